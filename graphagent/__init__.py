@@ -1,0 +1,1 @@
+"""Agents declared as typed strategy graphs, with memory that can be trusted."""

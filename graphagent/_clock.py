@@ -1,0 +1,31 @@
+"""The one source of time and of fresh ids, so that tests can fix both."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _random_id() -> str:
+    """12 hex digits of milliseconds, then 20 random ones: unique, and in the order of making."""
+    return f"{now():012x}{os.urandom(10).hex()}"
+
+
+clock: ContextVar[Callable[[], int]] = ContextVar("graphagent_clock", default=_wall_clock)
+ids: ContextVar[Callable[[], str]] = ContextVar("graphagent_ids", default=_random_id)
+
+
+def now() -> int:
+    """Give the time as integer milliseconds UTC since 1970."""
+    return clock.get()()
+
+
+def new_id() -> str:
+    """Give an id that was never given before."""
+    return ids.get()()

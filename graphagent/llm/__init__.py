@@ -1,0 +1,17 @@
+"""Messages, tools and structured output: what is said to a model, and what comes back."""
+
+from __future__ import annotations
+
+from graphagent.llm._messages import Image as Image
+from graphagent.llm._messages import Message as Message
+from graphagent.llm._messages import ModelRequest as ModelRequest
+from graphagent.llm._messages import ModelResponse as ModelResponse
+from graphagent.llm._messages import Part as Part
+from graphagent.llm._messages import Reasoning as Reasoning
+from graphagent.llm._messages import Role as Role
+from graphagent.llm._messages import Text as Text
+from graphagent.llm._messages import ToolCall as ToolCall
+from graphagent.llm._messages import ToolCalls as ToolCalls
+from graphagent.llm._messages import ToolResult as ToolResult
+from graphagent.llm._messages import ToolResults as ToolResults
+from graphagent.llm._messages import Usage as Usage

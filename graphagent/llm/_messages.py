@@ -1,0 +1,205 @@
+"""What goes to a model and what comes back: messages with parts, tool calls, requests, responses, usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+if TYPE_CHECKING:
+    from graphagent.llm._output import OutputFormat
+    from graphagent.llm._tools import Tool
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text in a message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in a message: its bytes, or the address of one."""
+
+    data: bytes = field(default=b"", repr=False)
+    media_type: str = "image/png"
+    url: str = ""
+    """Where the image lies; used when there is no data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What a model thought aloud before it answered."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to have a tool called."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    id: str = ""
+    """Names the call in its result. Empty and repeated ids get fresh ones before a call is run."""
+    malformed: str = ""
+    """The arguments as they came, where they are no JSON object; `arguments` is empty then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of one tool call, as the model sees it."""
+
+    call_id: str
+    name: str
+    content: str
+    """The result as text: a string as it is, anything else as JSON."""
+    is_error: bool = False
+    images: tuple[Image, ...] = ()
+    value: Any = field(default=None, compare=False, repr=False)
+    """What the tool returned, in this process."""
+
+
+Part = Text | Image | Reasoning | ToolCall | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: who speaks, and its parts in order. An assistant's text, reasoning and tool calls are one message."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @staticmethod
+    def system(text: str) -> Message:
+        """A message that sets the rules."""
+        return Message("system", (Text(text),))
+
+    @staticmethod
+    def user(*parts: str | Image) -> Message:
+        """A message of the user, of text and images."""
+        return Message("user", tuple(Text(part) if isinstance(part, str) else part for part in parts))
+
+    @staticmethod
+    def assistant(text: str = "", calls: Iterable[ToolCall] = ()) -> Message:
+        """A message of the model: text, tool calls, or both."""
+        return Message("assistant", ((Text(text),) if text else ()) + tuple(calls))
+
+    @staticmethod
+    def tool(result: ToolResult) -> Message:
+        """The result of one tool call."""
+        return Message("tool", (result,))
+
+    @property
+    def text(self) -> str:
+        """All text of the message, tool results included, without its reasoning."""
+        return "".join(
+            part.text if isinstance(part, Text) else part.content
+            for part in self.parts
+            if isinstance(part, Text | ToolResult)
+        )
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the message."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the message, in the model's order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalls(Sequence[ToolCall]):
+    """The tool calls of one model turn, with the text that came beside them."""
+
+    calls: Sequence[ToolCall]
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calls", tuple(self.calls))
+
+    @overload
+    def __getitem__(self, index: int) -> ToolCall: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ToolCall]: ...
+    def __getitem__(self, index: int | slice) -> ToolCall | Sequence[ToolCall]:
+        return self.calls[index]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResults(Sequence[ToolResult]):
+    """The results of one turn's tool calls, in the order of the calls."""
+
+    results: Sequence[ToolResult]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "results", tuple(self.results))
+
+    @overload
+    def __getitem__(self, index: int) -> ToolResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ToolResult]: ...
+    def __getitem__(self, index: int | slice) -> ToolResult | Sequence[ToolResult]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the server counted them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the input: read from the server's cache."""
+    reasoning_tokens: int = 0
+    """Of the output: spent on reasoning."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """All that a model is sent for one answer."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one tool to call."""
+    output: OutputFormat | None = None
+    """The JSON that the answer must be, where it must be JSON."""
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Passed on as they are, such as `temperature`, `max_completion_tokens`, `seed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A model's answer."""
+
+    message: Message
+    usage: Usage = Usage()
+    finish_reason: str = "stop"
+    """`stop`, `tool_calls`, `length`, `content_filter`, or what else the server says."""
+    model: str = ""
+    """The model that answered, as the server names it."""

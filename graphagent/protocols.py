@@ -1,0 +1,207 @@
+"""Every socket of graphagent on one page: what may be replaced, and what a replacement must do.
+
+Nothing is imported here when the program runs, so that a model, a store or a provider of one's own costs no import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from types import TracebackType
+
+    from graphagent.agent import Agent
+    from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.memory import Concept, Fact, Scope, Subject
+    from graphagent.run import Context
+    from graphagent.store import Change, Item, Key, Receipt
+
+
+class Model(Protocol):
+    """A language model, or something that behaves like one."""
+
+    @property
+    def name(self) -> str:
+        """How the model is called, such as `gpt-5-mini`."""
+        ...
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Give the model's whole answer to a request.
+
+        With `on_text` the answer is streamed: it is called with each piece of text as it arrives, and must not block. The
+        returned response is the same with and without.
+
+        Raises:
+            ModelRequestError: the server refused, answered with something else than the protocol, or cannot be reached.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Bytes under keys. Keys are tuples of text and int segments, the first is the room (`facts`, `runs`, …).
+
+    A store opens at its first use, needs no closing to be durable, and is bound to no event loop.
+    """
+
+    async def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None.
+
+        Raises:
+            StoreError: the store cannot be read (DamagedStoreError, WrongKeyError: and why).
+        """
+        ...
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> AsyncIterator[Item]:
+        """Give the items whose keys begin with the segments of `prefix`.
+
+        Order is promised only over int segments: keys that are equal up to an int segment come in the order of that
+        number, or against it with `reverse`. `after` goes on behind a key that an earlier scan of the same prefix and
+        direction gave.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        ...
+
+    async def commit(self, *changes: Change) -> None:
+        """Make all changes or none; they are durable when this returns.
+
+        Raises:
+            ConflictError: an item is not at the version that a change expects.
+            StoreError: the store cannot be written.
+        """
+        ...
+
+
+@runtime_checkable
+class FactProvider(Protocol):
+    """Keeps facts: four methods, their parameters by position or by keyword."""
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope) -> None:
+        """Keep a fact. Durable when this returns; earlier versions stay in the history of providers that have one.
+
+        Raises:
+            StoreError: it could not be kept; nothing is half-written.
+        """
+        ...
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope) -> list[Fact]:
+        """Give what is known of a concept (found by its keyword): the last SingleFact, or one MultipleFacts of all values.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        ...
+
+    async def load_all(self, subject: Subject, scope: Scope) -> list[Fact]:
+        """Give what is known of every concept, as `load` does for one.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        ...
+
+    async def load_by_description(self, description: str, subject: Subject, scope: Scope) -> list[Fact]:
+        """Give the facts whose concept's description contains `description`, upper and lower case alike.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepingProvider(FactProvider, Protocol):
+    """A fact provider with owners, history, forgetting, export and checking. Every provider of graphagent is one.
+
+    An owner (a user, a tenant) stands above scopes. `owner=""` is the owner of everything that was saved without one.
+    """
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """As in FactProvider, for one owner."""
+        ...
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    ) -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give every version of a concept's facts as they were saved, the newest first."""
+        ...
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+    ) -> Receipt:
+        """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk.
+
+        With nothing given but the owner, all that this owner has is removed.
+        """
+        ...
+
+    def export(self, *, owner: str | None = None) -> AsyncIterator[dict[str, object]]:
+        """Give every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
+        ...
+
+    async def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep what `export` gave, without loss; facts that are there already (same id) are left. Gives how many were new.
+
+        Raises:
+            ValueError: a record is not one of an export; nothing is kept.
+        """
+        ...
+
+    async def verify(self) -> int:
+        """Read everything and check it. Gives the number of facts, all versions counted.
+
+        Raises:
+            DamagedStoreError: something was tampered with, cut off or is corrupt.
+        """
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class Feature(Protocol):
+    """Something that is installed into an agent: `agent.install(MyFeature, setting=…)` calls `MyFeature(setting=…)`."""
+
+    def install(self, agent: Agent[Any, Any]) -> None:
+        """Look at the agent once, before its first run: check its strategy, add event handlers.
+
+        Raises:
+            FeatureError: the agent or its strategy does not fit; the feature is not installed.
+        """
+        ...
+
+    async def begin(self, ctx: Context) -> None:
+        """Look at a run before its first node.
+
+        Raises:
+            GraphAgentError: the run is refused.
+        """
+        ...
+
+    def bind(self, ctx: Context) -> Self:
+        """Give what `ctx.feature(MyFeature)` returns: this feature, speaking for one run."""
+        ...

@@ -1,0 +1,11 @@
+"""Bytes under keys: stores, and encryption as a store around a store."""
+
+from __future__ import annotations
+
+from graphagent.store._items import Change as Change
+from graphagent.store._items import Delete as Delete
+from graphagent.store._items import DeleteAll as DeleteAll
+from graphagent.store._items import Item as Item
+from graphagent.store._items import Key as Key
+from graphagent.store._items import Put as Put
+from graphagent.store._items import Receipt as Receipt
