@@ -9,15 +9,17 @@ GraphAgentError
 │  ├ NoPathError                      .node, .tried; no way out of a node takes its output
 │  └ BudgetError                      .budget, .limit, .result (what was done so far)
 ├ ModelError                          the model's side failed
-│  ├ ModelRequestError                .status, .retry_after; the server refused, or cannot be reached
+│  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
+│  └ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  └ WrongKeyError                    sound, but sealed with another key
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
-└ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
+├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
+└ ScriptError (AssertionError)        a test's scripted model was asked more than its script says
 ```
 
 Messages say what is wrong, which, what exists and what to do. No secret and no fact value stands in them. All survive
@@ -30,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphagent.agent import RunResult
+    from graphagent.run import RunResult
     from graphagent.graph import Problem
 
 
@@ -121,11 +123,15 @@ class ModelError(GraphAgentError):
 class ModelRequestError(ModelError):
     """The server refused a request, answered with something else than the protocol, or cannot be reached."""
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+    ) -> None:
         self.status = status
         """The HTTP status, where there was an answer."""
         self.retry_after = retry_after
         """Seconds that the server asked to wait."""
+        self.detail = detail
+        """What the server said. It may repeat what was sent: never log it unasked."""
         super().__init__(message)
 
 
@@ -140,6 +146,17 @@ class OutputError(ModelError):
 
 class ToolError(GraphAgentError):
     """Raise it in a tool to tell the model what went wrong; the run goes on."""
+
+
+class ArgumentsError(ToolError):
+    """The arguments of a tool call do not fit the tool's parameters; the model sees which, and why."""
+
+    def __init__(self, tool: str, problems: Sequence[str]) -> None:
+        self.tool = tool
+        """The name of the tool."""
+        self.problems = tuple(problems)
+        """Each place with its reason, without the values that were given."""
+        super().__init__(f"the arguments of {tool!r} do not fit: {'; '.join(self.problems)}")
 
 
 class StoreError(GraphAgentError, OSError):
@@ -193,3 +210,7 @@ class MissingExtraError(GraphAgentError, ImportError):
         self.extra = extra
         """The extra to install."""
         super().__init__(f"{what} needs an extra: pip install 'graphagent[{extra}]'")
+
+
+class ScriptError(GraphAgentError, AssertionError):
+    """A test's scripted model was asked more often than its script has replies."""

@@ -1,0 +1,496 @@
+"""The parts of a strategy: nodes, taps, outlets, and the paths that `>>` makes of them.
+
+A path is a chain of links, each of which knows the one before: `>>` adds one link and copies nothing. The many small
+classes carry the types: `Strategy` infers its input and output from them, and an edge between nodes whose types do not fit
+is a static error.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
+
+from graphagent.graph import _types
+from graphagent.graph._policies import Policy, Retry, Timeout
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Feature
+    from graphagent.run import Context
+
+I = TypeVar("I", contravariant=True)  # noqa: E741  I and O are what a node is: input and output
+O = TypeVar("O", covariant=True)  # noqa: E741
+T = TypeVar("T", contravariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+E = TypeVar("E", bound=Exception)
+
+
+@final
+class Link:
+    """One place in a path."""
+
+    __slots__ = ("element", "previous")
+
+    def __init__(self, previous: Link | None, element: object) -> None:
+        self.previous = previous
+        self.element = element
+
+
+class Part(Generic[O]):
+    """An argument of Strategy after the first. O is what it lets reach END; Never, when nothing does."""
+
+    __slots__ = ("_link",)
+    if TYPE_CHECKING:
+        _ends: Callable[[], O]
+    _link: Link
+
+    def elements(self) -> list[object]:
+        """Give the nodes, taps and outlets of the path, from its head on."""
+        found: list[object] = []
+        link: Link | None = self._link
+        while link is not None:
+            found.append(link.element)
+            link = link.previous
+        found.reverse()
+        return found
+
+
+class First(Part[O], Generic[I, O]):
+    """The first argument of Strategy: it begins at START."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _begins: Callable[[I], None]
+
+
+@final
+class End:
+    """The end of a strategy; what arrives here is its output."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "END"
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+class _Tapping:
+    """What a Tap and a TapOf are when the program runs."""
+
+    __slots__ = ("function", "name", "needs", "takes")
+
+    def __init__(
+        self,
+        function: Callable[..., Awaitable[None]],
+        *,
+        name: str,
+        takes: Any = object,
+        needs: tuple[type[Feature], ...] = (),
+    ) -> None:
+        self.function = function
+        """What is executed: `async (ctx, input) -> None`."""
+        self.name = _checked_name(name)
+        """How it is called in this strategy, in events and in pictures."""
+        self.takes = takes
+        """The type that the input must have."""
+        self.needs = needs
+        """The features that must be installed."""
+
+    def named(self, name: str) -> Self:
+        """Give the same tap under another name, for a second place in one strategy."""
+        return _renamed(self, name)
+
+    def __repr__(self) -> str:
+        return f"<tap {self.name!r}>"
+
+    if not TYPE_CHECKING:
+
+        def __rshift__(self, other: object) -> Never:
+            raise TypeError(f"a path cannot begin at the tap {self.name!r}; begin it at START, a node or an outlet")
+
+
+@final
+class Tap(_Tapping):
+    """Does something and passes any input on unchanged."""
+
+    __slots__ = ()
+
+
+@final
+class TapOf(_Tapping, Generic[T]):
+    """A tap that needs an input of type T."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _takes: Callable[[T], None]
+
+
+class Edges(First[I, O], Generic[I, O]):
+    """START >> … >> END."""
+
+    __slots__ = ()
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+
+class Tail(Part[O], Generic[O]):
+    """node >> … >> END."""
+
+    __slots__ = ()
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+
+class Path(Part[Never], Generic[I, O]):
+    """node >> … with a loose end that yields O."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _takes: Callable[[I], None]
+        _yields: Callable[[], O]
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @overload
+    def __rshift__(self, other: Tap | TapOf[O]) -> Path[I, O]: ...
+    @overload
+    def __rshift__(self, other: End) -> Tail[O]: ...
+    @overload
+    def __rshift__(self, other: Node[O, A]) -> Path[I, A]: ...
+    def __rshift__(self, other: Any) -> Any:
+        link = Link(self._link, _next(self._link, other))
+        return Tail[Any](link) if other is END else Path[Any, Any](link)
+
+
+class Entry(First[I, Never], Generic[I, O]):
+    """START >> … with a loose end that yields O."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _yields: Callable[[], O]
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @overload
+    def __rshift__(self, other: Tap | TapOf[O]) -> Entry[I, O]: ...
+    @overload
+    def __rshift__(self, other: End) -> Edges[I, O]: ...
+    @overload
+    def __rshift__(self, other: Node[O, A]) -> Entry[I, A]: ...
+    def __rshift__(self, other: Any) -> Any:
+        link = Link(self._link, _next(self._link, other))
+        return Edges[Any, Any](link) if other is END else Entry[Any, Any](link)
+
+
+@final
+class Rule:
+    """One condition or change of an outlet: `test` lets a value pass, `change` replaces it."""
+
+    __slots__ = ("change", "error", "kinds", "label", "test", "value")
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        test: Callable[[Any, Any], bool] | None = None,
+        change: Callable[[Any], Any] | None = None,
+        kinds: tuple[Any, ...] = (),
+        value: Any = None,
+        error: type[Exception] | None = None,
+    ) -> None:
+        self.label = label
+        """As it is drawn, such as `on ToolCalls`."""
+        self.test = test
+        """`(ctx, value) -> bool`; None lets everything pass."""
+        self.change = change
+        self.kinds = kinds
+        """The types that pass, for the check."""
+        self.value = value
+        """The type that the change gives, for the check."""
+        self.error = error
+        """The error that is taken, for a way out that is taken when the node raises."""
+
+
+class Outlet(Path[I, O]):
+    """One way out of a node; it stands at the head of a path."""
+
+    __slots__ = ("node", "rules")
+    node: Node[Any, Any]
+    """The node whose way out it is."""
+    rules: tuple[Rule, ...]
+    """Its conditions and changes, tried and made from left to right."""
+
+    def _add(self, rule: Rule) -> Outlet[Any, Any]:
+        outlet = Outlet[Any, Any].__new__(Outlet)
+        outlet.node = self.node
+        outlet.rules = (*self.rules, rule)
+        outlet._link = Link(None, outlet)
+        return outlet
+
+    @overload
+    def when(self, test: Callable[[O], bool]) -> Outlet[I, O]: ...
+    @overload
+    def when(self, test: Callable[[Context, O], bool]) -> Outlet[I, O]: ...
+    def when(self, test: Any) -> Any:
+        """Take this way out when the test of `(output)` or `(ctx, output)` says so. It must not have effects."""
+        count = _positional(test)
+        if count == 2:
+            wrapped = test
+        elif count == 1:
+            wrapped = lambda _, value: test(value)  # noqa: E731
+        else:
+            raise TypeError(f".when() of node {self.node.name!r} takes a test of (output) or of (ctx, output)")
+        return self._add(Rule(_label("when", test), test=wrapped))
+
+    def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
+        """Hand on what `change` makes of the output. It must not have effects."""
+        given = _types.hints(change, 1).get("return", Any) if not isinstance(change, type) else change
+        return self._add(Rule(_label("map", change), change=change, value=given))
+
+
+class Node(Outlet[I, O]):
+    """A named, typed step: an async function `(ctx, input) -> output`. `@node` makes one of a function.
+
+    A node is a value. It holds nothing of a run, so any number of strategies and runs may share it.
+    """
+
+    __slots__ = ("function", "gives", "name", "needs", "policies", "takes")
+
+    def __init__(
+        self,
+        function: Callable[[Context, I], Awaitable[O]],
+        *,
+        name: str,
+        takes: Any = Any,
+        gives: Any = Any,
+        needs: tuple[type[Feature], ...] = (),
+    ) -> None:
+        self.function = function
+        """What is executed."""
+        self.name = _checked_name(name)
+        """How it is called in this strategy, in events and in pictures."""
+        self.takes = takes
+        """The type of its input."""
+        self.gives = gives
+        """The type of its output."""
+        self.needs = needs
+        """The features that must be installed."""
+        self.policies: tuple[Policy, ...] = ()
+        """What wraps its execution, the innermost first."""
+        self._settle()
+
+    def _settle(self) -> None:
+        self.node, self.rules, self._link = self, (), Link(None, self)
+
+    def _with(self, policy: Policy) -> Self:
+        wrapped = copy.copy(self)
+        wrapped.policies = (*self.policies, policy)
+        wrapped._settle()
+        return wrapped
+
+    @overload
+    def on(self, kind: type[A], /) -> Outlet[I, A]: ...
+    @overload
+    def on(self, kind: type[A], other: type[B], /) -> Outlet[I, A | B]: ...
+    @overload
+    def on(self, value: A, /) -> Outlet[I, A]: ...
+    def on(self, *kinds: Any) -> Any:
+        """Take this way out for outputs of one or two types, or for one value: True, None, an enum member, a literal."""
+        if len(kinds) == 1 and not _types.is_type(kinds[0]):
+            wanted = kinds[0]
+            kind = type(wanted)
+            shown = _types.show(_types.literal(wanted))
+            return self._add(
+                Rule(
+                    f"on {shown}",
+                    test=lambda _, value: type(value) is kind and value == wanted,
+                    kinds=(_types.literal(wanted),),
+                )
+            )
+        classes = tuple(found for kind in kinds for found in _types.runtime_classes(kind))
+        label = " | ".join(_types.show(kind) for kind in kinds)
+        return self._add(Rule(f"on {label}", test=lambda _, value: isinstance(value, classes), kinds=kinds))
+
+    def otherwise(self) -> Outlet[I, O]:
+        """Take this way out for every output that no way out before it takes."""
+        return self._add(Rule("otherwise"))
+
+    def on_error(self, kind: type[E]) -> Outlet[I, E]:
+        """Take this way out when the node raises such an error; the error is handed on."""
+        return self._add(Rule(f"on error {kind.__name__}", error=kind, value=kind))
+
+    def named(self, name: str) -> Self:
+        """Give the same node under another name, for a second place in one strategy."""
+        node = _renamed(self, name)
+        node._settle()  # noqa: SLF001  a copy of itself
+        return node
+
+    def retry(
+        self,
+        *,
+        attempts: int,
+        wait: float = 1.0,
+        factor: float = 2.0,
+        max_wait: float = 60.0,
+        errors: type[Exception] | tuple[type[Exception], ...] = Exception,
+    ) -> Self:
+        """Give a node that is executed again when it raises; each attempt counts in the budget.
+
+        Args:
+            attempts: How often at the most, the first one counted.
+            wait: Seconds before the second attempt; an error's `retry_after` counts where it is longer.
+            factor: How much longer each further wait is.
+            max_wait: Seconds that no wait exceeds.
+            errors: What is tried again.
+        """
+        if attempts < 1:
+            raise ValueError(f"node {self.name!r}: retry(attempts={attempts}) must allow at least one attempt")
+        chosen = errors if isinstance(errors, tuple) else (errors,)
+        return self._with(Retry(attempts, wait, factor, max_wait, chosen))
+
+    def timeout(self, seconds: float) -> Self:
+        """Give a node that is cancelled, and raises TimeoutError, after so many seconds."""
+        return self._with(Timeout(seconds))
+
+    def __repr__(self) -> str:
+        return f"<node {self.name!r}: {_types.show(self.takes)} -> {_types.show(self.gives)}>"
+
+
+@final
+class Start:
+    """The beginning of a strategy; what a run is given leaves it."""
+
+    __slots__ = ("_taps",)
+    name: ClassVar[str] = "START"
+
+    def __init__(self, taps: Link | None = None) -> None:
+        self._taps = taps
+
+    @overload
+    def __rshift__(self, other: Tap) -> Start: ...
+    @overload
+    def __rshift__(self, other: TapOf[A]) -> Entry[A, A]: ...
+    @overload
+    def __rshift__(self, other: Node[A, B]) -> Entry[A, B]: ...
+    @overload
+    def __rshift__(self, other: End) -> Edges[Any, Any]: ...
+    def __rshift__(self, other: Any) -> Any:
+        before = self._taps or Link(None, START)
+        link = Link(before, _next(before, other))
+        if isinstance(other, Tap):
+            return Start(link)
+        return Edges[Any, Any](link) if other is END else Entry[Any, Any](link)
+
+    def __repr__(self) -> str:
+        return "START"
+
+
+START: Final = Start()
+END: Final = End()
+
+
+@overload
+def node(function: Callable[[Context, A], Awaitable[B]], /) -> Node[A, B]: ...
+@overload
+def node(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[B]]], Node[A, B]]: ...
+def node(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
+
+    Raises:
+        TypeError: the function is not async, or takes something else than a context and an input.
+    """
+    if function is None:
+        return lambda found: _node_of(found, name)
+    return _node_of(function, name)
+
+
+def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
+    takes, gives = _read(function, "node")
+    return Node[Any, Any](function, name=name or _name_of(function), takes=takes, gives=gives)
+
+
+@overload
+def tap(function: Callable[[Context, A], Awaitable[None]], /) -> TapOf[A]: ...
+@overload
+def tap(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[None]]], TapOf[A]]: ...
+def tap(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
+
+    Raises:
+        TypeError: the function is not async, or takes something else than a context and an input.
+    """
+    if function is None:
+        return lambda found: _tap_of(found, name)
+    return _tap_of(function, name)
+
+
+def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> TapOf[Any]:
+    takes, _ = _read(function, "tap")
+    return TapOf[Any](function, name=name or _name_of(function), takes=takes)
+
+
+def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
+    named = _name_of(function)
+    called = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
+    if not inspect.iscoroutinefunction(called):
+        raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
+    if _positional(function) != 2:
+        raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
+    found = _types.hints(function, 3)
+    second = list(inspect.signature(function).parameters)[1]
+    return found.get(second, Any), found.get("return", Any)
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """Count the arguments that a call must give; -1 where it cannot be called with those alone."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return 1  # a builtin that tells nothing takes the value
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if any(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty for each in parameters):
+        return -1
+    return sum(each.kind in plain and each.default is each.empty for each in parameters)
+
+
+def _next(link: Link, other: object) -> object:
+    if isinstance(other, Node | _Tapping | End):
+        return other
+    if isinstance(other, Outlet):
+        raise TypeError(
+            f"an outlet stands at the head of a path: begin a new one with {other.node.name}.{other.rules[0].label!r}"
+        )
+    named = getattr(link.element, "name", type(link.element).__name__)
+    raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END, not a {type(other).__name__}; see @node")
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _label(verb: str, function: object) -> str:
+    named = _name_of(function)
+    return verb if named == "<lambda>" else f"{verb} {named}"
+
+
+def _checked_name(name: str) -> str:
+    if not name or "/" in name or not name.isprintable():
+        raise ValueError(
+            f"a node cannot be named {name!r}: a name has at least one character, no '/' and no control characters"
+        )
+    return name
+
+
+N = TypeVar("N", bound="_Tapping | Node[Any, Any]")
+
+
+def _renamed(element: N, name: str) -> N:
+    renamed = copy.copy(element)
+    renamed.name = _checked_name(name)
+    return renamed

@@ -1,0 +1,230 @@
+"""A strategy: paths from START to END, checked the moment it is made. It is itself a node."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from graphagent.errors import StrategyError
+from graphagent.graph._forks import Each, Parallel, Race
+from graphagent.graph._node import END, START, End, First, I, Node, O, Outlet, Part, Start, Tap, TapOf
+from graphagent.graph._policies import Setting
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model
+
+X = TypeVar("X")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
+
+Element = Node[Any, Any] | Tap | TapOf[Any]
+"""What stands in a strategy and is executed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """One way from an element to the next."""
+
+    source: Element | Start
+    outlet: Outlet[Any, Any] | None
+    """Its conditions and changes; None for a plain edge."""
+    target: Element | End
+
+    @property
+    def label(self) -> str:
+        """The conditions and changes as they are drawn, such as `on str, when long`; empty for a plain edge."""
+        return ", ".join(rule.label for rule in self.outlet.rules) if self.outlet else ""
+
+
+class Strategy(Node[I, O]):
+    """A graph of nodes that an agent runs. Making one checks it; a wrong strategy cannot exist.
+
+    ```python
+    shout = Strategy("shout", START >> read >> upper >> END)
+    ```
+
+    The first path begins at START. Every other path begins at a node or at one of its outlets. Paths of one node are tried in
+    the order in which they stand here, and the first that fits is taken. Beyond eight paths, annotate the types:
+    `Strategy[str, str](…)`.
+
+    Raises:
+        StrategyError: something is wrong with it; `problems` lists everything that is.
+    """
+
+    __slots__ = ("edges", "elements_by_name", "setting")
+
+    @overload
+    def __init__(self, name: str, first: First[I, O], /) -> None: ...
+    @overload
+    def __init__(self: Strategy[X, A | B], name: str, first: First[X, A], b: Part[B], /) -> None: ...
+    @overload
+    def __init__(self: Strategy[X, A | B | C], name: str, first: First[X, A], b: Part[B], c: Part[C], /) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D], name: str, first: First[X, A], b: Part[B], c: Part[C], d: Part[D], /
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D | E],
+        name: str,
+        first: First[X, A],
+        b: Part[B],
+        c: Part[C],
+        d: Part[D],
+        e: Part[E],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D | E | F],
+        name: str,
+        first: First[X, A],
+        b: Part[B],
+        c: Part[C],
+        d: Part[D],
+        e: Part[E],
+        f: Part[F],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D | E | F | G],
+        name: str,
+        first: First[X, A],
+        b: Part[B],
+        c: Part[C],
+        d: Part[D],
+        e: Part[E],
+        f: Part[F],
+        g: Part[G],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D | E | F | G | H],
+        name: str,
+        first: First[X, A],
+        b: Part[B],
+        c: Part[C],
+        d: Part[D],
+        e: Part[E],
+        f: Part[F],
+        g: Part[G],
+        h: Part[H],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(self, name: str, first: First[I, O], /, *rest: Part[O]) -> None: ...
+    def __init__(self, name: str, first: Any, /, *rest: Any) -> None:
+        from graphagent.graph._check import check
+
+        edges = _edges(name, (first, *rest))
+        report = check(edges)
+        if report.problems:
+            raise StrategyError(name, report.problems)
+        super().__init__(_engine_only, name=name, takes=report.takes, gives=report.gives)
+        self.edges: tuple[Edge, ...] = edges
+        """Its edges, in the order of the paths; those from START first."""
+        self.elements_by_name: dict[str, Element] = {
+            edge.target.name: edge.target for edge in edges if not isinstance(edge.target, End)
+        }
+        """Its nodes and taps under their names, in the order of the paths."""
+        self.setting: Setting | None = None
+        """What it has of its own where it stands as a node."""
+
+    def using(
+        self,
+        *,
+        model: Model | None = None,
+        tools: Sequence[Any] | None = None,
+        max_nodes: int | None = None,
+        max_turns: int | None = None,
+        max_tokens: int | None = None,
+    ) -> Self:
+        """Give the same strategy with a model, tools and budgets of its own; what is None, it shares with its parent.
+
+        Args:
+            model: Asked by the nodes inside.
+            tools: Offered to the model inside; an empty list means none.
+            max_nodes: Node executions inside, for each time it is entered.
+            max_turns: Model turns inside, likewise.
+            max_tokens: Tokens inside, likewise.
+        """
+        own = copy.copy(self)
+        own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens)
+        own._settle()
+        return own
+
+    def walk(self) -> Iterator[tuple[str, Element]]:
+        """Give every node and tap with its path, branches and the insides of subgraphs included."""
+        return _walk(self, "")
+
+    def to_mermaid(self) -> str:
+        """Draw it as Mermaid text."""
+        from graphagent.graph._draw import to_mermaid
+
+        return to_mermaid(self)
+
+    def to_svg(self) -> str:
+        """Draw it as an SVG picture; no system program is needed."""
+        from graphagent.graph._svg import to_svg
+
+        return to_svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"image/svg+xml": self.to_svg(), "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<node", "<strategy", 1)
+
+
+async def _engine_only(ctx: Any, value: Any) -> Any:
+    raise TypeError("a strategy has no function of its own; run it with Agent(strategy).run(…)")
+
+
+def _walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
+    if isinstance(node, Strategy):
+        inside = [(f"{prefix}{name}", element) for name, element in node.elements_by_name.items()]
+    elif isinstance(node, Each):
+        inside = [(f"{prefix}{node.branches[0].name}", node.branches[0])]
+    elif isinstance(node, Parallel | Race):
+        inside = [(f"{prefix}{number}/{branch.name}", branch) for number, branch in enumerate(node.branches)]
+    else:
+        inside = []
+    for path, element in inside:
+        yield path, element
+        if isinstance(element, Node):
+            yield from _walk(element, f"{path}/")
+
+
+def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
+    found: list[Edge] = []
+    for number, path in enumerate(paths):
+        if not isinstance(path, Part):
+            what = "the strategy's first path begins at START" if number == 0 else f"its path {number + 1} is no path"
+            raise TypeError(f"strategy {name!r}: {what}; got a {type(path).__name__}. Join nodes with >>")
+        elements = path.elements()
+        if (elements[0] is START) != (number == 0):
+            where = "begin the first path at START" if number == 0 else "only the first path begins at START"
+            raise TypeError(f"strategy {name!r}, path {number + 1}: {where}")
+        found.extend(_along(elements))
+    return tuple(found)
+
+
+def _along(elements: list[object]) -> Iterator[Edge]:
+    for source, target in zip(elements, elements[1:], strict=False):
+        if isinstance(source, Outlet) and not isinstance(source, Node):
+            yield Edge(source.node, source, target)  # type: ignore[arg-type]
+        else:
+            yield Edge(source, None, target)  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""What is known of a node's types when the program runs: read from annotations, compared, taken apart, named."""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import enum
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Never, Protocol, TypeVar, Union, get_args, get_origin
+
+_NUMBERS: dict[Any, tuple[type, ...]] = {float: (int,), complex: (int, float)}
+_ONE_ITEM = (
+    collections.abc.Iterable, collections.abc.Iterator, collections.abc.Collection, collections.abc.Container,
+    collections.abc.Reversible, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Set,
+    list, set, frozenset, collections.deque,
+)  # fmt: skip
+
+
+def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
+    """Read the annotations of a function; what cannot be read is left out.
+
+    `depth` is how many frames above the caller the function was written, so that names local to that place are found.
+    """
+    seen: Any = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame and frame.f_back
+    local = dict(frame.f_locals) if frame else {}
+    known = getattr(inspect.unwrap(seen), "__globals__", {})
+    found: dict[str, Any] = {}
+    for name, kind in getattr(seen, "__annotations__", {}).items():
+        # One by one: a name that is imported for type checkers alone must not hide the other types.
+        with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
+            found |= typing.get_type_hints(types.SimpleNamespace(__annotations__={name: kind}), known, local)
+    return found
+
+
+def fits(source: Any, target: Any) -> bool:
+    """Tell whether a value declared as `source` may go where `target` is declared. True wherever that cannot be known."""
+    try:
+        return _fits(source, target)
+    except TypeError:  # an unhashable or exotic form: the static checkers know better
+        return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _fits(source: Any, target: Any) -> bool:
+    source, target = _plain(source), _plain(target)
+    if source is target or Any in (source, target) or target is object or source is Never:
+        return True
+    if isinstance(source, TypeVar) or isinstance(target, TypeVar):
+        return True
+    if _is_union(source):
+        return all(_fits(member, target) for member in get_args(source))
+    if get_origin(source) is Literal:
+        return all(_value_fits(value, target) for value in get_args(source))
+    if _is_union(target):
+        return any(_fits(source, member) for member in get_args(target)) or _fits_by_members(source, target)
+    if get_origin(target) is Literal:
+        return _fits_by_members(source, target)
+    if isinstance(source, typing.NewType):
+        return _fits(source.__supertype__, target)
+    if isinstance(target, typing.NewType):
+        return False
+    return _class_fits(source, target)
+
+
+def _value_fits(value: Any, target: Any) -> bool:
+    parts = members(target)
+    return literal(value) in parts or any(_fits(type(value), part) for part in parts if get_origin(part) is not Literal)
+
+
+def _fits_by_members(source: Any, target: Any) -> bool:
+    parts = members(source)
+    return parts != [source] and all(_fits(part, target) for part in parts)
+
+
+def _class_fits(source: Any, target: Any) -> bool:
+    given, wanted = get_origin(source) or source, get_origin(target) or target
+    if not isinstance(given, type) or not isinstance(wanted, type):
+        return True
+    if typing.is_typeddict(wanted) or _is_protocol(wanted):
+        return True
+    if not issubclass(given, wanted):
+        return any(issubclass(given, number) for number in _NUMBERS.get(wanted, ()))
+    return _arguments_fit(source, given, target, wanted)
+
+
+def _arguments_fit(source: Any, given: type, target: Any, wanted: type) -> bool:
+    asked = get_args(target)
+    if not asked:
+        return True
+    if given is str and wanted in _ONE_ITEM:
+        return _fits(str, asked[0])
+    have = get_args(source)
+    if not have:
+        return True
+    if given is tuple and wanted is tuple:
+        return _tuples_fit(have, asked)
+    if wanted in _ONE_ITEM and given is tuple:
+        return all(_fits(item, asked[0]) for item in have if item is not Ellipsis)
+    if given is wanted or (wanted in _ONE_ITEM and given in _ONE_ITEM):
+        return len(have) != len(asked) or all(map(_fits, have, asked))
+    return True
+
+
+def _tuples_fit(have: tuple[Any, ...], asked: tuple[Any, ...]) -> bool:
+    if asked[-1] is Ellipsis:
+        return all(_fits(item, asked[0]) for item in have if item is not Ellipsis)
+    if have[-1] is Ellipsis:
+        return False
+    return len(have) == len(asked) and all(map(_fits, have, asked))
+
+
+def members(kind: Any) -> list[Any]:
+    """Take a type apart into what its values may be: members of a union, of an enum, the two of bool, literal values."""
+    kind = _plain(kind)
+    if _is_union(kind):
+        return [part for member in get_args(kind) for part in members(member)]
+    if kind is bool:
+        return [literal(True), literal(False)]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum) and not issubclass(kind, enum.Flag) and len(kind):
+        return [literal(member) for member in kind]
+    if get_origin(kind) is Literal:
+        return [literal(value) for value in get_args(kind)]
+    return [kind]
+
+
+def union(kinds: Iterable[Any]) -> Any:
+    """Join types into one; Never where there is none, Any where one is Any."""
+    found = list(dict.fromkeys(_plain(kind) for kind in kinds if kind is not Never))
+    if not found:
+        return Never
+    return Any if Any in found else _parametrised(Union, tuple(found))
+
+
+def literal(value: Any) -> Any:
+    """Give the type whose only value is this one; its class where it cannot stand in a Literal."""
+    if value is None:
+        return type(None)
+    return _parametrised(Literal, value) if _is_literal(value) else type(value)
+
+
+def tuple_of(kinds: Iterable[Any]) -> Any:
+    """Give the type of a tuple of these types."""
+    return _parametrised(tuple, tuple(kinds))
+
+
+def list_of(kind: Any) -> Any:
+    """Give the type of a list of this type."""
+    return _parametrised(list, kind)
+
+
+def iterable_of(kind: Any) -> Any:
+    """Give the type of an iterable of this type."""
+    return _parametrised(collections.abc.Iterable, kind)
+
+
+def _parametrised(form: Any, arguments: Any) -> Any:
+    return form[arguments]
+
+
+def _is_literal(value: object) -> bool:
+    return isinstance(value, str | bytes | int | enum.Enum)
+
+
+def one_value(value: object) -> str:
+    """Name a value as its author would write it: `True`, `Color.RED`, `'high'`."""
+    return f"{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else repr(value)
+
+
+def runtime_classes(kind: Any) -> tuple[type, ...]:
+    """Give the classes that `isinstance` can test for a type.
+
+    Raises:
+        TypeError: there are none, such as for `Any` or a type variable.
+    """
+    kind = _plain(kind)
+    if _is_union(kind):
+        return tuple(found for member in get_args(kind) for found in runtime_classes(member))
+    found = get_origin(kind) or kind
+    if kind is Any or not isinstance(found, type) or (_is_protocol(found) and not _is_runtime_protocol(found)):
+        raise TypeError(f".on() takes a class or a value, not {show(kind)}; use .when(test) for anything else")
+    return (found,)
+
+
+def is_type(value: object) -> bool:
+    """Tell a type (a class, a union, `list[int]`) from a plain value."""
+    return isinstance(value, type | types.UnionType | types.GenericAlias) or get_origin(value) is not None
+
+
+def show(kind: Any) -> str:
+    """Name a type as its author would write it."""
+    kind = _plain(kind)
+    if kind is type(None):
+        return "None"
+    if isinstance(kind, list):  # the arguments of a Callable
+        return f"[{', '.join(map(show, kind))}]"
+    if _is_union(kind):
+        return " | ".join(show(member) for member in get_args(kind))
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return " | ".join(map(one_value, arguments))
+    if origin is not None and arguments:
+        inner = ", ".join("..." if each is Ellipsis else show(each) for each in arguments)
+        return f"{getattr(origin, '__name__', str(origin))}[{inner}]"
+    return getattr(kind, "__name__", None) or str(kind).removeprefix("typing.")
+
+
+def _plain(kind: Any) -> Any:
+    while True:
+        if kind is None:
+            return type(None)
+        if get_origin(kind) is typing.Annotated:
+            kind = get_args(kind)[0]
+        elif hasattr(kind, "__value__") and not isinstance(kind, type):  # a type alias of the `type` statement
+            kind = kind.__value__
+        else:
+            return kind
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _is_protocol(kind: type) -> bool:
+    return Protocol in kind.__bases__ or bool(getattr(kind, "_is_protocol", False))
+
+
+def _is_runtime_protocol(kind: type) -> bool:
+    return bool(getattr(kind, "_is_runtime_protocol", False))
