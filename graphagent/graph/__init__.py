@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphagent.graph._check import Problem as Problem
-from graphagent.graph._check import Problem as Problem
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel
 from graphagent.graph._forks import Race as Race

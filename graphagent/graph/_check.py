@@ -35,6 +35,8 @@ class Report:
     """The type that the strategy takes."""
     gives: Any = Never
     """The type that it gives."""
+    without_tools: list[Problem] = field(default_factory=list[Problem])
+    """What would be wrong with it where tools are offered."""
 
 
 def check(edges: tuple[Edge, ...]) -> Report:
@@ -48,6 +50,8 @@ def check(edges: tuple[Edge, ...]) -> Report:
     for source, out in ways.items():
         _check_ways(source, out, report)
     _check_types(ways, report)
+    order = {place.name: at for at, place in reversed([*enumerate(edge.source for edge in edges)])}
+    report.problems.sort(key=lambda problem: order.get(problem.node, len(edges)))
     return report
 
 
@@ -71,8 +75,8 @@ def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
 
     graph: networkx.DiGraph[Place] = networkx.DiGraph((edge.source, edge.target) for edge in edges)
     graph.add_node(END)
-    reached = networkx.descendants(graph, START) | {START}
-    ending = networkx.ancestors(graph, END) | {END}
+    reached = set(networkx.dfs_preorder_nodes(graph, START))
+    ending = set(networkx.dfs_preorder_nodes(graph.reverse(copy=False), END))
     for place in graph:
         if place not in reached and place is not END:
             report.problems.append(
@@ -81,10 +85,10 @@ def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
     for place in graph:
         if place in reached and place not in ending and graph.out_degree(place) == 0:
             report.problems.append(Problem(place.name, f"no path goes on from it; end it with {place.name} >> END"))
-    stuck = graph.subgraph(place for place in reached if place not in ending)
+    stuck = graph.subgraph(place for place in graph if place in reached and place not in ending)
     for loop in networkx.strongly_connected_components(stuck):
         names = sorted(place.name for place in loop)
-        if len(loop) > 1 or stuck.has_edge(*loop, *loop):
+        if all(target in loop for place in loop for target in graph[place]) and any(graph[place] for place in loop):
             report.problems.append(
                 Problem(
                     names[0], f"the cycle of {', '.join(map(repr, names))} has no way out; add a path that leads to END"
@@ -99,14 +103,13 @@ def _check_ways(source: Place, out: list[Edge], report: Report) -> None:
     for edge in out:
         if edge.outlet is None:
             if plain is not None:
-                if plain.target is not edge.target:
-                    report.problems.append(
-                        Problem(
-                            source.name,
-                            f"it has two plain edges, to {plain.target.name!r} and to {edge.target.name!r}; "
-                            f"use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose",
-                        )
+                report.problems.append(
+                    Problem(
+                        source.name,
+                        f"it has two plain edges, to {plain.target.name!r} and to {edge.target.name!r}; "
+                        f"use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose",
                     )
+                )
                 continue
             plain = edge
         if _on_error(edge):
@@ -130,7 +133,7 @@ def _on_error(edge: Edge) -> bool:
 
 
 def _catches_all(edge: Edge) -> bool:
-    return edge.outlet is not None and all(rule.test is None for rule in edge.outlet.rules)
+    return edge.outlet is None or not (_on_error(edge) or any(rule.test for rule in edge.outlet.rules))
 
 
 def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
@@ -157,7 +160,7 @@ def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
         elif target not in followed:
             followed.add(target)
             waiting.extend(_leaving(target, ways.get(target, []), report))
-    report.gives = _types.union(reversed(ends))
+    report.gives = _types.union(ends)
 
 
 def _first_type(ways: dict[Place, list[Edge]]) -> Any:
@@ -173,70 +176,90 @@ def _first_type(ways: dict[Place, list[Edge]]) -> Any:
 
 
 def _misfit(edge: Edge, kind: Any, target: Element) -> Problem:
+    mapped = "….map(…)" if edge.outlet is not None else f"{edge.source.name}.map(…)"
+    advice = f"change one of them, or map it: {mapped}" if isinstance(edge.source, Node) else "change one of them"
     return Problem(
         edge.source.name,
-        f"its output {_types.show(kind)} does not fit the input {_types.show(target.takes)} of {target.name!r}; "
-        f"change one of them, or map it: {edge.source.name}{'.' if edge.outlet is None else '….'}map(…)",
+        f"its output {_types.show(kind)} does not fit the input {_types.show(target.takes)} of {target.name!r}; {advice}",
     )
 
 
 def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tuple[Edge, Any]]:
     """Give the types that leave a node along each of its ways, and check that together they take its whole output."""
-    rest = _types.members(node.gives)
+    every = _types.members(node.gives)
+    rest, caught, errors = every, False, list[type[Exception]]()
     found: list[tuple[Edge, Any]] = []
     for edge in out:
-        kind, taken, sure = _through(node, edge, rest)
-        if taken == [] and not _on_error(edge):
-            report.problems.append(
-                Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.gives)}")
-            )
+        rules = edge.outlet.rules if edge.outlet else ()
+        kind = node.gives if rest == every or not rest else _types.union(rest)
+        if rules and rules[0].error is not None:
+            problem, kind = _error_problem(node, edge, errors), rules[0].value
+        elif rules and rules[0].kinds:
+            kind = _types.union(rules[0].kinds)
+            problem = None if caught else _kind_problem(node, edge, kind, every, rest)
+        else:
+            problem = None
+        if problem is not None:
+            report.problems.append(problem)
             continue
-        found.append((edge, kind))
-        if sure:
-            rest = [member for member in rest if member not in taken]
-    if rest and out and rest != [Any] and any(edge.outlet is not None for edge in out):
-        missing = ", ".join(_types.show(member) for member in rest)
-        tried = ", ".join(edge.label or "a plain edge" for edge in out)
-        report.problems.append(
+        if not _on_error(edge):
+            rest = _left(rest, edge)
+            caught = caught or _catches_all(edge)
+        found.append((edge, next((rule.value for rule in reversed(rules) if rule.change is not None), kind)))
+    if rest and out and (rest != [Any] or all(map(_on_error, out))):
+        missing = _types.show(node.gives if rest == every else _types.union(rest))
+        tried = ", ".join(edge.label for edge in out)
+        only_with_tools = all(member in _types.members(node.tool_outputs) for member in rest)
+        (report.without_tools if only_with_tools else report.problems).append(
             Problem(node.name, f"no way on takes its output {missing} (there are: {tried}); add .on(…) or .otherwise()")
         )
     found.reverse()
     return found
 
 
-def _through(node: Node[Any, Any], edge: Edge, rest: list[Any]) -> tuple[Any, list[Any], bool]:
-    """Give the type behind an edge, the members of the output that may take it, and whether those always do."""
-    if edge.outlet is None:
-        return (_types.union(rest) if rest else node.gives), rest or [node.gives], True
-    kind: Any = _types.union(rest) if rest else node.gives
-    taken = rest or [node.gives]
-    sure = True
-    for position, rule in enumerate(edge.outlet.rules):
-        if rule.error is not None:
-            return _behind_error(edge, position), [], False
-        if rule.change is not None:
-            kind = rule.value
-            if any(later.test for later in edge.outlet.rules[position + 1 :]):
-                return kind, taken, False
-        elif rule.kinds:
-            wanted = _types.union(rule.kinds)
-            every = _types.members(node.gives)
-            matching = [member for member in every if member is Any or member is object or _meet(member, wanted)]
-            taken = [member for member in matching if _types.fits(member, wanted) and member is not Any] or matching
-            sure = sure and all(_types.fits(member, wanted) and member is not Any for member in taken)
-            kind = wanted
-        elif rule.test is not None:
-            sure = False
-    return kind, taken, sure
+def _error_problem(node: Node[Any, Any], edge: Edge, before: list[type[Exception]]) -> Problem | None:
+    """Find that an error is taken by an earlier way; note what this one takes."""
+    rules = edge.outlet.rules if edge.outlet else ()
+    for rule in rules[:1]:
+        earlier = next((kind for kind in before if rule.error and issubclass(rule.error, kind)), None)
+        if earlier is not None:
+            return Problem(
+                node.name,
+                f"{edge.label} to {edge.target.name!r} is never taken, because on error {earlier.__name__} before it "
+                f"takes such errors",
+            )
+        if rule.error and not any(later.test for later in rules[1:]):
+            before.append(rule.error)
+    return None
 
 
-def _behind_error(edge: Edge, position: int) -> Any:
-    kind: Any = edge.outlet.rules[position].value if edge.outlet else Any
-    for rule in edge.outlet.rules[position + 1 :] if edge.outlet else ():
-        if rule.change is not None:
-            kind = rule.value
-    return kind
+def _kind_problem(node: Node[Any, Any], edge: Edge, wanted: Any, every: list[Any], rest: list[Any]) -> Problem | None:
+    """Find that an outlet for a type or a value is never taken, or takes more than it says."""
+    matching = [member for member in every if member is Any or member is object or _meet(member, wanted)]
+    if not matching:
+        return Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.gives)}")
+    if not any(member in rest for member in matching):
+        return Problem(
+            node.name, f"{edge.label} to {edge.target.name!r} is never taken, because ways before it take all of that"
+        )
+    for member in rest:
+        if member is not Any and all(_types.erases(part, member) for part in _types.members(wanted)):
+            return Problem(
+                node.name,
+                f"{edge.label} would also take {_types.show(member)}, since only the class can be seen when the program "
+                f"runs; use .when(…) to tell them apart",
+            )
+    return None
+
+
+def _left(rest: list[Any], edge: Edge) -> list[Any]:
+    """Give the members of an output that may still come after an edge was tried."""
+    rules = edge.outlet.rules if edge.outlet else ()
+    if any(rule.part or (rule.test is not None and not rule.kinds) for rule in rules):
+        return rest
+    wanted = _types.union(kind for rule in rules for kind in rule.kinds) if rules and rules[0].kinds else Any
+    return [member for member in rest if wanted is not Any and (member is Any or not _types.passes(member, wanted))]
 
 
 def _meet(member: Any, wanted: Any) -> bool:
-    return any(_types.fits(part, member) or _types.fits(member, part) for part in _types.members(wanted))
+    return any(_types.fits(part, member) or _types.passes(member, part) for part in _types.members(wanted))

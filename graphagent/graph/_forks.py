@@ -259,7 +259,7 @@ def _check_branches(nodes: tuple[object, ...], name: str) -> None:
     for branch in nodes:
         if not isinstance(branch, Node):
             raise TypeError(
-                f"a branch of {name!r} must be a node or a strategy, not a {type(branch).__name__}; see @node"
+                f"a branch of {name!r} must be a node or a strategy; got {type(branch).__name__}. See @node"
             )
 
 

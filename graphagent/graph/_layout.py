@@ -111,15 +111,15 @@ def _turn_back_edges(boxes: list[Box], wires: list[Wire]) -> None:
         state.setdefault(root, 1)
         while stack:
             box, ways = stack[-1]
-            wire = next(ways, None)
-            if wire is None:
+            way = next(ways, None)
+            if way is None:
                 state[box] = 2
                 stack.pop()
-            elif wire.target not in state:
-                state[wire.target] = 1
-                stack.append((wire.target, iter(out[wire.target])))
+            elif way.target not in state:
+                state[way.target] = 1
+                stack.append((way.target, iter(out[way.target])))
             else:
-                wire.back = state[wire.target] == 1
+                way.back = state[way.target] == 1
 
 
 def _ends(wire: Wire) -> tuple[Box, Box]:

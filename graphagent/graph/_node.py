@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
 from graphagent.graph import _types
-from graphagent.graph._policies import Policy, Retry, Timeout
+from graphagent.graph._policies import Policy, Retry, Timeout, check_errors
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature
     from graphagent.run import Context
 
-I = TypeVar("I", contravariant=True)  # noqa: E741  I and O are what a node is: input and output
-O = TypeVar("O", covariant=True)  # noqa: E741
+I = TypeVar("I", contravariant=True)
+O = TypeVar("O", covariant=True)
 T = TypeVar("T", contravariant=True)
 A = TypeVar("A")
 B = TypeVar("B")
@@ -33,22 +33,20 @@ class Link:
 
     __slots__ = ("element", "previous")
 
-    def __init__(self, previous: Link | None, element: object) -> None:
+    def __init__(self, previous: Link | None, element: Placed) -> None:
         self.previous = previous
         self.element = element
 
 
-class Part(Generic[O]):
-    """An argument of Strategy after the first. O is what it lets reach END; Never, when nothing does."""
+class Chain:
+    """What any argument of Strategy is when the program runs."""
 
     __slots__ = ("_link",)
-    if TYPE_CHECKING:
-        _ends: Callable[[], O]
     _link: Link
 
-    def elements(self) -> list[object]:
+    def elements(self) -> list[Placed]:
         """Give the nodes, taps and outlets of the path, from its head on."""
-        found: list[object] = []
+        found: list[Placed] = []
         link: Link | None = self._link
         while link is not None:
             found.append(link.element)
@@ -57,12 +55,21 @@ class Part(Generic[O]):
         return found
 
 
-class First(Part[O], Generic[I, O]):
+class Part(Chain, Generic[O]):
+    """An argument of Strategy after the first. O is what it lets reach END; Never, when nothing does."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _ends: Callable[[], O]
+
+
+class First(Chain, Generic[I, O]):
     """The first argument of Strategy: it begins at START."""
 
     __slots__ = ()
     if TYPE_CHECKING:
         _begins: Callable[[I], None]
+        _ends: Callable[[], O]
 
 
 @final
@@ -100,7 +107,9 @@ class _Tapping:
 
     def named(self, name: str) -> Self:
         """Give the same tap under another name, for a second place in one strategy."""
-        return _renamed(self, name)
+        tap = copy.copy(self)
+        tap.name = _checked_name(name)
+        return tap
 
     def __repr__(self) -> str:
         return f"<tap {self.name!r}>"
@@ -192,7 +201,7 @@ class Entry(First[I, Never], Generic[I, O]):
 class Rule:
     """One condition or change of an outlet: `test` lets a value pass, `change` replaces it."""
 
-    __slots__ = ("change", "error", "kinds", "label", "test", "value")
+    __slots__ = ("change", "error", "kinds", "label", "part", "test", "value")
 
     def __init__(
         self,
@@ -201,6 +210,7 @@ class Rule:
         test: Callable[[Any, Any], bool] | None = None,
         change: Callable[[Any], Any] | None = None,
         kinds: tuple[Any, ...] = (),
+        part: bool = False,
         value: Any = None,
         error: type[Exception] | None = None,
     ) -> None:
@@ -211,6 +221,8 @@ class Rule:
         self.change = change
         self.kinds = kinds
         """The types that pass, for the check."""
+        self.part = part
+        """Whether only some values of these types pass."""
         self.value = value
         """The type that the change gives, for the check."""
         self.error = error
@@ -221,17 +233,16 @@ class Outlet(Path[I, O]):
     """One way out of a node; it stands at the head of a path."""
 
     __slots__ = ("node", "rules")
-    node: Node[Any, Any]
-    """The node whose way out it is."""
-    rules: tuple[Rule, ...]
-    """Its conditions and changes, tried and made from left to right."""
+
+    def __init__(self, node: Node[Any, Any], rules: tuple[Rule, ...]) -> None:
+        super().__init__(Link(None, self))
+        self.node = node
+        """The node whose way out it is."""
+        self.rules = rules
+        """Its conditions and changes, tried and made from left to right."""
 
     def _add(self, rule: Rule) -> Outlet[Any, Any]:
-        outlet = Outlet[Any, Any].__new__(Outlet)
-        outlet.node = self.node
-        outlet.rules = (*self.rules, rule)
-        outlet._link = Link(None, outlet)
-        return outlet
+        return Outlet[Any, Any](self.node, (*self.rules, rule))
 
     @overload
     def when(self, test: Callable[[O], bool]) -> Outlet[I, O]: ...
@@ -239,17 +250,18 @@ class Outlet(Path[I, O]):
     def when(self, test: Callable[[Context, O], bool]) -> Outlet[I, O]: ...
     def when(self, test: Any) -> Any:
         """Take this way out when the test of `(output)` or `(ctx, output)` says so. It must not have effects."""
-        count = _positional(test)
-        if count == 2:
-            wrapped = test
-        elif count == 1:
-            wrapped = lambda _, value: test(value)  # noqa: E731
-        else:
-            raise TypeError(f".when() of node {self.node.name!r} takes a test of (output) or of (ctx, output)")
-        return self._add(Rule(_label("when", test), test=wrapped))
+        count = _plain_arguments(test)
+        if count not in (1, 2):
+            raise TypeError(
+                f".when() of node {self.node.name!r} takes a plain, not async, function of (output) or of (ctx, output)"
+            )
+
+        return self._add(Rule(_label("when", test), test=test if count == 2 else lambda _, value: test(value)))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
         """Hand on what `change` makes of the output. It must not have effects."""
+        if _plain_arguments(change) not in (0, 1):
+            raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         given = _types.hints(change, 1).get("return", Any) if not isinstance(change, type) else change
         return self._add(Rule(_label("map", change), change=change, value=given))
 
@@ -260,7 +272,7 @@ class Node(Outlet[I, O]):
     A node is a value. It holds nothing of a run, so any number of strategies and runs may share it.
     """
 
-    __slots__ = ("function", "gives", "name", "needs", "policies", "takes")
+    __slots__ = ("function", "gives", "name", "needs", "policies", "takes", "tool_outputs")
 
     def __init__(
         self,
@@ -270,6 +282,7 @@ class Node(Outlet[I, O]):
         takes: Any = Any,
         gives: Any = Any,
         needs: tuple[type[Feature], ...] = (),
+        tool_outputs: Any = Never,
     ) -> None:
         self.function = function
         """What is executed."""
@@ -281,17 +294,20 @@ class Node(Outlet[I, O]):
         """The type of its output."""
         self.needs = needs
         """The features that must be installed."""
+        self.tool_outputs = tool_outputs
+        """The part of its output that there is only where tools are offered: a way for it is asked for only there."""
         self.policies: tuple[Policy, ...] = ()
         """What wraps its execution, the innermost first."""
-        self._settle()
+        super().__init__(self, ())
 
-    def _settle(self) -> None:
-        self.node, self.rules, self._link = self, (), Link(None, self)
+    def _copy(self) -> Self:
+        own = copy.copy(self)
+        super(Node, own).__init__(own, ())
+        return own
 
     def _with(self, policy: Policy) -> Self:
-        wrapped = copy.copy(self)
+        wrapped = self._copy()
         wrapped.policies = (*self.policies, policy)
-        wrapped._settle()
         return wrapped
 
     @overload
@@ -302,20 +318,21 @@ class Node(Outlet[I, O]):
     def on(self, value: A, /) -> Outlet[I, A]: ...
     def on(self, *kinds: Any) -> Any:
         """Take this way out for outputs of one or two types, or for one value: True, None, an enum member, a literal."""
+        if not kinds:
+            raise TypeError(f".on() of node {self.name!r} takes a type or a value; for the rest there is .otherwise()")
         if len(kinds) == 1 and not _types.is_type(kinds[0]):
             wanted = kinds[0]
-            kind = type(wanted)
-            shown = _types.show(_types.literal(wanted))
             return self._add(
                 Rule(
-                    f"on {shown}",
-                    test=lambda _, value: type(value) is kind and value == wanted,
+                    f"on {_types.one_value(wanted)}",
+                    test=lambda _, value: type(value) is type(wanted) and value == wanted,
                     kinds=(_types.literal(wanted),),
+                    part=wanted is not None and _types.literal(wanted) is type(wanted),
                 )
             )
-        classes = tuple(found for kind in kinds for found in _types.runtime_classes(kind))
+        fitting = _types.tester(kinds, self.gives)
         label = " | ".join(_types.show(kind) for kind in kinds)
-        return self._add(Rule(f"on {label}", test=lambda _, value: isinstance(value, classes), kinds=kinds))
+        return self._add(Rule(f"on {label}", test=lambda _, value: fitting(value), kinds=kinds))
 
     def otherwise(self) -> Outlet[I, O]:
         """Take this way out for every output that no way out before it takes."""
@@ -323,12 +340,13 @@ class Node(Outlet[I, O]):
 
     def on_error(self, kind: type[E]) -> Outlet[I, E]:
         """Take this way out when the node raises such an error; the error is handed on."""
+        check_errors(f".on_error() of node {self.name!r}", kind)
         return self._add(Rule(f"on error {kind.__name__}", error=kind, value=kind))
 
     def named(self, name: str) -> Self:
         """Give the same node under another name, for a second place in one strategy."""
-        node = _renamed(self, name)
-        node._settle()  # noqa: SLF001  a copy of itself
+        node = self._copy()
+        node.name = _checked_name(name)
         return node
 
     def retry(
@@ -349,8 +367,6 @@ class Node(Outlet[I, O]):
             max_wait: Seconds that no wait exceeds.
             errors: What is tried again.
         """
-        if attempts < 1:
-            raise ValueError(f"node {self.name!r}: retry(attempts={attempts}) must allow at least one attempt")
         chosen = errors if isinstance(errors, tuple) else (errors,)
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
@@ -393,6 +409,8 @@ class Start:
 
 START: Final = Start()
 END: Final = End()
+Placed = Outlet[Any, Any] | _Tapping | Start | End
+"""What stands in a path; a node is an outlet, and a bare outlet stands only at the head."""
 
 
 @overload
@@ -406,7 +424,11 @@ def node(function: Any = None, /, *, name: str | None = None) -> Any:
         TypeError: the function is not async, or takes something else than a context and an input.
     """
     if function is None:
-        return lambda found: _node_of(found, name)
+
+        def named(function: Callable[..., Awaitable[Any]]) -> Node[Any, Any]:
+            return _node_of(function, name)
+
+        return named
     return _node_of(function, name)
 
 
@@ -426,7 +448,11 @@ def tap(function: Any = None, /, *, name: str | None = None) -> Any:
         TypeError: the function is not async, or takes something else than a context and an input.
     """
     if function is None:
-        return lambda found: _tap_of(found, name)
+
+        def named(function: Callable[..., Awaitable[None]]) -> TapOf[Any]:
+            return _tap_of(function, name)
+
+        return named
     return _tap_of(function, name)
 
 
@@ -435,10 +461,18 @@ def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> TapOf
     return TapOf[Any](function, name=name or _name_of(function), takes=takes)
 
 
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _plain_arguments(function: Any) -> int:
+    """Count the arguments of a plain function; -1 for anything else."""
+    return _positional(function) if callable(function) and not _is_async(function) else -1
+
+
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
     named = _name_of(function)
-    called = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
-    if not inspect.iscoroutinefunction(called):
+    if not _is_async(function):
         raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
     if _positional(function) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
@@ -459,15 +493,15 @@ def _positional(function: Callable[..., Any]) -> int:
     return sum(each.kind in plain and each.default is each.empty for each in parameters)
 
 
-def _next(link: Link, other: object) -> object:
+def _next(link: Link, other: Placed) -> Placed:
     if isinstance(other, Node | _Tapping | End):
         return other
     if isinstance(other, Outlet):
-        raise TypeError(
-            f"an outlet stands at the head of a path: begin a new one with {other.node.name}.{other.rules[0].label!r}"
-        )
-    named = getattr(link.element, "name", type(link.element).__name__)
-    raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END, not a {type(other).__name__}; see @node")
+        way = f"{other.node.name!r}, {', '.join(rule.label for rule in other.rules)}"
+        raise TypeError(f"the way out ({way}) stands at the head of a path; give it to Strategy as a path of its own")
+    before = link.element.node if isinstance(link.element, Outlet) else link.element
+    named = getattr(before, "name", type(before).__name__)
+    raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
 
 
 def _name_of(function: object) -> str:
@@ -485,12 +519,3 @@ def _checked_name(name: str) -> str:
             f"a node cannot be named {name!r}: a name has at least one character, no '/' and no control characters"
         )
     return name
-
-
-N = TypeVar("N", bound="_Tapping | Node[Any, Any]")
-
-
-def _renamed(element: N, name: str) -> N:
-    renamed = copy.copy(element)
-    renamed.name = _checked_name(name)
-    return renamed

@@ -33,7 +33,7 @@ class Retry:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"retry({name}={getattr(self, name)}) must be 0 or more")
         for kind in self.errors:
-            _check_error("retry", kind)
+            check_errors("retry(errors=)", kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,14 @@ class Timeout:
             raise ValueError(f"timeout({self.seconds}) must be more than 0 seconds")
 
 
-def _check_error(what: str, kind: object) -> None:
+def check_errors(what: str, kind: object) -> None:
+    """Refuse what is no class of errors.
+
+    Raises:
+        TypeError: `kind` is not a subclass of Exception.
+    """
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
-        raise TypeError(f"{what} takes subclasses of Exception, not {kind!r}")
+        raise TypeError(f"{what} takes a subclass of Exception, not {kind!r}")
 
 
 Policy = Retry | Timeout

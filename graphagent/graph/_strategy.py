@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._node import END, START, End, First, I, Node, O, Outlet, Part, Start, Tap, TapOf
+from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, Part, Placed, Start, Tap, TapOf
 from graphagent.graph._policies import Setting
 
 if TYPE_CHECKING:
+    from graphagent.graph._check import Problem
     from graphagent.protocols import Model
 
 X = TypeVar("X")
@@ -59,7 +60,7 @@ class Strategy(Node[I, O]):
         StrategyError: something is wrong with it; `problems` lists everything that is.
     """
 
-    __slots__ = ("edges", "elements_by_name", "setting")
+    __slots__ = ("edges", "elements_by_name", "setting", "without_tools")
 
     @overload
     def __init__(self, name: str, first: First[I, O], /) -> None: ...
@@ -137,6 +138,8 @@ class Strategy(Node[I, O]):
             edge.target.name: edge.target for edge in edges if not isinstance(edge.target, End)
         }
         """Its nodes and taps under their names, in the order of the paths."""
+        self.without_tools: tuple[Problem, ...] = tuple(report.without_tools)
+        """What is wrong with it where tools are offered: an agent with tools refuses it."""
         self.setting: Setting | None = None
         """What it has of its own where it stands as a node."""
 
@@ -158,9 +161,8 @@ class Strategy(Node[I, O]):
             max_turns: Model turns inside, likewise.
             max_tokens: Tokens inside, likewise.
         """
-        own = copy.copy(self)
+        own = self._copy()
         own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens)
-        own._settle()
         return own
 
     def walk(self) -> Iterator[tuple[str, Element]]:
@@ -211,20 +213,21 @@ def _walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
 def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
     found: list[Edge] = []
     for number, path in enumerate(paths):
-        if not isinstance(path, Part):
-            what = "the strategy's first path begins at START" if number == 0 else f"its path {number + 1} is no path"
-            raise TypeError(f"strategy {name!r}: {what}; got a {type(path).__name__}. Join nodes with >>")
+        if not isinstance(path, Chain):
+            kind = type(path).__name__
+            raise TypeError(f"strategy {name!r}, path {number + 1}: a path is nodes joined with >>; got {kind}")
         elements = path.elements()
         if (elements[0] is START) != (number == 0):
             where = "begin the first path at START" if number == 0 else "only the first path begins at START"
             raise TypeError(f"strategy {name!r}, path {number + 1}: {where}")
+        if len(elements) < 2:
+            raise TypeError(f"strategy {name!r}, path {number + 1}: it leads nowhere; go on with >>, at last to END")
         found.extend(_along(elements))
-    return tuple(found)
+    plain = {(edge.source, edge.target): edge for edge in reversed(found) if edge.outlet is None}
+    return tuple(edge for edge in found if edge.outlet is not None or plain[edge.source, edge.target] is edge)
 
 
-def _along(elements: list[object]) -> Iterator[Edge]:
-    for source, target in zip(elements, elements[1:], strict=False):
-        if isinstance(source, Outlet) and not isinstance(source, Node):
-            yield Edge(source.node, source, target)  # type: ignore[arg-type]
-        else:
-            yield Edge(source, None, target)  # type: ignore[arg-type]
+def _along(elements: list[Placed]) -> Iterator[Edge]:
+    for source, target in itertools.pairwise(elements):
+        outlet = source if isinstance(source, Outlet) and source.node is not source else None
+        yield Edge(cast(Element | Start, outlet.node if outlet else source), outlet, cast(Element | End, target))

@@ -76,20 +76,20 @@ def _strategy(strategy: Strategy[Any, Any], path: str) -> _Picture:
         boxes[element] = _element(element, f"{path}{name}")
     boxes[END] = _place("END", inner=bool(path))
     wires: list[tuple[Wire, str]] = []
-    loops: dict[Box, list[list[str]]] = {}
+    loops: dict[Box, list[tuple[list[str], str]]] = {}
     for edge in strategy.edges:
         source, target, look = boxes[edge.source], boxes[edge.target], " error" * is_error(edge)
         lines = [_short(rule.label, 34) for rule in edge.outlet.rules] if edge.outlet else []
         if source is target:
-            loops.setdefault(source, []).append(lines)
+            loops.setdefault(source, []).append((lines, look))
         else:
             wires.append((Wire(source, target, _label_box(lines, look) if lines else None, main=not look), look))
     for box, labels in loops.items():
         _add_loops(box, labels)
     layout = lay_out(list(boxes.values()), [wire for wire, _ in wires])
-    labels = [wire.label for wire, _ in wires if wire.label]
+    named = [wire.label for wire, _ in wires if wire.label]
     body = "".join(_wire(wire, layout, look) for wire, look in wires)
-    body += "".join(box.paint(box.x, box.y) for box in [*labels, *boxes.values()] if box.paint)
+    body += "".join(box.paint(box.x, box.y) for box in [*named, *boxes.values()] if box.paint)
     return _Picture(layout.width, layout.height, body)
 
 
@@ -163,29 +163,29 @@ def _rows(boxes: list[Box]) -> _Picture:
     return _Picture(max(widths), y - _GAP, body)
 
 
-def _add_loops(box: Box, labels: list[list[str]]) -> None:
+def _add_loops(box: Box, labels: list[tuple[list[str], str]]) -> None:
     """Give a box its edges to itself, on its right side."""
-    paint, half, tall = box.paint, box.right, [max(30.0, 14.0 * len(label) + 8) for label in labels]
+    paint, half, tall = box.paint, box.right, [max(30.0, 14.0 * len(label) + 8) for label, _ in labels]
     inner = box.height
     box.height = max(inner, sum(tall) + 4)
     box.inset = (box.height - inner) / 2
-    box.right += 46 + max((_width(line, 11.5) for label in labels for line in label), default=0.0)
+    box.right += 46 + max((_width(line, 11.5) for label, _ in labels for line in label), default=0.0)
 
     def painted(x: float, y: float) -> str:
         body = paint(x, y + box.inset) if paint else ""
         middle = y + (box.height - sum(tall)) / 2
         spread = min(18.0, (inner - 8) / len(labels))
-        for at, (label, height) in enumerate(zip(labels, tall, strict=True)):
+        for at, ((label, look), height) in enumerate(zip(labels, tall, strict=True)):
             middle += height / 2
             port = y + box.height / 2 + (at - (len(labels) - 1) / 2) * spread
             right, reach = x + half, 34.0
             out, back = port - spread / 3.2, port + spread / 3.2
             body += (
-                f'<path class="edge" d="M{_n(right)} {_n(out)}C{_n(right + reach)} {_n(middle - 13)} '
+                f'<path class="edge{look}" d="M{_n(right)} {_n(out)}C{_n(right + reach)} {_n(middle - 13)} '
                 f'{_n(right + reach)} {_n(middle + 13)} {_n(right + _ARROW)} {_n(back)}"/>'
-                f'<path class="head" d="M{_n(right)} {_n(back)}l8 -4v8z"/>'
+                f'<path class="head{look}" d="M{_n(right)} {_n(back)}l8 -4v8z"/>'
             )
-            body += _label(label, right + 32, middle - 7.0 * len(label), "label", "start")
+            body += _label(label, right + 32, middle - 7.0 * len(label), f"label{look}", "start")
             middle += height / 2
         return body + "\n"
 

@@ -71,7 +71,9 @@ def _fits(source: Any, target: Any) -> bool:
 
 def _value_fits(value: Any, target: Any) -> bool:
     parts = members(target)
-    return literal(value) in parts or any(_fits(type(value), part) for part in parts if get_origin(part) is not Literal)
+    return literal(value) in parts or any(
+        _fits(_class_of(value), part) for part in parts if get_origin(part) is not Literal
+    )
 
 
 def _fits_by_members(source: Any, target: Any) -> bool:
@@ -131,8 +133,13 @@ def members(kind: Any) -> list[Any]:
 
 
 def union(kinds: Iterable[Any]) -> Any:
-    """Join types into one; Never where there is none, Any where one is Any."""
+    """Join types into one; Never where there is none, Any where one is Any. All members of a bool or enum make it whole."""
     found = list(dict.fromkeys(_plain(kind) for kind in kinds if kind is not Never))
+    values = [value for kind in found if get_origin(kind) is Literal for value in get_args(kind)]
+    for whole in dict.fromkeys(map(_class_of, values)):
+        parts = members(whole)
+        if parts != [whole] and all(part in found for part in parts):
+            found = list(dict.fromkeys(whole if kind in parts else kind for kind in found))
     if not found:
         return Never
     return Any if Any in found else _parametrised(Union, tuple(found))
@@ -142,7 +149,7 @@ def literal(value: Any) -> Any:
     """Give the type whose only value is this one; its class where it cannot stand in a Literal."""
     if value is None:
         return type(None)
-    return _parametrised(Literal, value) if _is_literal(value) else type(value)
+    return _parametrised(Literal, value) if isinstance(value, str | bytes | int | enum.Enum) else _class_of(value)
 
 
 def tuple_of(kinds: Iterable[Any]) -> Any:
@@ -164,8 +171,8 @@ def _parametrised(form: Any, arguments: Any) -> Any:
     return form[arguments]
 
 
-def _is_literal(value: object) -> bool:
-    return isinstance(value, str | bytes | int | enum.Enum)
+def _class_of(value: object) -> Any:
+    return type(value)
 
 
 def one_value(value: object) -> str:
@@ -173,19 +180,53 @@ def one_value(value: object) -> str:
     return f"{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else repr(value)
 
 
-def runtime_classes(kind: Any) -> tuple[type, ...]:
-    """Give the classes that `isinstance` can test for a type.
+def tester(kinds: Iterable[Any], output: Any) -> Callable[[Any], bool]:
+    """Give the test whether a value, one of an output's, is of one of some types.
+
+    Where the output names float, an int that no other part of it names is a float too, as PEP 484 has it.
 
     Raises:
-        TypeError: there are none, such as for `Any` or a type variable.
+        TypeError: `isinstance` cannot test for it, as for `Any` or a type variable.
     """
+    classes = tuple(found for kind in kinds for found in _runtime_classes(kind))
+    parts = members(output)
+    numbers = tuple(number for each in classes if each in parts for number in _NUMBERS.get(each, ()))
+    if not numbers:
+        return lambda value: isinstance(value, classes)
+    named = tuple(_runtime_class(part) for part in parts if part is not Any and fits(part, int))
+    return lambda value: isinstance(value, classes) or (isinstance(value, numbers) and not isinstance(value, named))
+
+
+def _runtime_classes(kind: Any) -> list[Any]:
     kind = _plain(kind)
     if _is_union(kind):
-        return tuple(found for member in get_args(kind) for found in runtime_classes(member))
-    found = get_origin(kind) or kind
-    if kind is Any or not isinstance(found, type) or (_is_protocol(found) and not _is_runtime_protocol(found)):
+        return [found for member in get_args(kind) for found in _runtime_classes(member)]
+    found = _runtime_class(kind)
+    open_ = kind is Any or get_origin(kind) is Literal or not isinstance(found, type)
+    if open_ or typing.is_typeddict(found) or (_is_protocol(found) and not _is_runtime_protocol(found)):
         raise TypeError(f".on() takes a class or a value, not {show(kind)}; use .when(test) for anything else")
-    return (found,)
+    return [found]
+
+
+def _runtime_class(kind: Any) -> Any:
+    origin = get_origin(kind)
+    return _class_of(get_args(kind)[0]) if origin is Literal else origin or kind
+
+
+def passes(member: Any, wanted: Any) -> bool:
+    """Tell whether a part of an output passes an outlet for a type, with every value: as `tester` has it."""
+    own = _runtime_class(member)
+    return any(
+        fits(member, part) and (part not in _NUMBERS or (isinstance(own, type) and issubclass(own, part)))
+        for part in members(wanted)
+    )
+
+
+def erases(kind: Any, member: Any) -> bool:
+    """Tell whether `isinstance` takes values of `member` for `kind`, though they may be something else: `list[int]`."""
+    classes = [get_origin(each) or each for each in (member, kind)]
+    known = all(isinstance(each, type) for each in classes) and bool(get_args(kind))
+    return known and issubclass(classes[0], classes[1]) and not fits(member, kind)
 
 
 def is_type(value: object) -> bool:
@@ -198,14 +239,14 @@ def show(kind: Any) -> str:
     kind = _plain(kind)
     if kind is type(None):
         return "None"
-    if isinstance(kind, list):  # the arguments of a Callable
-        return f"[{', '.join(map(show, kind))}]"
     if _is_union(kind):
         return " | ".join(show(member) for member in get_args(kind))
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return " | ".join(map(one_value, arguments))
     if origin is not None and arguments:
+        if isinstance(arguments[0], list):  # of a Callable
+            return f"Callable[[{', '.join(map(show, get_args(kind)[0]))}], {show(arguments[1])}]"
         inner = ", ".join("..." if each is Ellipsis else show(each) for each in arguments)
         return f"{getattr(origin, '__name__', str(origin))}[{inner}]"
     return getattr(kind, "__name__", None) or str(kind).removeprefix("typing.")

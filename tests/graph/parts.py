@@ -1,0 +1,26 @@
+"""Nodes without a task of their own, for graphs that are only declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphagent.graph import Node, Tap, TapOf
+
+
+async def nothing(ctx: Any, value: Any) -> Any:
+    return value
+
+
+def step(name: str, takes: Any = Any, gives: Any = Any) -> Node[Any, Any]:
+    """Make a node of a name and two types."""
+    return Node(nothing, name=name, takes=takes, gives=gives)
+
+
+def steps(names: str) -> list[Node[Any, Any]]:
+    """Make one node for every word."""
+    return [step(name) for name in names.split()]
+
+
+def taps(name: str, takes: Any = None) -> Tap | TapOf[Any]:
+    """Make a tap of a name, and of a type where it needs one."""
+    return Tap(nothing, name=name) if takes is None else TapOf(nothing, name=name, takes=takes)

@@ -1,0 +1,187 @@
+"""What must be clean under mypy and pyright, both strict: every type that a strategy infers. Checked, never executed."""
+
+# pyright: strict
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, TypeVar, assert_type
+
+from graphagent.errors import NodeFailedError
+from graphagent.graph import END, START, Node, Strategy, Tap, TapOf, each, node, parallel, race, tap
+from graphagent.run import Context
+
+
+class ToolCalls: ...
+
+
+class ToolResults: ...
+
+
+class Mood(enum.Enum):
+    GOOD = 1
+    BAD = 2
+
+
+A = TypeVar("A")
+Prompt = str | ToolResults
+
+
+def llm_request() -> Node[Prompt, str | ToolCalls]:
+    raise NotImplementedError
+
+
+def execute_tools() -> Node[ToolCalls, ToolResults]:
+    raise NotImplementedError
+
+
+def load_facts() -> Tap:
+    raise NotImplementedError
+
+
+def ask_human(question: str, kind: type[A]) -> Node[object, A]:
+    raise NotImplementedError
+
+
+recall, ask, act, learn = load_facts(), llm_request(), execute_tools(), load_facts()
+
+
+@tap
+async def log(ctx: Context, text: str) -> None: ...
+
+
+@tap(name="loud")
+async def shout(ctx: Context, text: str) -> None: ...
+
+
+@node
+async def count(ctx: Context, text: str) -> int:
+    return len(text)
+
+
+@node(name="twice")
+async def double(ctx: Context, number: int) -> int:
+    return number * 2
+
+
+@node
+async def maybe(ctx: Context, number: int) -> str | float:
+    return 1.0
+
+
+@node
+async def mend(ctx: Context, error: ValueError) -> bytes:
+    return b""
+
+
+@node
+async def total(ctx: Context, counts: Iterable[int]) -> int:
+    return sum(counts)
+
+
+@node
+async def feel(ctx: Context, text: str) -> Mood:
+    return Mood.GOOD
+
+
+class Counter:
+    async def __call__(self, ctx: Context, text: str) -> int:
+        return len(text)
+
+
+assert_type(log, TapOf[str])
+assert_type(shout, TapOf[str])
+assert_type(count, Node[str, int])
+assert_type(double, Node[int, int])
+assert_type(node(Counter()), Node[str, int])
+
+assistant = Strategy(
+    "assistant",
+    START >> recall >> ask,
+    ask.on(ToolCalls) >> act >> ask,
+    ask.on(str) >> learn >> END,
+)
+assert_type(assistant, Strategy[Prompt, str])
+
+straight = Strategy("straight", START >> log >> count >> double >> END)
+assert_type(straight, Strategy[str, int])
+
+tapped = Strategy("tapped", START >> recall >> log >> END)
+assert_type(tapped, Strategy[str, str])
+
+nested = Strategy("nested", START >> assistant >> count >> END)
+assert_type(nested, Strategy[Prompt, int])
+
+two_ends = Strategy("two", START >> maybe, maybe.on(str) >> count >> END, maybe.on(float) >> END)
+assert_type(two_ends, Strategy[int, int | float])
+
+both_types = Strategy("both", START >> maybe, maybe.on(str, float) >> END)
+assert_type(both_types, Strategy[int, str | float])
+
+mended = Strategy("mended", START >> count >> END, count.on_error(ValueError) >> mend >> END)
+assert_type(mended, Strategy[str, int | bytes])
+
+fan = Strategy("fan", START >> parallel(count, assistant) >> END)
+assert_type(fan, Strategy[str, tuple[int, str]])
+assert_type(parallel(count, feel, count), Node[str, tuple[int, Mood, int]])
+assert_type(parallel(count, feel, failures="collect"), Node[str, tuple[int | NodeFailedError, Mood | NodeFailedError]])
+assert_type(parallel(*[count, count]), Node[str, tuple[int, ...]])
+
+mapped = Strategy("mapped", START >> each(count, limit=2) >> END)
+assert_type(mapped, Strategy[Iterable[str], list[int]])
+assert_type(each(count, failures="collect"), Node[Iterable[str], list[int | NodeFailedError]])
+summed = Strategy("summed", START >> each(count) >> total >> END)
+assert_type(summed, Strategy[Iterable[str], int])
+
+raced = Strategy("raced", START >> race(count, feel) >> END)
+assert_type(raced, Strategy[str, int | Mood])
+assert_type(race(count, feel, mood := feel.named("mood")), Node[str, int | Mood])
+assert_type(mood, Node[str, Mood])
+
+approve = ask_human("Send it?", bool)
+approval = Strategy("approval", START >> approve, approve.on(True) >> END, approve.on(False) >> END)
+assert_type(approval, Strategy[object, bool])
+
+moods = Strategy("moods", START >> feel, feel.on(Mood.GOOD) >> END, feel.on(Mood.BAD) >> END)
+assert_type(moods, Strategy[str, Mood])
+
+chosen = Strategy(
+    "chosen",
+    START >> count,
+    count.when(lambda n: n > 3) >> double >> END,
+    count.when(lambda ctx, n: n > 1) >> END,
+    count.otherwise() >> END,
+)
+assert_type(chosen, Strategy[str, int])
+
+changed = Strategy("changed", START >> count, count.when(lambda n: n > 3).map(str) >> END, count.otherwise() >> END)
+assert_type(changed, Strategy[str, str | int])
+
+patient = Strategy("patient", START >> count.retry(attempts=3).timeout(5.0) >> END)
+assert_type(patient, Strategy[str, int])
+assert_type(count.retry(attempts=3, wait=0.5, errors=(ValueError, OSError)).timeout(5.0).named("slow"), Node[str, int])
+assert_type(straight.retry(attempts=2), Strategy[str, int])
+assert_type(straight.using(max_nodes=5).named("short"), Strategy[str, int])
+
+nothing = Strategy("nothing", START >> END)
+assert_type(nothing, Strategy[Any, Any])
+
+eight = Strategy(
+    "eight",
+    START >> count,
+    count.on(1) >> END,
+    count.on(2).map(str) >> END,
+    count.on(3).map(float) >> END,
+    count.on(4).map(lambda n: b"") >> END,
+    count.on(5) >> double >> END,
+    count.on_error(ValueError) >> END,
+    count.otherwise().map(lambda n: n > 1) >> END,
+)
+assert_type(eight, Strategy[str, int | str | float | bytes | ValueError | bool])
+
+many: Strategy[str, int] = Strategy(
+    "many", START >> count, *[count.on(n) >> END for n in range(20)], count.otherwise() >> END
+)
+
+element: Tap | TapOf[Any] | Node[Any, Any] = recall

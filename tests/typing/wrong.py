@@ -1,0 +1,124 @@
+"""What must be an error in mypy and in pyright: the lines that end in `# E`, and no others. Checked, never executed."""
+
+# pyright: strict, reportUnusedExpression=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphagent.graph import END, START, Node, Strategy, each, node, parallel, race, tap
+from graphagent.run import Context
+
+
+@tap
+async def log(ctx: Context, text: str) -> None: ...
+
+
+@node
+async def count(ctx: Context, text: str) -> int:
+    return len(text)
+
+
+@node
+async def double(ctx: Context, number: int) -> int:
+    return number * 2
+
+
+@node
+async def maybe(ctx: Context, number: int) -> str | float:
+    return 1.0
+
+
+@node
+async def mend(ctx: Context, error: ValueError) -> bytes:
+    return b""
+
+
+@node
+async def maybe_none(ctx: Context, text: str) -> str | None:
+    return None
+
+
+async def plain(ctx: Context, text: str) -> int:
+    return 1
+
+
+good = Strategy("good", START >> count >> END)
+
+# Edges that do not fit
+double >> count  # E
+maybe.on(float) >> count  # E
+maybe >> count  # E
+maybe_none >> count  # E
+START >> good >> count  # E
+START >> double >> log  # E
+START >> log >> double  # E
+count.map(str) >> double  # E
+count.on_error(TypeError) >> mend  # E
+count >> parallel(count, good)  # E
+count >> each(double)  # E
+each(count) >> count  # E
+parallel(count, good) >> double  # E
+
+# What is no part of a path
+count >> plain  # E
+count >> 5  # E
+START >> plain  # E
+START >> START  # E
+count >> count.on(int)  # E
+log >> count  # E
+
+# Nodes and taps
+node(len)  # E
+node(lambda text: text)  # E
+tap(plain)  # E
+
+
+@node  # E
+def not_async(ctx: Context, text: str) -> int:
+    return 1
+
+
+@node  # E
+async def no_input(ctx: Context) -> int:
+    return 1
+
+
+# Policies
+count.retry(attempts="3")  # E
+count.retry()  # E
+count.retry(attempts=3, errors=ValueError("x"))  # E
+count.retry(attempts=3, errors=KeyboardInterrupt)  # E
+count.timeout("5")  # E
+count.timeout()  # E
+count.named(5)  # E
+
+# Outlets
+count.when(lambda text: text.upper())  # E
+count.when(lambda ctx, n, more: True)  # E
+count.when(5)  # E
+count.map(str.upper)  # E
+count.map(lambda number: number.upper())  # E
+count.on_error(ValueError("x"))  # E
+count.on_error(KeyboardInterrupt)  # E
+count.on()  # E
+
+# Branches
+parallel(count, plain)  # E
+parallel(count, log)  # E
+each(plain)  # E
+each(count, 3)  # E
+race(count, plain)  # E
+parallel(count, good, failures="ignore")  # E
+parallel(count, good, limit="2")  # E
+
+# Strategies
+Strategy("x", count >> END)  # E
+Strategy("x", START)  # E
+Strategy("x", START >> count, START >> count)  # E
+Strategy(START >> count >> END)  # E
+good.using(max_nodes="5")  # E
+out: Strategy[str, str] = good  # E
+into: Node[int, int] = good  # E
+many: Strategy[str, str] = Strategy("x", START >> count >> END)  # E
+fine: Node[str, Any] = good
