@@ -1,0 +1,70 @@
+# Everything runs in .venv, which is made at first use and brought up to date when pyproject.toml changes.
+
+# The first Python that is new enough and can make a virtual environment. Overridden by: make PYTHON=/path/to/python test
+PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3 python; do \
+	$$each -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+ARGS ?=
+
+export NO_MKDOCS_2_WARNING := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types docs bench smoke clean
+
+help: ## Show this list.
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and no network.
+	@$(BIN)/graphagent demo $(ARGS)
+
+test: $(BIN)/.ready-to-develop ## Run the tests; ARGS='-k facts' chooses some.
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of imports.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+format: $(BIN)/.ready-to-develop ## Sort the imports and format the code.
+	@$(BIN)/ruff check --select I --fix .
+	@$(BIN)/ruff format .
+
+types: $(BIN)/.ready-to-develop ## Check the types with pyright and mypy, both strict.
+	@$(BIN)/pyright
+	@$(BIN)/mypy
+
+docs: $(BIN)/.ready-to-develop ## Build the documentation into site/; a warning is an error.
+	@$(BIN)/mkdocs build --strict --quiet
+
+bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without development tools, use it.
+	@.ci/smoke $(BIN)/python
+
+clean: ## Remove what was built, and the environment.
+	@rm -rf .venv site dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "graphagent needs Python 3.11 or later with venv; none was found. Name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "graphagent needs Python 3.11 or later, and $(PYTHON) is not" >&2; exit 1; }
+	@echo "Setting up .venv with $(PYTHON), once …"
+	@$(PYTHON) -m venv --clear .venv || { rm -rf .venv; exit 1; }
+
+# The pip that comes with an older Python does not know --group.
+$(BIN)/.pip: | $(BIN)/python
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+$(BIN)/.ready-to-run: pyproject.toml | $(BIN)/.pip
+	@echo "Installing graphagent into .venv …"
+	@$(PIP) install --editable '.[cli]'
+	@touch $@
+
+$(BIN)/.ready-to-develop: pyproject.toml | $(BIN)/.pip
+	@echo "Installing graphagent and its development tools into .venv …"
+	@$(PIP) install --editable '.[cli]' --group dev
+	@touch $@ $(BIN)/.ready-to-run

@@ -1,0 +1,20 @@
+"""Programs that are promised to run as written, where they lie beside the repository."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[2] / "shared" / "contract"
+
+
+@pytest.mark.skipif(not PROGRAMS.is_dir(), reason="the promised programs are not beside this repository")
+@pytest.mark.parametrize("name", ["01_remember", "02_facts", "06_graph", "07_fact_nodes"])
+def test_a_promised_program_runs_unchanged(name, tmp_path):
+    """It ends well, prints ok, and says nothing else."""
+    command = [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py")]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.stdout, ended.returncode) == ("ok\n", 0), ended.stderr

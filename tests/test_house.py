@@ -1,0 +1,246 @@
+"""The rules of the house: doors, private names, the error tree, the docs' table of contents."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import itertools
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import graphagent
+from graphagent import errors
+
+HOME = Path(__file__).parents[1]
+ROOTS = {"graphagent": HOME, "graphagent_strategies": HOME / "strategies"}
+
+
+def _module_name(path):
+    home = ROOTS["graphagent_strategies"] if "strategies" in path.relative_to(HOME).parts else HOME
+    parts = path.relative_to(home).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {_module_name(path): path for root, home in ROOTS.items() for path in sorted((home / root).rglob("*.py"))}
+DOORS = [name for name, path in FILES.items() if path.name == "__init__.py"]
+
+
+def _imports(path):
+    """Every `(line, module, name, bound as)` that a file imports, wherever it stands; name is None for `import module`."""
+    for part in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(part, ast.Import):
+            yield from ((part.lineno, each.name, None, each.asname) for each in part.names)
+        elif isinstance(part, ast.ImportFrom):
+            yield from ((part.lineno, part.module, each.name, each.asname) for each in part.names)
+
+
+def _is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+# Doors
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_holds_re_exports_and_no_logic(door):
+    """A room's `__init__.py` is its docstring and `from … import X as X`, with public names only."""
+    docstring, *statements = ast.parse(FILES[door].read_text("utf-8")).body
+    assert isinstance(docstring, ast.Expr)
+    if door == "graphagent" and ast.unparse(statements[-1]).startswith("__version__ = "):
+        statements.pop()
+    for statement in statements:
+        assert isinstance(statement, ast.ImportFrom), f"{door}, line {statement.lineno}: a door has no logic"
+        if statement.module == "__future__":
+            continue
+        for name in statement.names:
+            assert name.asname == name.name, f"{door}, line {statement.lineno}: write `{name.name} as {name.name}`"
+            assert not name.name.startswith("_"), f"{door}, line {statement.lineno}: {name.name} is private"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_a_door_names_is_there(door):
+    """Every name of a door can be had from it."""
+    room = importlib.import_module(door)
+    for _, module, _, bound in _imports(FILES[door]):
+        if module != "__future__":
+            assert hasattr(room, bound)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_shows_nothing_else(door):
+    """What a room's module holds is its re-exports and its own files, private names nowhere among them."""
+    named = {bound for _, _, _, bound in _imports(FILES[door])} | {"annotations"}
+    files = {name.removeprefix(f"{door}.").partition(".")[0] for name in FILES if name.startswith(f"{door}.")}
+    shown = {name for name in vars(importlib.import_module(door)) if not name.startswith("__")}
+    assert shown - named - files == set()
+
+
+def test_the_version_is_told_once():
+    """`graphagent.__version__` is the version of the package that is built."""
+    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
+    assert graphagent.__version__ == project["version"]
+
+
+# Private names
+
+
+@pytest.mark.parametrize("importer", FILES)
+def test_private_names_stay_in_their_room(importer):
+    """A name with a leading underscore is imported only from below the package that it stands in."""
+    for line, module, name, _ in _imports(FILES[importer]):
+        parts = [*module.split("."), *([name] if name else [])]
+        if parts[0] not in ROOTS:
+            continue
+        private = [place for place, part in enumerate(parts) if _is_private(part)]
+        if private:
+            room = ".".join(parts[: private[0]])
+            assert f"{importer}.".startswith(f"{room}."), (
+                f"{importer}, line {line}: {'.'.join(parts)} is private to {room}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES.values(), ids=FILES)
+def test_every_file_says_what_it_is_for(path):
+    """A module begins with a docstring, and postpones its annotations."""
+    module = ast.parse(path.read_text("utf-8"))
+    assert ast.get_docstring(module)
+    if len(module.body) > 1:
+        assert isinstance(module.body[1], ast.ImportFrom)
+        assert module.body[1].module == "__future__"
+
+
+@pytest.mark.parametrize("path", FILES.values(), ids=FILES)
+def test_nothing_is_left_over(path):
+    """Package code holds no note to do it later, and nothing that is only announced."""
+    assert not re.findall(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b", path.read_text("utf-8"))
+
+
+def test_importing_the_package_loads_no_heavy_library():
+    """openai, networkx and cryptography come with what needs them first."""
+    program = "import sys, graphagent; print(*{'openai', 'networkx', 'cryptography'} & sys.modules.keys())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
+# Errors
+
+ERRORS = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if inspect.isclass(kind) and issubclass(kind, errors.GraphAgentError)
+}
+
+SAMPLES = [
+    errors.GraphAgentError("it went wrong"),
+    errors.StrategyError("chat", ["'ask' cannot reach END", "'act' is never reached"]),
+    errors.FeatureError("AgentMemory is not installed"),
+    errors.RunError("the run cannot go on"),
+    errors.NodeFailedError("count/words", TimeoutError("5 seconds")),
+    errors.NoPathError("ask", 3, ["on str", "on ToolCalls"]),
+    errors.BudgetError("turns", 20, "all that was done"),
+    errors.ModelError("the model's side failed"),
+    errors.ModelRequestError("too many requests", status=429, retry_after=2.5),
+    errors.OutputError("no JSON, even when asked again", output="{"),
+    errors.ToolError("no such city"),
+    errors.ArgumentsError("weather", ["city: is missing"]),
+    errors.StoreError("the disk is full"),
+    errors.ConflictError(("facts", "owner", 7), 3, 4),
+    errors.DamagedStoreError("memory.db", "page 3 does not fit its checksum"),
+    errors.WrongKeyError("memory.db"),
+    errors.UnsupportedError(object(), "history"),
+    errors.MissingExtraError("the command line", "cli"),
+    errors.ScriptError("the script has 2 replies, and a third was asked for"),
+]
+
+
+def _drawn():
+    """The tree in the docstring of `graphagent.errors`: every class with its bases, in order."""
+    drawn, above = {}, {}
+    for line in errors.__doc__.split("```")[1].strip().splitlines():
+        lead, name, builtin = re.match(r"([│├└ ]*)(\w+)(?: \((\w+)\))?", line).groups()
+        depth = (len(lead) + 1) // 3  # "├ " is the first, and "│  " is put before it for each further one
+        above[depth] = name
+        drawn[name] = [above[depth - 1] if depth else "Exception", *filter(None, [builtin])]
+    return drawn
+
+
+def test_the_error_tree_is_drawn_as_it_is():
+    """The docstring of `graphagent.errors` shows every class under its parent, with the builtin it also is."""
+    assert _drawn() == {name: [base.__name__ for base in kind.__bases__] for name, kind in ERRORS.items()}
+
+
+def test_every_error_has_a_sample():
+    """The test of pickling leaves no class out."""
+    assert {type(sample).__name__ for sample in SAMPLES} == ERRORS.keys()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_an_error_survives_pickling(sample):
+    """Its kind, text, fields, notes and cause are the same on the other side."""
+    sample.__cause__ = KeyError("cause")
+    sample.add_note("while testing")
+    again = pickle.loads(pickle.dumps(sample))
+    assert type(again) is type(sample)
+    assert str(again) == str(sample)
+    assert vars(again) == vars(sample)
+    assert repr(again.__cause__) == repr(sample.__cause__)
+
+
+# Pages
+
+
+def _pages(entry):
+    if isinstance(entry, str):
+        return {entry}
+    return set().union(*map(_pages, entry.values() if isinstance(entry, dict) else entry))
+
+
+def test_every_page_is_in_the_table_of_contents():
+    """`mkdocs.yml` names each page of docs/, and no other."""
+    settings = yaml.safe_load((HOME / "mkdocs.yml").read_text("utf-8"))
+    docs = HOME / settings.get("docs_dir", "docs")
+    assert _pages(settings["nav"]) == {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+
+
+def test_every_room_has_a_reference_page():
+    """Each public module that is always there is shown under docs/api/."""
+    shown = {
+        name
+        for page in (HOME / "docs" / "api").glob("*.md")
+        for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE)
+    }
+    rooms = {name for name in FILES if name.count(".") <= 1 and not any(map(_is_private, name.split(".")))}
+    # What agent.py holds stands on the page of the front door; the others are commands.
+    assert rooms - shown - {"graphagent.agent", "graphagent.cli", "graphagent.__main__"} == set()
+
+
+def test_every_error_has_its_remedy():
+    """docs/errors.md has a section for each error, in the order of the tree."""
+    sections = re.findall(r"^## (\w+)$", (HOME / "docs" / "errors.md").read_text("utf-8"), re.MULTILINE)
+    assert sections == list(_drawn())
+
+
+def test_every_dependency_earns_its_place():
+    """What pyproject.toml asks a user to install is imported by the package, and docs/house.md says what for."""
+    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    asked = {
+        re.match(r"[\w-]+", each)[0] for each in [*project["dependencies"], *itertools.chain.from_iterable(extras)]
+    }
+    imported = {module.partition(".")[0] for path in FILES.values() for _, module, _, _ in _imports(path)}
+    explained = set(re.findall(r"[\w-]+", (HOME / "docs" / "house.md").read_text("utf-8")))
+    assert asked - imported == set()
+    assert asked - explained == set()
+
+
+def test_the_guide_for_contributors_stays_short():
+    """AGENTS.md is read at the start of every piece of work: 80 lines at most."""
+    assert len((HOME / "AGENTS.md").read_text("utf-8").splitlines()) <= 80
