@@ -7,6 +7,7 @@ GraphAgentError
 ├ RunError                            .run_id
 │  ├ NodeFailedError                  .node; what the node raised is the __cause__
 │  ├ NoPathError                      .node, .tried; no way out of a node takes its output
+│  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
 │  └ BudgetError                      .budget, .limit, .result (what was done so far)
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
@@ -32,8 +33,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphagent.run import RunResult
     from graphagent.graph import Problem
+    from graphagent.run import RunResult
 
 
 class GraphAgentError(Exception):
@@ -103,6 +104,15 @@ class NoPathError(RunError):
         )
 
 
+class HandlerError(RunError):
+    """A handler of events raised, which ends the run: no error path, retry or fork takes it. The `__cause__` is what it raised."""
+
+    def __init__(self, handler: str, event: str, cause: BaseException) -> None:
+        self.event = event
+        """The type of the event."""
+        super().__init__(f"the handler {handler!r} of {event} failed with {type(cause).__name__}, which ended the run")
+
+
 class BudgetError(RunError):
     """A run came to the end of one of its budgets."""
 
@@ -113,7 +123,9 @@ class BudgetError(RunError):
         """How much was allowed."""
         self.result = result
         """What was done so far; its `output` raises."""
-        super().__init__(f"the budget of {limit:g} {budget} is used up; give the agent a larger max_{budget} to go further")
+        super().__init__(
+            f"the budget of {limit:,} {budget} is used up; give the agent a larger max_{budget} to go further"
+        )
 
 
 class ModelError(GraphAgentError):
@@ -170,7 +182,9 @@ class ConflictError(StoreError):
         self.key = tuple(key)
         """The key of the item. It may name people: never log it unasked."""
         self.expected, self.found = expected, found
-        super().__init__(f"an item of room {self.key[0]!r} is at version {found}, not at {expected}; read it again and retry")
+        super().__init__(
+            f"an item of room {self.key[0]!r} is at version {found}, not at {expected}; read it again and retry"
+        )
 
 
 class DamagedStoreError(StoreError):

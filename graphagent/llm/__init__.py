@@ -15,3 +15,10 @@ from graphagent.llm._messages import ToolCalls as ToolCalls
 from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
+from graphagent.llm._output import OutputFormat as OutputFormat
+from graphagent.llm._output import structured as structured
+from graphagent.llm._tools import FunctionTool as FunctionTool
+from graphagent.llm._tools import Tool as Tool
+from graphagent.llm._tools import call_tool as call_tool
+from graphagent.llm._tools import fresh_ids as fresh_ids
+from graphagent.llm._tools import tool as tool

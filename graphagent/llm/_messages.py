@@ -60,7 +60,7 @@ class ToolResult:
     is_error: bool = False
     images: tuple[Image, ...] = ()
     value: Any = field(default=None, compare=False, repr=False)
-    """What the tool returned, in this process."""
+    """What the tool returned, or the exception that it raised, in this process."""
 
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult
@@ -187,7 +187,7 @@ class ModelRequest:
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one tool to call."""
-    output: OutputFormat | None = None
+    output: OutputFormat[Any] | None = None
     """The JSON that the answer must be, where it must be JSON."""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Passed on as they are, such as `temperature`, `max_completion_tokens`, `seed`."""

@@ -1,0 +1,284 @@
+"""Structured output: a type becomes a JSON schema, an answer becomes a value of that type, or is asked for again once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+from graphagent.errors import OutputError
+from graphagent.llm._messages import Message, ModelRequest, ModelResponse
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+X = TypeVar("X")
+
+_MOST_LOOKS = 2_000_000
+"""Characters that are looked at, repeats counted, to find JSON in prose: at worst half a second."""
+_MOST_PROBLEMS = 8
+_WRAP = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat(Generic[T]):
+    """The JSON that an answer must be. `OutputFormat.of(T)` makes one from any type that pydantic knows."""
+
+    name: str
+    """How the server is told the format is called: letters, digits, `_` and `-`."""
+    schema: Mapping[str, Any]
+    """The JSON schema of the answer, always an object; a type that is none stands under `value`."""
+    strict: bool = False
+    """Whether the schema is in the subset that servers can enforce: every property required, no others allowed."""
+    wrapped: bool = False
+    """Whether the answer stands under `value`."""
+    adapter: TypeAdapter[T] | None = field(default=None, repr=False, compare=False)
+    """Makes the value; without one, the value is the plain JSON."""
+
+    @overload
+    @staticmethod
+    def of(kind: type[X], *, name: str | None = None) -> OutputFormat[X]: ...
+    @overload
+    @staticmethod
+    def of(kind: Any, *, name: str | None = None) -> OutputFormat[Any]: ...
+    @staticmethod
+    def of(kind: Any, *, name: str | None = None) -> OutputFormat[Any]:
+        """Make the format of a type: a pydantic model, a dataclass, a TypedDict, `list[int]`, a union and so on.
+
+        Raises:
+            TypeError: pydantic has no JSON schema for the type.
+        """
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(kind)
+            schema = adapter.json_schema()
+        except (PydanticSchemaGenerationError, PydanticUserError) as error:
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"{kind!r} has no JSON form that a model could answer in: {reason}") from error
+        called = re.sub(r"[^a-zA-Z0-9_-]+", "_", name or getattr(kind, "__name__", "") or "answer")[:64]
+        wrapped = _target(schema).get("type") != "object"
+        if wrapped:
+            definitions = schema.pop("$defs", None)
+            schema = {
+                "type": "object",
+                "properties": {_WRAP: schema},
+                "required": [_WRAP],
+                "additionalProperties": False,
+            }
+            if definitions is not None:
+                schema["$defs"] = definitions
+        elif "$ref" in schema:
+            # A recursive type: servers want an object at the top, not a reference.
+            schema = {**_target(schema), **{key: value for key, value in schema.items() if key != "$ref"}}
+        strict = _strict(schema)
+        return OutputFormat(called, schema if strict is None else strict, strict is not None, wrapped, adapter)
+
+    def parse(self, text: str) -> T:
+        """Read an answer: plain JSON, fenced JSON, or the first JSON in prose that fits.
+
+        Raises:
+            OutputError: no JSON in it fits; the message says why, without the values.
+        """
+        from pydantic import ValidationError
+
+        reason = "there is no complete JSON in it"
+        for index, candidate in enumerate(_candidates(text)):
+            try:
+                return self._validated(candidate)
+            except ValidationError as error:
+                # The first one is most likely the one that was meant.
+                reason = _reason(error) if index == 0 else reason
+            except RecursionError:
+                reason = "it is nested too deeply"
+        raise OutputError(f"the answer is not the JSON that was asked for: {reason}", output=text)
+
+    def _validated(self, value: Any) -> T:
+        from pydantic_core import to_json
+
+        if self.wrapped and isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {_WRAP}:
+            value = cast("dict[str, Any]", value)[_WRAP]
+        if self.adapter is None:
+            return cast("T", value)
+        # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
+        return self.adapter.validate_json(to_json(value))
+
+
+@overload
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: OutputFormat[T] | type[T],
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> T: ...
+@overload
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: Any,
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> Any: ...
+async def structured(
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    messages: Iterable[Message],
+    output: OutputFormat[Any] | type[Any],
+    *,
+    attempts: int = 2,
+    parameters: Mapping[str, Any] | None = None,
+) -> Any:
+    """Ask a model for a value of a type. An answer that does not fit is shown to the model with the reason, and asked again.
+
+    `ask` is a model's `respond`, or whatever counts and forwards to it. `attempts` is how often it is asked in all. The
+    messages that were given stay as they are.
+
+    Raises:
+        OutputError: no answer fitted; `.output` is the last one.
+        ModelRequestError: as `ask` raises it.
+    """
+    if attempts < 1:
+        raise ValueError(f"a model must be asked at least once, not {attempts} times")
+    wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
+    sent = tuple(messages)
+    while True:
+        response = await ask(ModelRequest(sent, output=wanted, parameters=dict(parameters or {})))
+        text = response.message.text
+        try:
+            return wanted.parse(text)
+        except OutputError as error:
+            attempts -= 1
+            if attempts == 0:
+                raise
+            schema = json.dumps(wanted.schema, ensure_ascii=False)
+            again = f"{error}. Answer again with nothing but JSON that fits this schema: {schema}"
+            sent += (Message.assistant(text or "(nothing)"), Message.user(again[:1].upper() + again[1:]))
+
+
+def read_json(text: str) -> Any:
+    """Read JSON of any size and depth: integers are exact, and a text that no sane server sends is refused quickly.
+
+    Raises:
+        ValueError: it is not JSON, holds NaN or Infinity, or is nested more than about 200 deep.
+    """
+    from pydantic_core import from_json
+
+    return from_json(text, allow_inf_nan=False)
+
+
+def _candidates(text: str) -> Iterator[Any]:
+    """Give the JSON values in a text: itself, fenced blocks, then objects and arrays in prose."""
+    _, _, after = text.rpartition("</think>")  # a draft in a model's thoughts is not its answer
+    tried: set[str] = set()
+    fenced = re.findall(r"```[\w+-]*[ \t]*\n(.*?)```", after, re.DOTALL)
+    for piece in (text, after, *fenced):
+        if piece.strip() not in tried:
+            tried.add(piece.strip())
+            try:
+                value = read_json(piece.strip())
+            except ValueError:
+                continue
+            yield value
+    position = looked = 0
+    while looked < _MOST_LOOKS and (opening := _OPENING.search(after, position)):
+        end = _end_of_value(after, opening.start())
+        looked += (end or len(after)) - opening.start()
+        position = opening.end()
+        if end is None:
+            continue
+        try:
+            value = read_json(after[opening.start() : end])
+        except ValueError:
+            continue
+        position = end
+        yield value
+
+
+_OPENING = re.compile(r"[{\[]")
+# A string without an end reaches to the end of the text, so that no part of it is looked at twice.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+
+
+def _end_of_value(text: str, start: int) -> int | None:
+    """Give where the brackets that open at `start` are all closed, found without recursion."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token[0] in "{[":
+            depth += 1
+        elif token[0] in "}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def _reason(error: Any) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in found[:_MOST_PROBLEMS]]
+    return "; ".join(told) + (f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else "")
+
+
+def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow the reference that stands at the top of a recursive type's schema."""
+    reference = schema.get("$ref", "")
+    return cast("Mapping[str, Any]", schema["$defs"][reference.rpartition("/")[2]]) if reference else schema
+
+
+# What a server enforces of a schema; anything else (patterns, `allOf`, open objects) makes it refuse the whole.
+# https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+_ENFORCED = {
+    "$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "items", "properties", "required",
+    "title", "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+    "pattern", "format",
+}  # fmt: skip
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+
+
+def _strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the variant that servers enforce, or None where the type has none (open dicts, `Any`, tuples …).
+
+    Properties with a default lose it and become required: the answer says each value itself.
+    """
+    try:
+        return _closed(schema)
+    except _NotStrictError:
+        return None
+
+
+class _NotStrictError(Exception):
+    """The schema has no strict variant."""
+
+
+def _closed(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, Mapping):
+        raise _NotStrictError
+    known = dict(cast("Mapping[str, Any]", schema))
+    known.pop("default", None)
+    known.pop("discriminator", None)
+    if "oneOf" in known and "anyOf" not in known:
+        known["anyOf"] = known.pop("oneOf")
+    if known.keys() - _ENFORCED or not known.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
+        raise _NotStrictError
+    if known.get("format", "date") not in _FORMATS:
+        raise _NotStrictError
+    if "$ref" in known:
+        known = {"$ref": known["$ref"]} | ({"$defs": known["$defs"]} if "$defs" in known else {})
+    if known.get("type") == "object":
+        if known.get("additionalProperties", False) is not False or "properties" not in known:
+            raise _NotStrictError
+        known["properties"] = {name: _closed(each) for name, each in known["properties"].items()}
+        known["required"] = list(known["properties"])
+        known["additionalProperties"] = False
+    if known.get("type") == "array":
+        known["items"] = _closed(known.get("items"))
+    if "anyOf" in known:
+        known["anyOf"] = [_closed(each) for each in known["anyOf"]]
+    if "$defs" in known:
+        known["$defs"] = {name: _closed(each) for name, each in known["$defs"].items()}
+    return known

@@ -1,0 +1,368 @@
+"""Tools: functions that a model may call, and the one place where a call becomes a result."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import FrameType, SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from graphagent._clock import new_id
+from graphagent.errors import ArgumentsError, ToolError
+from graphagent.llm._messages import Image, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+_LONGEST = 2_000
+"""Characters of an error that a model is shown: enough to mend a call, too little to flood a prompt."""
+_MOST_PROBLEMS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
+
+    Raises:
+        ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`.
+    """
+
+    name: str
+    """How the model calls it: 1 to 64 letters, digits, `_` and `-`."""
+    description: str
+    """What it does and when to use it, for the model."""
+    parameters: Mapping[str, Any]
+    """The JSON schema of its arguments, an object."""
+    run: Callable[[Mapping[str, Any], Any], Awaitable[Any]] = field(repr=False)
+    """Called with the arguments and the run's Context (None outside a run)."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
+            raise ValueError(
+                f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; give it name="
+            )
+
+    async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
+        """Check the arguments, run the tool and give what it returned.
+
+        Raises:
+            ArgumentsError: the arguments do not fit.
+        """
+        return await self.run(arguments, context)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionTool(Tool, Generic[P, R]):
+    """A tool made from a function; it stays callable like that function. As a method, it is bound like a method."""
+
+    function: Callable[P, R] = field(kw_only=True, repr=False)
+    """The function itself."""
+    arguments: _Arguments = field(kw_only=True, repr=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function as it was written."""
+        return self.function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> FunctionTool[Q, R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionTool[..., R]:
+        if instance is None or not self.arguments.of_method:
+            return self
+        bound = cast("Callable[..., R]", self.function.__get__(instance, owner))
+        arguments = replace(self.arguments, of_method=False)
+        return cast(
+            "FunctionTool[..., R]",
+            replace(self, function=bound, arguments=arguments, run=partial(_run, bound, arguments)),
+        )
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+) -> Any:
+    """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
+
+    The model is told the first paragraph of the docstring, what a Google-style `Args:` section says of each parameter, and
+    the types. A parameter annotated with the run's `Context` is not shown to the model and gets the run's. A plain
+    function runs in a worker thread.
+
+    Raises:
+        TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill.
+    """
+    here = inspect.currentframe()  # string annotations may name what only the defining function knows
+    frame = here.f_back if here else None
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        called = name or str(getattr(function, "__name__", ""))
+        _check_kind(function, called)
+        said, of_each = _read_docstring(inspect.getdoc(function) or "")
+        said = description or said
+        if not said:
+            raise TypeError(f"tool {called!r} does not say what it does: give it a docstring, or description=")
+        arguments = _Arguments.of(function, called, of_each, frame)
+        return FunctionTool(
+            called, said, arguments.schema(), partial(_run, function, arguments),
+            function=function, arguments=arguments,
+        )  # fmt: skip
+
+    return decorate if function is None else decorate(function)
+
+
+def _check_kind(function: Callable[..., Any], called: str) -> None:
+    if isinstance(function, staticmethod | classmethod | type) or not called:
+        raise TypeError(f"@tool takes a function, not {function!r}; put @staticmethod above @tool, not below")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"tool {called!r} is a generator; return its whole result instead, such as a list")
+
+
+async def _run(function: Callable[..., Any], arguments: _Arguments, given: Mapping[str, Any], context: Any) -> Any:
+    from anyio import to_thread
+
+    keywords = arguments.read(given, context)
+    if inspect.iscoroutinefunction(function):
+        return await function(**keywords)
+    result = await to_thread.run_sync(partial(function, **keywords))
+    return await result if inspect.isawaitable(result) else result
+
+
+@dataclass(frozen=True, eq=False)
+class _Arguments:
+    """What a function takes: a pydantic model of its parameters, each under an alias that clashes with nothing."""
+
+    tool: str
+    model: type[BaseModel]
+    names: tuple[str, ...]
+    context: str | None
+    """The parameter that takes the run's Context."""
+    needs_context: bool
+    of_method: bool
+    """Whether `self` is still to be bound."""
+
+    @staticmethod
+    def of(
+        function: Callable[..., Any], tool: str, descriptions: Mapping[str, str], frame: FrameType | None
+    ) -> _Arguments:
+        from pydantic import ConfigDict, Field, create_model
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+        parameters = list(inspect.signature(function).parameters.values())
+        of_method = bool(parameters) and parameters[0].name == "self"
+        parameters = parameters[1:] if of_method else parameters
+        hints = _hints(function, tool, parameters, frame)
+        contexts = [each for each in parameters if _is_context(hints[each.name])]
+        taken = [each for each in parameters if each not in contexts]
+        fields: dict[str, Any] = {}
+        for index, parameter in enumerate(taken):
+            hint = hints[parameter.name]
+            said = getattr(hint, "__metadata__", ())
+            options: dict[str, Any] = {"alias": parameter.name}
+            if parameter.name in descriptions and not any(getattr(each, "description", None) for each in said):
+                options["description"] = descriptions[parameter.name]
+            if parameter.default is not parameter.empty:
+                options["default"] = parameter.default
+            fields[f"p{index}"] = (hint, Field(**options))
+        try:
+            model = create_model(tool, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+            arguments = _Arguments(
+                tool,
+                model,
+                tuple(each.name for each in taken),
+                contexts[0].name if contexts else None,
+                bool(contexts) and contexts[0].default is inspect.Parameter.empty,
+                of_method,
+            )
+            arguments.schema()
+        except (PydanticSchemaGenerationError, PydanticUserError) as error:
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"tool {tool!r} has a parameter that JSON cannot fill: {reason}") from error
+        return arguments
+
+    def schema(self) -> dict[str, Any]:
+        from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+        class Plain(GenerateJsonSchema):
+            """Without titles, which only repeat the names, and without defaults that JSON cannot show."""
+
+            ignored_warning_kinds: set[JsonSchemaWarningKind] = {"non-serializable-default"}  # noqa: RUF012
+
+            def field_title_should_be_set(self, schema: Any) -> bool:
+                return False
+
+        schema = self.model.model_json_schema(schema_generator=Plain)
+        schema.pop("title", None)
+        schema.setdefault("properties", {})
+        return schema
+
+    def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        """Give the keyword arguments; what was not given is left to the function's defaults."""
+        from pydantic import ValidationError
+        from pydantic_core import PydanticSerializationError, to_json
+
+        if self.of_method:
+            raise TypeError(f"tool {self.tool!r} is a method: give the agent that of an object, not of the class")
+        try:
+            # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
+            model = self.model.model_validate_json(to_json(given))
+        except ValidationError as error:
+            raise ArgumentsError(self.tool, _problems(error)) from None
+        except PydanticSerializationError:
+            raise ArgumentsError(self.tool, ["all of it: is not JSON"]) from None
+        keywords = {
+            name: getattr(model, f"p{index}")
+            for index, name in enumerate(self.names)
+            if f"p{index}" in model.model_fields_set
+        }
+        if self.context is not None and (context is not None or self.needs_context):
+            if context is None:
+                raise TypeError(f"tool {self.tool!r} needs the run's Context: call it inside a run, or with context=")
+            keywords[self.context] = context
+        return keywords
+
+
+def _hints(
+    function: Callable[..., Any], tool: str, parameters: Iterable[inspect.Parameter], frame: FrameType | None
+) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"tool {tool!r} takes {parameter}, which a model cannot name; write each parameter out")
+        if parameter.annotation is parameter.empty:
+            raise TypeError(f"tool {tool!r} has a parameter {parameter.name!r} without a type; annotate it")
+        written[parameter.name] = parameter.annotation
+    known = dict(frame.f_locals) if frame else {}
+    if frame and frame.f_back and "__qualname__" in known:  # a class body: see what the function around it knows
+        known = {**frame.f_back.f_locals, **known}
+    around = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return typing.get_type_hints(SimpleNamespace(__annotations__=written), around, known, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"tool {tool!r} has a parameter with a type that is not known here ({error}); "
+            f"import or define it above the tool, not only under TYPE_CHECKING"
+        ) from None
+
+
+def _is_context(hint: Any) -> bool:
+    # A mark, not a class: the run's Context is made in a room that builds on this one.
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, UnionType, typing.Annotated):
+        return any(map(_is_context, typing.get_args(hint)))
+    return getattr(origin or hint, "__graphagent_context__", False) is True
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Give the first paragraph, and what the `Args:` section says of each parameter."""
+    first = " ".join(text.strip().partition("\n\n")[0].split())
+    section = re.search(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+.*(?:\n|$)|[ \t]*\n)+)", text, re.MULTILINE)
+    if section is None:
+        return first, {}
+    lines = [line for line in section[1].splitlines() if line.strip()]
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    found: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        entry = re.match(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
+        if entry and len(line) - len(line.lstrip()) == indent:
+            name, found[entry[1]] = entry[1], entry[2].strip()
+        elif name:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return first, found
+
+
+def _problems(error: ValidationError) -> list[str]:
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST_PROBLEMS]]
+    return told + ([f"and {len(found) - _MOST_PROBLEMS} more"] if len(found) > _MOST_PROBLEMS else [])
+
+
+def fresh_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """Give the calls in their order, each with an id of its own: empty and repeated ids are replaced."""
+    seen: set[str] = set()
+    made: list[ToolCall] = []
+    for call in calls:
+        kept = call if call.id.strip() and call.id not in seen else replace(call, id=f"call_{new_id()}")
+        seen.add(kept.id)
+        made.append(kept)
+    return tuple(made)
+
+
+async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None) -> ToolResult:
+    """Run one call of a model and give what the model shall see: the result, or an error that it can act upon.
+
+    `tool` is None where no tool has the name that was called; `known` are the names that exist. Nothing that the tool
+    raises gets out, except cancellation and other base exceptions; a result that is an error holds the exception as its
+    `value`.
+    """
+    if tool is None:
+        names = ", ".join(sorted(known)) or "none"
+        return _error(call, f"there is no tool {call.name!r}; the tools are: {names}")
+    if call.malformed:
+        return _error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
+    try:
+        value = await tool.call(call.arguments, context)
+        content, images = _shown(value)
+    except ToolError as error:
+        return _error(call, str(error), error)
+    except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
+        return _error(call, f"{type(error).__name__}: {error}", error)
+    return ToolResult(call.id, call.name, content, images=images, value=value)
+
+
+def _error(call: ToolCall, reason: str, error: Exception | None = None) -> ToolResult:
+    text = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} …"
+    return ToolResult(call.id, call.name, _sendable(f"Error: {text}"), is_error=True, value=error)
+
+
+def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
+    """Give what a model sees of a tool's result: text, and images."""
+    if isinstance(value, Image):
+        return "(an image)", (value,)
+    if isinstance(value, list | tuple):
+        members = cast("Sequence[Any]", value)
+        images = tuple(each for each in members if isinstance(each, Image))
+        if images:
+            rest = [each for each in members if not isinstance(each, Image)]
+            told = "\n".join(_as_text(each) for each in rest)
+            return told or f"({len(images)} images)", images
+    return _as_text(value), ()
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return _sendable(value)
+    from pydantic_core import PydanticSerializationError, to_json
+
+    try:
+        # Not orjson: it refuses integers of more than 64 bits.
+        return to_json(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings").decode()
+    except (PydanticSerializationError, ValueError, RecursionError):  # such as a list that holds itself
+        return _sendable(str(value))
+
+
+def _sendable(text: str) -> str:
+    # Half a surrogate pair, as in odd file names, can neither be sent nor stored as UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,16 @@
+"""What users of graphagent test with: a scripted model, a fixed clock, a server that speaks the OpenAI protocol."""
+
+from __future__ import annotations
+
+from graphagent.testing._clock import fixed_clock as fixed_clock
+from graphagent.testing._clock import fixed_ids as fixed_ids
+from graphagent.testing._model import Reply as Reply
+from graphagent.testing._model import ScriptedModel as ScriptedModel
+from graphagent.testing._providers import check_provider as check_provider
+from graphagent.testing._server import Cut as Cut
+from graphagent.testing._server import OpenAIServer as OpenAIServer
+from graphagent.testing._server import RawResponse as RawResponse
+from graphagent.testing._server import ServerReply as ServerReply
+from graphagent.testing._server import openai_server as openai_server
+from graphagent.testing._taken import Taken as Taken
+from graphagent.testing._taken import record as record

@@ -1,0 +1,120 @@
+"""A model that says what a script tells it to, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
+
+from graphagent.errors import ScriptError
+from graphagent.llm import Message, ModelRequest, ModelResponse, Text, ToolCall, ToolCalls, ToolResult, Usage
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Reply: TypeAlias = Union[
+    str,
+    ToolCall,
+    ToolCalls,
+    Mapping[str, Any],
+    Sequence[Any],
+    "BaseModel",
+    Exception,
+    ModelResponse,
+    Callable[[ModelRequest], "Reply"],
+]
+"""What a scripted model answers: text; tool calls; JSON data or a pydantic model, sent as JSON text; a whole response; an
+exception, which is raised; or a function of the request that gives one of these."""
+
+
+class ScriptedModel:
+    """A model for tests: it gives the replies one after the other, and keeps every request.
+
+    Token usage is counted in words, so it is the same in every run. With `on_text`, text comes word by word.
+
+    Raises:
+        TypeError: the replies are one string instead of several replies.
+    """
+
+    def __init__(self, replies: Iterable[Reply] = (), *, name: str = "scripted") -> None:
+        if isinstance(replies, str):
+            raise TypeError(f"the replies are one string; for a single reply write ScriptedModel([{replies!r}])")
+        self.name = name
+        """What the model is called."""
+        self.requests: list[ModelRequest] = []
+        """What the model was asked, in order."""
+        self._replies = iter(replies)
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Give the next reply of the script.
+
+        Raises:
+            ScriptError: the script has come to its end.
+        """
+        from anyio.lowlevel import checkpoint
+
+        await checkpoint()
+        response = self.answer(request)
+        if on_text is not None:
+            for piece in words(response.message.text):
+                on_text(piece)
+                await checkpoint()
+        return response
+
+    def answer(self, request: ModelRequest) -> ModelResponse:
+        """Do what `respond` does, without waiting: for tests that are not async."""
+        self.requests.append(request)
+        try:
+            reply = next(self._replies)
+        except StopIteration:
+            asked = len(self.requests)
+            raise ScriptError(
+                f"the script of model {self.name!r} has {asked - 1} replies, and this is request {asked}; "
+                f"add a reply, or see in .requests why it was asked again"
+            ) from None
+        return response_of(reply, request, self.name)
+
+
+def response_of(reply: Reply, request: ModelRequest, name: str) -> ModelResponse:
+    """Give the response that a reply stands for, or raise the exception that it is."""
+    while callable(reply):
+        reply = reply(request)
+    if isinstance(reply, Exception):
+        raise reply
+    if isinstance(reply, ModelResponse):
+        return reply if reply.model else replace(reply, model=name)
+    message = _message(reply)
+    usage = Usage(sum(_count(each) for each in request.messages), _count(message))
+    return ModelResponse(message, usage, "tool_calls" if message.tool_calls else "stop", name)
+
+
+def words(text: str) -> list[str]:
+    """Cut a text behind its words; joined, they are the text again."""
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def _message(reply: Any) -> Message:
+    if isinstance(reply, str):
+        return Message.assistant(reply)
+    if isinstance(reply, ToolCall):
+        return Message.assistant(calls=[reply])
+    if isinstance(reply, ToolCalls):
+        return Message.assistant(reply.text, reply.calls)
+    if isinstance(reply, list) and reply:
+        members = cast("Sequence[Any]", reply)
+        if all(isinstance(each, ToolCall) for each in members):
+            return Message.assistant(calls=members)
+    from pydantic_core import to_json
+
+    return Message.assistant(to_json(reply).decode())
+
+
+def _count(message: Message) -> int:
+    said = [
+        part.text if isinstance(part, Text) else part.content
+        for part in message.parts
+        if isinstance(part, Text | ToolResult)
+    ]
+    said += [f"{call.name} {call.malformed or dict(call.arguments)}" for call in message.tool_calls]
+    return sum(len(text.split()) for text in said)

@@ -1,0 +1,145 @@
+"""A real HTTP server on this machine that speaks the OpenAI protocol and says what a script tells it to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from graphagent.errors import ModelRequestError, ScriptError
+from graphagent.llm import ModelRequest, ModelResponse
+from graphagent.testing._model import Reply, response_of
+from graphagent.testing._wire import read_request
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from graphagent.testing._http import HttpServer
+
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    """An HTTP response as it goes over the wire: for servers that err."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: str | bytes = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A reply whose connection is closed before its end."""
+
+    reply: Reply | RawResponse
+    after: int = 0
+    """Bytes of the body that are sent; with 0 the connection is closed without a word."""
+
+
+ServerReply: TypeAlias = Reply | RawResponse | Cut | Callable[[ModelRequest], "ServerReply"]
+"""What the server answers: what a ScriptedModel does, a raw response, or a reply that is cut off. A `ModelRequestError` is
+answered with its status and Retry-After, any other exception with 500."""
+
+
+def openai_server(
+    replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply], *, model: str = "scripted"
+) -> OpenAIServer:
+    """Make a server for `with` or `async with`. It answers with the replies in turn, or with what a function gives.
+
+    Chat Completions, streamed or not, and the list of models are served, over HTTP/1.1 on 127.0.0.1 and a free port, in
+    threads of its own: for any client, in this process or in another.
+    """
+    return OpenAIServer(replies, model=model)
+
+
+class OpenAIServer:
+    """A running server, as `openai_server` makes it."""
+
+    def __init__(
+        self, replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply], *, model: str = "scripted"
+    ) -> None:
+        if isinstance(replies, str):
+            raise TypeError(f"the replies are one string; for a single reply write openai_server([{replies!r}])")
+        self.model = model
+        """The model that it says it is."""
+        self.requests: list[dict[str, Any]] = []
+        """The JSON bodies that it was sent, in order."""
+        self.headers: list[dict[str, str]] = []
+        """The headers of these requests, their names in lower case."""
+        self._replies = repeat(replies) if callable(replies) else iter(replies)
+        self._lock = Lock()
+        self._http: HttpServer | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Its address, such as `http://127.0.0.1:40123/v1`.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        if self._http is None:
+            raise RuntimeError("the server is not running; use it in `with` or `async with`")
+        return f"http://127.0.0.1:{self._http.server_port}/v1"
+
+    def answer(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[ModelResponse | RawResponse, int | None]:
+        """Give what is sent back for a request, and after how many bytes it is cut off, if it is."""
+        with self._lock:
+            self.requests.append(body)
+            self.headers.append(headers)
+            reply: ServerReply | None = next(self._replies, None)
+            asked = len(self.requests)
+        if reply is None:
+            return _refusal(ScriptError(f"the script has {asked - 1} replies, and this is request {asked}"), 400), None
+        try:
+            request = read_request(body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return _refusal(error, 400), None
+        after: int | None = None
+        try:
+            while isinstance(reply, Cut) or callable(reply):
+                if isinstance(reply, Cut):
+                    after, reply = reply.after, reply.reply
+                else:
+                    reply = reply(request)
+            return reply if isinstance(reply, RawResponse) else response_of(reply, request, self.model), after
+        except ModelRequestError as error:
+            wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
+            return _refusal(error, error.status or 500, wait), after
+        except Exception as error:  # noqa: BLE001 — a server answers whatever goes wrong in it
+            return _refusal(error, 500), after
+
+    def __enter__(self) -> Self:
+        from graphagent.testing._http import HttpServer
+
+        if self._http is not None:
+            raise RuntimeError("the server is running already")
+        self._http = HttpServer(self)
+        Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        from anyio import CancelScope, to_thread
+
+        with CancelScope(shield=True):
+            await to_thread.run_sync(self.__exit__, kind, error, trace)
+
+
+def _refusal(error: Exception, status: int, headers: Mapping[str, str] | None = None) -> RawResponse:
+    import orjson
+
+    said = {"error": {"message": str(error), "type": type(error).__name__, "param": None, "code": None}}
+    return RawResponse(status, {"content-type": "application/json", **(headers or {})}, orjson.dumps(said))
