@@ -1,1 +1,19 @@
 """Agents declared as typed strategy graphs, with memory that can be trusted."""
+
+from __future__ import annotations
+
+from graphagent.agent import Agent as Agent
+from graphagent.graph import END as END
+from graphagent.graph import START as START
+from graphagent.graph import Node as Node
+from graphagent.graph import Strategy as Strategy
+from graphagent.graph import each as each
+from graphagent.graph import node as node
+from graphagent.graph import parallel as parallel
+from graphagent.graph import race as race
+from graphagent.graph import tap as tap
+from graphagent.llm import tool as tool
+from graphagent.run import Context as Context
+from graphagent.run import RunResult as RunResult
+
+__version__ = "0.1.0"

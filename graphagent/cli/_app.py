@@ -1,0 +1,151 @@
+"""The commands, each with its options and its help. What they do stands in files of its own and is imported when needed."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphagent.cli._facts import facts
+from graphagent.cli._places import Key, Memory, Owner
+
+app = typer.Typer(
+    name="graphagent",
+    help="Agents declared as typed strategy graphs, with memory that can be trusted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Begin with: graphagent demo",
+)
+keys = typer.Typer(no_args_is_help=True, help="Make keys that seal a memory.")
+app.add_typer(facts, name="facts")
+app.add_typer(keys, name="keys")
+
+
+class Picture(Enum):
+    """What a strategy is drawn as."""
+
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from graphagent import __version__
+
+        print(f"graphagent {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version and leave."),
+    ] = False,
+) -> None:
+    """Agents declared as typed strategy graphs, with memory that can be trusted."""
+
+
+@app.command(
+    short_help="Talk to an assistant that remembers.",
+    epilog="Example: graphagent chat --key env:GRAPHAGENT_KEY --model gpt-5-mini",
+)
+def chat(
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="The model to talk to; 'offline' needs no key and no network.")
+    ] = "offline",
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url",
+            metavar="URL",
+            help="The server, such as http://localhost:11434/v1 for Ollama; OpenAI's by default, with OPENAI_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+    key_variable: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env", metavar="NAME", show_default=False,
+            help="The environment variable that holds that server's key; a key for OpenAI is never sent elsewhere.",
+        ),
+    ] = None,
+    memory: Memory = None,
+    key: Key = None,
+    owner: Owner = "",
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script", metavar="FILE", help="Say the lines of a file instead; those that begin with # are left out.",
+            show_default=False,
+        ),
+    ] = None,
+    show_memory: Annotated[
+        bool, typer.Option("--show-memory", metavar="", help="Show the block of facts that the model is sent, word for word.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Talk to an assistant that remembers: what it learns about you today, it knows tomorrow."""
+    from graphagent.cli._chat import talk
+
+    talk(model, base_url, key_variable, memory, key, owner, script, show_memory=show_memory)
+
+
+@app.command(epilog="Example: graphagent draw graphagent_strategies:react --format svg --out react.svg")
+def draw(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:STRATEGY", help="A module or a file, and what in it is, or gives, a strategy."),
+    ],
+    form: Annotated[
+        Picture | None,
+        typer.Option(
+            "--format", help="What to draw; by default what FILE ends with, else Mermaid.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to; else standard output.", show_default=False)
+    ] = None,
+) -> None:
+    """Draw a strategy."""
+    from graphagent.cli._draw import strategy_at, write
+
+    if form is None:
+        form = Picture.SVG if out is not None and out.suffix.lower() == ".svg" else Picture.MERMAID
+    strategy = strategy_at(target)
+    write(strategy.to_svg() if form is Picture.SVG else strategy.to_mermaid(), out)
+
+
+@app.command(short_help="See it all in seconds, with no key and no network.", epilog="Example: graphagent demo")
+def demo() -> None:
+    """See it all in seconds: a talk, a sealed memory, another process that knows, refusals, forgetting. Needs no network."""
+    from graphagent.cli._demo import show
+
+    show()
+
+
+@keys.command("new", epilog="Example: graphagent keys new --out ~/.graphagent-key")
+def new(
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="A new file, which only you can read; else standard output.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a key. Keep it safe: what is sealed with it cannot be read without it."""
+    from graphagent.cli._facts import write_private
+    from graphagent.cli._screen import aside
+    from graphagent.store import new_key
+
+    if out is None:
+        print(new_key())
+        return
+    out = out.expanduser()
+    write_private(out, new_key() + "\n")
+    aside(f"A key stands in {out}. Use it with --key file:{out}, and keep a copy elsewhere.")

@@ -1,0 +1,325 @@
+"""`graphagent chat`: talk to an assistant that remembers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from anyio import CancelScope
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from rich.text import Text
+
+from graphagent import Agent
+from graphagent.cli import _places, _screen
+from graphagent.cli._offline import ABOUT, OfflineModel
+from graphagent.errors import ModelError, NodeFailedError, RunError
+from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
+from graphagent.memory import AgentMemory, Concept, Fact, FactsStep, RunMemory, Scope
+from graphagent_strategies import personal
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from graphagent.llm.openai import OpenAIModel
+    from graphagent.protocols import KeepingProvider, Model
+    from graphagent.run import RunResult
+
+RULES = (
+    "You are a helpful assistant that remembers the person it talks to. Use what you know of them where it helps, and do not "
+    "list it unasked. Answer in plain text, briefly, in their language."
+)
+_ANSWERS, _LEARNS = "llm_request", "auto_detect_facts"
+_MOST_NAMES = 6
+_HELP = """\
+/facts            what is known
+/forget KEYWORD   remove a fact, with all its versions, for good
+/help             this list
+/quit             leave; so do Ctrl-D and Ctrl-C
+Ctrl-C            while an answer comes: stop it"""
+
+
+def talk(
+    model: str,
+    base_url: str | None,
+    key_variable: str | None,
+    memory: Path | None,
+    key: str | None,
+    owner: str,
+    script: Path | None,
+    *,
+    show_memory: bool = False,
+) -> None:
+    """Talk until the script, standard input or the person comes to an end.
+
+    Raises:
+        GraphAgentError: the memory cannot be used; or a turn failed, and nobody sits there to try another.
+    """
+    root = _places.folder(memory)
+    provider = _places.provider(root, key)
+    asked = _model(model, base_url, key_variable)
+    attended = script is None and sys.stdin.isatty()
+    turns = _typed() if attended else _echoed(_lines(script) if script else sys.stdin)
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+        stack.enter_context(portal.wrap_async_context_manager(provider))
+        if not isinstance(asked, OfflineModel):
+            stack.enter_context(portal.wrap_async_context_manager(asked))
+        conversation = _Conversation(portal, provider, asked, owner, attended=attended)
+        conversation.show_memory = show_memory
+        conversation.greet(root, sealed=key is not None)
+        for turn in turns:
+            if not conversation.take(turn):
+                break
+        conversation.leave()
+
+
+def _model(name: str, base_url: str | None, key_variable: str | None) -> OfflineModel | OpenAIModel:
+    if name == "offline" and base_url is None:
+        return OfflineModel()
+    api_key = os.environ.get(key_variable) if key_variable else None
+    if key_variable and not api_key:
+        raise typer.BadParameter(f"the environment variable {key_variable!r} is not set", param_hint="--api-key-env")
+    if not (base_url or api_key or os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL")):
+        raise typer.BadParameter(
+            f"{name!r} needs OPENAI_API_KEY in the environment, or --base-url of a server such as "
+            f"http://localhost:11434/v1; without both there is --model offline",
+            param_hint="--model",
+        )
+    from graphagent.llm.openai import OpenAIModel
+
+    return OpenAIModel(name, base_url=base_url, api_key=api_key)
+
+
+def _lines(script: Path) -> list[str]:
+    try:
+        return script.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise typer.BadParameter(f"{str(script)!r} cannot be read: {reason}", param_hint="--script") from None
+
+
+def _echoed(lines: Iterable[str]) -> Iterator[str]:
+    console = _screen.screen()
+    for line in map(str.strip, lines):
+        if line and not line.startswith("#"):
+            console.print(Text(f"> {_screen.shown(line)}", style="bold"))
+            yield line
+
+
+def _typed() -> Iterator[str]:
+    with suppress(ImportError):
+        import_module("readline")  # where it is there, input() lets one edit the line
+    while True:
+        try:
+            line = input("> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        if line:
+            yield line
+
+
+class _Conversation:
+    """One start of the command: an agent, the transcript so far, and the screen that both are shown on."""
+
+    def __init__(
+        self, portal: BlockingPortal, provider: KeepingProvider, model: Model, owner: str, *, attended: bool
+    ) -> None:
+        self._portal, self._provider, self._model, self._owner = portal, provider, model, owner
+        self.show_memory = False
+        """Whether to show facts as the model is sent them."""
+        self._attended = attended
+        self._scope: CancelScope | None = None
+        self._runs: set[str] = set()
+        self._told: set[tuple[str, tuple[str, ...]]] = set()
+        self._console = _screen.screen()
+        self._flow = _screen.Flow(self._console)
+        self._status: Status | None = None
+        self._learned = False
+        self._steps: RunMemory | None = None
+        self._waits = self._console.is_terminal and not isinstance(model, OfflineModel)
+        self._agent = Agent(personal(subjects=_places.SUBJECTS), model=model, system_prompt=RULES)
+        self._agent.install(AgentMemory, provider=provider, agent_name=_places.AGENT_NAME)
+        self._agent.on(NodeStarted, self._on_node)
+        self._agent.on(TextStreamed, self._on_text)
+        self._agent.on(FactsSaved, self._on_saved)
+        self._agent.on(ExtractionFailed, self._on_failure)
+
+    def greet(self, root: Path, *, sealed: bool) -> None:
+        """Say who is there, where the memory is, whether it is sealed, and how much is known."""
+        facts = self._portal.call(self._known)
+        self._told = {(fact.concept.keyword, fact.values) for fact in facts}
+        known = len(facts)
+        self._dim(f"model {self._model.name} · memory {root} · {known} fact{'' if known == 1 else 's'} known")
+        if not sealed:
+            self._dim(
+                "No key, so facts are plain files there. Seal them: graphagent keys new --out FILE, then --key file:FILE"
+            )
+        if self._attended:
+            if isinstance(self._model, OfflineModel):
+                self._dim(
+                    "For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
+                )
+            self._dim("/help lists the commands.")
+        self._console.print()
+
+    def leave(self) -> None:
+        """Say goodbye where a person is there to hear it."""
+        if self._attended:
+            self._dim("Goodbye.")
+
+    def take(self, turn: str) -> bool:
+        """Do what a turn asks for, and tell whether there is to be another."""
+        command, _, rest = turn.partition(" ")
+        if command in ("/quit", "/exit"):
+            return False
+        if command == "/help":
+            self._console.print(Text(_HELP + (f"\n{ABOUT}" if isinstance(self._model, OfflineModel) else "")))
+        elif command == "/facts":
+            self._show_facts()
+        elif command == "/forget":
+            self._forget(rest.strip())
+        elif command.startswith("/") and command[1:].isalpha():
+            self._dim(f"There is no {command}; /help lists the commands.")
+        else:
+            self._ask(turn)
+        self._console.print()
+        return True
+
+    def _ask(self, turn: str) -> None:
+        before = len(self._steps.steps) if self._steps else 0
+        self._learned = False
+        future = self._portal.start_task_soon(self._run, turn)
+        try:
+            try:
+                result = future.result()
+            except KeyboardInterrupt:
+                self._portal.call(self._stop)
+                result = future.result()
+                if not self._attended:
+                    raise
+        except (ModelError, RunError) as error:
+            cause = error.__cause__ if isinstance(error, NodeFailedError) else error
+            if not self._attended or not isinstance(cause, ModelError | RunError):
+                raise
+            self._rest()
+            _screen.complain(str(cause))
+            return
+        finally:
+            self._rest()
+        if result is None:
+            self._dim("stopped; this turn is not part of the conversation")
+            return
+        self._steps = result.memory
+        self._runs.add(result.run_id)
+        self._tell_memory(result, before)
+
+    def _tell_memory(self, result: RunResult[str], before: int) -> None:
+        """Say what a turn brought back from earlier starts, and what it learned."""
+        steps = result.memory.steps[before:]
+        shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
+        recalled = [
+            _screen.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs
+        ]
+        if self.show_memory:
+            for step in steps:
+                if isinstance(step, FactsStep):
+                    self._dim("\n".join(message.text for message in step.to_messages()))
+        if recalled:
+            more = f" and {len(recalled) - _MOST_NAMES} more" if len(recalled) > _MOST_NAMES else ""
+            self._dim(f"  recalled {', '.join(recalled[:_MOST_NAMES])}{more}")
+        if self._learned:
+            for fact in self._portal.call(self._known):
+                if fact.source.run_id == result.run_id and (fact.concept.keyword, fact.values) not in self._told:
+                    self._told.add((fact.concept.keyword, fact.values))
+                    value = _screen.shortened(", ".join(fact.values))
+                    self._dim(f"  learned {_screen.shortened(fact.concept.keyword, 40)}: {value}")
+
+    async def _run(self, turn: str) -> RunResult[str] | None:
+        self._scope = CancelScope()
+        with self._scope:
+            return await self._agent.run(turn, owner=self._owner, steps=self._steps)
+        return None
+
+    def _stop(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _known(self) -> list[Fact]:
+        scope = Scope.agent(_places.AGENT_NAME)
+        return [
+            fact
+            for subject in (*_places.SUBJECTS, _places.subject_of("everything"))
+            for fact in await self._provider.load_all(subject, scope, owner=self._owner)
+        ]
+
+    def _show_facts(self) -> None:
+        known = self._portal.call(self._known)
+        if not known:
+            self._dim("Nothing is known yet.")
+            return
+        _screen.table(
+            ("fact", "value", "since"),
+            [(fact.concept.keyword, ", ".join(fact.values), _screen.moment(fact.timestamp)) for fact in known],
+        )
+
+    def _forget(self, keyword: str) -> None:
+        if not keyword:
+            self._dim("Say which: /forget KEYWORD. /facts lists them.")
+            return
+
+        async def remove() -> int:
+            return (await self._provider.forget(concept=Concept(keyword), owner=self._owner)).facts
+
+        removed = self._portal.call(remove)
+        if not removed:
+            self._dim(f"Nothing is known of {_screen.shortened(keyword)!r}; /facts lists what is.")
+            return
+        self._steps = None
+        self._dim(
+            f"Forgotten: {keyword}, {removed} version{'' if removed == 1 else 's'}. "
+            f"The conversation begins anew, since it may have said so."
+        )
+
+    def _on_node(self, event: NodeStarted) -> None:
+        if event.node == _ANSWERS:
+            self._wait("thinking …")
+        elif event.node == _LEARNS:
+            self._rest()
+            self._wait("remembering …")
+
+    def _on_text(self, event: TextStreamed) -> None:
+        if event.node == _ANSWERS:
+            if not self._flow.begun:
+                self._stop_waiting()
+            self._flow.add(event.text)
+
+    def _on_saved(self, event: FactsSaved) -> None:
+        self._learned = True
+
+    def _on_failure(self, event: ExtractionFailed) -> None:
+        self._stop_waiting()
+        self._dim(f"  nothing learned: {_screen.shortened(event.reason, 200)}")
+
+    def _wait(self, text: str) -> None:
+        if self._waits:
+            self._status = self._console.status(Text(text, style="dim"), spinner="dots")
+            self._status.start()
+
+    def _stop_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _rest(self) -> None:
+        self._stop_waiting()
+        self._flow.end()
+
+    def _dim(self, text: str) -> None:
+        self._console.print(Text(_screen.shown(text), style="dim"))

@@ -1,0 +1,352 @@
+"""`graphagent facts`: look at what is known, correct it, forget it, take it along."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from graphagent.cli import _places, _screen
+from graphagent.cli._places import InScope, InSubject, Key, Memory, Owner
+from graphagent.errors import StoreError
+from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
+from graphagent.protocols import KeepingProvider
+
+facts = typer.Typer(no_args_is_help=True, help="Look at facts, correct them, forget them, take them along.")
+
+
+class Format(Enum):
+    """How a command shows its result."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+As = Annotated[Format, typer.Option("--format", help="A table for people, or JSON for programs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where facts stand."""
+
+    subject: str
+    scope: Scope
+
+    @property
+    def named(self) -> str:
+        return f"{self.scope.kind.value}:{self.scope.name}"
+
+
+@facts.command("list", epilog="Example: graphagent facts list --key env:GRAPHAGENT_KEY --subject user")
+def list_facts(
+    memory: Memory = None,
+    key: Key = None,
+    owner: Owner = "",
+    subject: InSubject = None,
+    scope: InScope = None,
+    form: As = Format.TABLE,
+) -> None:
+    """Show what is known: the last value of each fact."""
+
+    async def read(provider: KeepingProvider) -> tuple[list[tuple[_Place, Fact]], set[str]]:
+        found, owners = await _places_of(provider, None, owner, subject, scope)
+        return [
+            (place, fact)
+            for place in found
+            for fact in await provider.load_all(Subject(place.subject), place.scope, owner=owner)
+        ], owners
+
+    known, owners = _with(memory, key, read)
+    if form is Format.JSON:
+        print(json.dumps([_plain(place, fact, owner) for place, fact in known], ensure_ascii=False, indent=2))
+    elif known:
+        heads = ("fact", "value", "about", "scope", "version", "since")
+        _screen.table(heads, [
+            (fact.concept.keyword, ", ".join(fact.values), place.subject, place.named, str(fact.version), _screen.moment(fact.timestamp))
+            for place, fact in known
+        ])  # fmt: skip
+    if not known:
+        others = ", ".join(repr(each) for each in sorted(owners - {owner}) if each)
+        _screen.aside(f"Nothing is known{_whose(owner)} here." + (f" Owners with facts: {others}." if others else ""))
+
+
+@facts.command("show", epilog="Example: graphagent facts show city")
+def show(
+    keyword: Annotated[str, typer.Argument(metavar="KEYWORD", help="The fact's keyword, as `facts list` shows it.")],
+    memory: Memory = None,
+    key: Key = None,
+    owner: Owner = "",
+    subject: InSubject = None,
+    scope: InScope = None,
+    form: As = Format.TABLE,
+) -> None:
+    """Show one fact with its history, the newest first: every value that it had, when, and where that came from."""
+    concept = _concept(keyword)
+
+    async def read(provider: KeepingProvider) -> list[tuple[_Place, Fact]]:
+        found, _ = await _places_of(provider, keyword, owner, subject, scope)
+        return [
+            (place, fact)
+            for place in found
+            for fact in await provider.history(concept, Subject(place.subject), place.scope, owner=owner)
+        ]
+
+    versions = _with(memory, key, read)
+    if not versions:
+        _screen.complain(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
+        raise typer.Exit(1)
+    if form is Format.JSON:
+        print(json.dumps([_plain(place, fact, owner) for place, fact in versions], ensure_ascii=False, indent=2))
+        return
+    heads = ("version", "value", "since", "about", "scope", "source", "trust")
+    _screen.table(heads, [
+        (
+            str(fact.version), ", ".join(fact.values), _screen.moment(fact.timestamp), place.subject, place.named,
+            fact.source.origin, fact.source.trust,
+        )
+        for place, fact in versions
+    ])  # fmt: skip
+
+
+@facts.command("set", epilog="Example: graphagent facts set city Oslo")
+def set_fact(
+    keyword: Annotated[str, typer.Argument(metavar="KEYWORD", help="The fact's keyword, such as city.")],
+    values: Annotated[
+        list[str], typer.Argument(metavar="VALUE…", help="Its value, or - to read it from standard input.")
+    ],
+    memory: Memory = None,
+    key: Key = None,
+    owner: Owner = "",
+    subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
+    scope: Annotated[str, typer.Option(metavar="KIND:NAME", help="Where it holds.")] = f"agent:{_places.AGENT_NAME}",
+    description: Annotated[
+        str, typer.Option(help="What the keyword means; the known description where it has one.")
+    ] = "",
+    multiple: Annotated[
+        bool, typer.Option("--multiple", metavar="", help="Add to the values that are known, instead of replacing.")
+    ] = False,
+) -> None:
+    """Set a fact yourself. Earlier versions stay in its history."""
+    about, place = _places.subject_of(subject), _places.scope_of(scope)
+    given = [sys.stdin.read().strip()] if values == ["-"] else values
+
+    async def save(provider: KeepingProvider) -> Fact:
+        known = await provider.load(_concept(keyword), about, place, owner=owner)
+        several = multiple or (known[0].concept.fact_type is FactType.MULTIPLE if known else len(given) > 1)
+        if len(given) > 1 and not several:
+            raise typer.BadParameter(
+                f"{keyword!r} has one value; give one, or --multiple to have several", param_hint="VALUES"
+            )
+        kind = FactType.MULTIPLE if several else FactType.SINGLE
+        concept = Concept(keyword, description or (known[0].concept.description if known else ""), kind)
+        source = Source(origin="graphagent facts set", trust="trusted")
+        fact = MultipleFacts(concept, given, source=source) if several else SingleFact(concept, given[0], source=source)
+        await provider.save(fact, about, place, owner=owner)
+        [kept] = await provider.load(concept, about, place, owner=owner)
+        return kept
+
+    kept = _with(memory, key, save)
+    print(f"{keyword}, version {kept.version}: {_screen.shortened(', '.join(kept.values))}")
+
+
+@facts.command("forget", epilog="Example: graphagent facts forget city")
+def forget(
+    keyword: Annotated[
+        str | None,
+        typer.Argument(metavar="KEYWORD", help="The fact to forget; without one, all that the options choose."),
+    ] = None,
+    memory: Memory = None,
+    key: Key = None,
+    owner: Owner = "",
+    subject: InSubject = None,
+    scope: InScope = None,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="Forget all that this owner has.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+) -> None:
+    """Forget facts: every version of them is removed from the disk. A receipt says what was."""
+    if everything == bool(keyword or subject or scope):
+        raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
+    concept = _concept(keyword) if keyword else None
+    within = _places.scope_of(scope) if scope else None
+    about = _places.subject_of(subject) if subject else None
+
+    async def count(provider: KeepingProvider) -> tuple[int, set[str]]:
+        versions, keywords = 0, set[str]()
+        async for record in _records(provider, keyword, owner, subject, within):
+            versions += 1
+            keywords.add(str(record["keyword"]))
+        return versions, keywords
+
+    versions, keywords = _with(memory, key, count)
+    if not versions:
+        _screen.complain(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
+        raise typer.Exit(1)
+    if not yes:
+        what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
+        typer.confirm(
+            f"Forget {_counted(versions, 'version')} of {_counted(len(keywords), 'fact')} ({what}) for good?",
+            abort=True,
+        )
+
+    async def remove(provider: KeepingProvider) -> Any:
+        return await provider.forget(concept=concept, subject=about, scope=within, owner=owner)
+
+    receipt = _with(memory, key, remove)
+    print(f"Forgotten: {_counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
+
+
+@facts.command("export", epilog="Example: graphagent facts export --key env:GRAPHAGENT_KEY --out facts.jsonl")
+def export(
+    memory: Memory = None,
+    key: Key = None,
+    owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="Only this owner's; all by default.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file, which only you can read; else standard output.", show_default=False)] = None,
+) -> None:  # fmt: skip
+    """Write every version of every fact as JSON lines, in the clear."""
+
+    async def read(provider: KeepingProvider) -> list[dict[str, object]]:
+        return [record async for record in provider.export(owner=owner)]
+
+    records = _with(memory, key, read)
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_private(out, text)
+        _screen.aside(f"{_counted(len(records), 'version')} written to {out}, readable for you alone, but not sealed.")
+
+
+@facts.command("import", epilog="Example: graphagent facts import facts.jsonl --key env:GRAPHAGENT_KEY")
+def import_facts(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `facts export` wrote; - is standard input.")],
+    memory: Memory = None,
+    key: Key = None,
+) -> None:
+    """Read what `facts export` wrote. Facts that are there already are left; all are taken in or none."""
+    records = _read_lines(file)
+
+    async def add(provider: KeepingProvider) -> int:
+        return await provider.import_(records)
+
+    try:
+        added = _with(memory, key, add)
+    except ValueError as error:
+        raise StoreError(str(error)) from None
+    print(f"{added} of {_counted(len(records), 'version')} {'was' if added == 1 else 'were'} new.")
+
+
+@facts.command("verify", epilog="Example: graphagent facts verify --key env:GRAPHAGENT_KEY")
+def verify(memory: Memory = None, key: Key = None) -> None:
+    """Read everything and check it: that nothing was changed, cut off or damaged."""
+
+    async def check(provider: KeepingProvider) -> int:
+        return await provider.verify()
+
+    print(f"Sound: {_counted(_with(memory, key, check), 'version')} of facts.")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read.
+
+    Raises:
+        StoreError: the file is there already, or cannot be written.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise StoreError(f"{str(path)!r} is there already, and is not overwritten; name another file") from None
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _with(memory: Path | None, key: str | None, work: Any) -> Any:
+    """Open the memory, do something with it, and close it."""
+    provider = _places.provider(_places.folder(memory), key)
+
+    async def run() -> Any:
+        async with provider:
+            return await work(provider)
+
+    return anyio.run(run)
+
+
+async def _records(
+    provider: KeepingProvider, keyword: str | None, owner: str | None, subject: str | None, scope: Scope | None
+) -> AsyncIterator[dict[str, Any]]:
+    async for record in provider.export(owner=owner):
+        place: Any = record["scope"]
+        if (
+            keyword in (None, record["keyword"])
+            and subject in (None, record["subject"])
+            and (scope is None or place == {"kind": scope.kind.value, "name": scope.name})
+        ):
+            yield record
+
+
+async def _places_of(
+    provider: KeepingProvider, keyword: str | None, owner: str, subject: str | None, scope: str | None
+) -> tuple[list[_Place], set[str]]:
+    """Give where facts of an owner stand, and which owners have some."""
+    within = _places.scope_of(scope) if scope else None
+    found: dict[_Place, None] = {}
+    owners: set[str] = set()
+    async for record in _records(provider, keyword, None, subject, within):
+        owners.add(record["owner"])
+        if record["owner"] == owner:
+            found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
+    return list(found), owners
+
+
+def _read_lines(file: Path) -> list[dict[str, object]]:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise StoreError(f"{str(file)!r} cannot be read: {reason}") from None
+    records: list[dict[str, object]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise StoreError(f"{str(file)!r}, line {number}, is not JSON; nothing was imported") from None
+    return records
+
+
+def _plain(place: _Place, fact: Fact, owner: str) -> dict[str, object]:
+    return {
+        "keyword": fact.concept.keyword,
+        "values": list(fact.values),
+        "description": fact.concept.description,
+        "type": fact.concept.fact_type.value,
+        "owner": owner,
+        "subject": place.subject,
+        "scope": place.named,
+        "version": fact.version,
+        "timestamp": fact.timestamp,
+        "source": {"run_id": fact.source.run_id, "origin": fact.source.origin, "trust": fact.source.trust},
+    }
+
+
+def _concept(keyword: str) -> Concept:
+    try:
+        return Concept(keyword)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="KEYWORD") from None
+
+
+def _whose(owner: str) -> str:
+    return f" for owner {owner!r}" if owner else ""
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

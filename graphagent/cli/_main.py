@@ -1,0 +1,40 @@
+"""Where the command begins and ends: what goes wrong is told in one line, and the exit code says how it went."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from importlib.util import find_spec
+
+from graphagent.errors import GraphAgentError, MissingExtraError, NodeFailedError
+
+
+def main() -> None:
+    """Run the command line. The exit code is 0, 1 where something failed, 2 where it was called wrongly."""
+    if find_spec("typer") is None or find_spec("rich") is None:
+        sys.exit(str(MissingExtraError("the graphagent command", "cli")))
+    from graphagent.cli._app import app
+    from graphagent.cli._screen import complain
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the line
+    try:
+        app()
+    except GraphAgentError as error:
+        reason: BaseException = error
+        while isinstance(reason, NodeFailedError) and reason.__cause__ is not None:
+            reason = reason.__cause__
+        if isinstance(reason, BrokenPipeError):
+            _close_quietly()
+        elif isinstance(reason, GraphAgentError):
+            complain(str(reason))
+        else:
+            complain(str(error))
+        sys.exit(1)
+
+
+def _close_quietly() -> None:
+    """Let nothing complain at exit that nobody reads the output any more, as behind `| head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,108 @@
+"""Which memory a command works on: a folder, a key, and the names that stand in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Scope, ScopeKind, Subject
+
+if TYPE_CHECKING:
+    from graphagent.protocols import KeepingProvider
+
+SEALED = "facts.db"
+AGENT_NAME = "chat"
+SUBJECTS = (
+    Subject("user", "the person who speaks: name, home, work, preferences, tools, health, people around", priority=1),
+    Subject("project", "what the person works on: its name, dates, tools, people, decisions", priority=2),
+)
+
+Memory = Annotated[
+    Path | None,
+    typer.Option(
+        "--memory",
+        metavar="DIR",
+        help="The folder of the memory; by default $GRAPHAGENT_HOME/memory, else one in your user data folder.",
+        show_default=False,
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Seal the memory, or open a sealed one: env:NAME or file:PATH says where the key is. The base64 text of a key "
+        "is taken as well, but would stay in your shell's history. Without a key, facts are plain files.",
+        show_default=False,
+    ),
+]
+Owner = Annotated[str, typer.Option("--owner", metavar="NAME", help="Whose facts: each owner has a memory apart.")]
+InSubject = Annotated[
+    str | None,
+    typer.Option("--subject", metavar="NAME", help="Only what is known about this subject.", show_default=False),
+]
+InScope = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        metavar="KIND:NAME",
+        help="Only this scope, such as agent:chat or product:my-app.",
+        show_default=False,
+    ),
+]
+
+
+def folder(memory: Path | None) -> Path:
+    """Give the folder of the memory."""
+    if memory is not None:
+        return memory.expanduser()
+    if home := os.environ.get("GRAPHAGENT_HOME"):
+        return Path(home).expanduser() / "memory"
+    from platformdirs import user_data_path
+
+    return user_data_path("graphagent", appauthor=False) / "memory"
+
+
+def provider(root: Path, key: str | None) -> KeepingProvider:
+    """Give the provider of a folder: sealed where there is a key, else plain."""
+    sealed = (root / SEALED).exists()
+    if key is None:
+        if sealed:
+            raise typer.BadParameter(
+                f"the memory in {str(root)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+            )
+        return FileMemoryProvider(root)
+    if not sealed and root.is_dir() and any(root.rglob("*.jsonl")):
+        raise typer.BadParameter(
+            f"the memory in {str(root)!r} is plain; leave out --key, or move it into a sealed one: "
+            f"graphagent facts export, then graphagent facts import with another --memory and --key"
+        )
+    try:
+        return EncryptedMemoryProvider(root, key=key)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--key") from None
+
+
+def scope_of(text: str) -> Scope:
+    """Give the scope that a text such as `agent:chat` names."""
+    kind, colon, name = text.partition(":")
+    kinds = [each.value for each in ScopeKind]
+    if not colon or kind not in kinds or not name:
+        raise typer.BadParameter(
+            f"{text!r} is no scope; write KIND:NAME, where KIND is one of {', '.join(kinds)}", param_hint="--scope"
+        )
+    try:
+        return Scope(ScopeKind(kind), name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--scope") from None
+
+
+def subject_of(name: str) -> Subject:
+    """Give the subject of that name."""
+    try:
+        return next((each for each in SUBJECTS if each.name == name), None) or Subject(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--subject") from None

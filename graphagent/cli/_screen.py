@@ -1,0 +1,120 @@
+"""What is shown on the terminal, and how: plain where it is no terminal, and never with control characters of others."""
+
+from __future__ import annotations
+
+import sys
+import time
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+_WIDEST = 100
+
+
+def screen(*, err: bool = False) -> Console:
+    """Give the console for standard output, or for messages beside it."""
+    console = Console(stderr=err, highlight=False, soft_wrap=not sys.stdout.isatty())
+    console.width = min(console.width, _WIDEST)
+    return console
+
+
+def complain(text: str) -> None:
+    """Say in one line what went wrong."""
+    screen(err=True).print(Text(f"error: {shown(' '.join(text.split()))}", style="red"), soft_wrap=True)
+
+
+def aside(text: str) -> None:
+    """Say something that is not the result, beside it."""
+    screen(err=True).print(Text(shown(text), style="dim"), soft_wrap=True)
+
+
+def shown(text: str) -> str:
+    """Give a text without what could move a terminal's cursor, hide, or turn the direction of writing."""
+    return "".join(
+        character if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co") else "�"
+        for character in text
+    )
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """Give the beginning of a text, in one line."""
+    line = shown(" ".join(text.split()))
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def moment(milliseconds: int | None) -> str:
+    """Give a time as people read it, in their own zone, to the minute."""
+    if milliseconds is None:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Show rows under heads; in a pipe, separated by tabs and whole."""
+    console = screen()
+    if not console.is_terminal:
+        for row in (heads, *rows):
+            print("\t".join(shown(cell).replace("\t", " ").replace("\n", " ") for cell in row))
+        return
+    grid = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for head in heads:
+        grid.add_column(head, overflow="fold")
+    for row in rows:
+        grid.add_row(*(escape(shown(cell)) for cell in row))
+    console.print(grid)
+
+
+class Flow:
+    """Text that arrives in pieces, broken between words where the line ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = console.width if console.is_terminal else 1 << 30
+        self._word = ""
+        self._column = 0
+        self.begun = False
+
+    def add(self, piece: str) -> None:
+        """Show what is whole words by now."""
+        self.begun = True
+        for character in shown(piece).replace("\t", "    "):
+            if character.isspace():
+                self._put(character)
+            else:
+                self._word += character
+
+    def end(self) -> None:
+        """Show the rest, and end the line."""
+        self._put("")
+        if self._column:
+            self._out("\n")
+        self._column = 0
+        self.begun = False
+
+    def _put(self, space: str) -> None:
+        word, self._word = self._word, ""
+        width = Text(word).cell_len
+        if word and self._column and self._column + width >= self._width:
+            self._out("\n")
+            self._column = 0
+        if word:
+            self._out(word)
+            self._column += width
+        if space == "\n" or (space and self._column + 1 < self._width):
+            self._out(space)
+            self._column = 0 if space == "\n" else self._column + 1
+
+    def _out(self, text: str) -> None:
+        self._console.file.write(text)
+        self._console.file.flush()
+
+
+def pause(seconds: float) -> None:
+    """Wait a moment where somebody watches."""
+    if sys.stdout.isatty():
+        time.sleep(seconds)

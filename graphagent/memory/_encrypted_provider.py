@@ -1,0 +1,98 @@
+"""Facts sealed on the disk: `EncryptedMemoryProvider`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from graphagent.memory._store_provider import StoreMemoryProvider
+from graphagent.store import EncryptedStore, SqliteStore
+
+if TYPE_CHECKING:
+    from graphagent.memory._facts import Concept, Fact, Scope, Subject
+    from graphagent.store import KeySource, Receipt
+
+_DOMAIN = 5
+
+
+class EncryptedMemoryProvider:
+    """Keeps facts in an encrypted SQLite file, `facts.db`, under a folder; no name and no value stands there readable.
+
+    It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore. Each owner, scope and subject has a data key of its
+    own, which forgetting destroys. The key is whatever EncryptedStore takes: 32 bytes, base64 text of 32 bytes, `env:NAME`,
+    `file:PATH`, `keyring:SERVICE/NAME`, a Passphrase or a callable.
+
+    Every method raises WrongKeyError where the file was sealed with another key, and DamagedStoreError where it was tampered
+    with or is corrupt.
+
+    Raises:
+        ValueError: the key is none.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, key: KeySource) -> None:
+        self._store = EncryptedStore(SqliteStore(Path(root) / "facts.db"), key, domains={"facts": _DOMAIN})
+        self._facts = StoreMemoryProvider(self._store)
+
+    def __repr__(self) -> str:
+        return f"EncryptedMemoryProvider({self._store!r})"
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Keep a fact as the next version of its concept; it is on the disk when this returns."""
+        await self._facts.save(fact, subject, scope, owner=owner)
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        return await self._facts.load(concept, subject, scope, owner=owner)
+
+    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of every concept. Reads all versions."""
+        return await self._facts.load_all(subject, scope, owner=owner)
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    ) -> list[Fact]:
+        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        return await self._facts.load_by_description(description, subject, scope, owner=owner)
+
+    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give every version of a concept's facts as it was saved, the newest first."""
+        return await self._facts.history(concept, subject, scope, owner=owner)
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+    ) -> Receipt:
+        """Remove every version of all facts that fit what is given, of one owner, and the data keys of what is empty then."""
+        return await self._facts.forget(concept=concept, subject=subject, scope=scope, owner=owner)
+
+    def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
+        """Give every version of every fact of one owner, or of all, in the clear; of each concept in the order of saving."""
+        return self._facts.export(owner=owner)
+
+    async def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep what `export` gave, in one commit; facts that are there already (same id) are left. Gives how many were new.
+
+        Raises:
+            ValueError: a record is not one of an export; nothing is kept.
+        """
+        return await self._facts.import_(records)
+
+    async def verify(self) -> int:
+        """Read, open and check everything. Gives the number of facts, all versions counted."""
+        return await self._facts.verify()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self._facts.__aexit__(kind, error, trace)
+        await self._store.__aexit__(kind, error, trace)

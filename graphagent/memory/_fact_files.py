@@ -1,0 +1,256 @@
+"""A folder of facts: which file has what, and how one is read, added to and forgotten. Everything here may block."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphagent.errors import DamagedStoreError
+from graphagent.memory import _files, _pages
+from graphagent.memory._facts import Concept, Fact, Scope, ScopeKind, Subject, stamped
+from graphagent.memory._pages import Page
+from graphagent.memory._records import following
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from graphagent.memory._records import Place
+
+_MOST_PAGES = 512
+_NO_OWNER = "default"
+_SUFFIX = ".jsonl"
+
+
+class Location(NamedTuple):
+    """Where a file is."""
+
+    folders: tuple[str, ...]
+    """The folders under the root that lead to it."""
+    name: str
+    path: str
+    """All of it in one."""
+
+
+class FactFiles:
+    """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
+
+    One lock stands for the whole folder, so that forgetting leaves no lock file with a name behind.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._pages: dict[Place, Page] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Let go of what is known; it is read again when it is needed."""
+        self._pages.clear()
+
+    def current(self, place: Place) -> Page | None:
+        """Give the page of a place if nothing was written since it was read, else None. Quick enough for an event loop."""
+        path = _located(self.root, place).path
+        self._turn()
+        with _files.typed_errors("read", path):
+            try:
+                stat = os.stat(path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
+            except FileNotFoundError:
+                return Page()
+        page = self._pages.get(place)
+        return page if page and page.stamp == _pages.stamp_of(stat) else None
+
+    def page(self, place: Place) -> Page:
+        """Give the page of a place, read as far as it was not yet."""
+        with self._turn(), self._reading(_located(self.root, place)) as file:
+            return Page() if file is None else self._read(file, place)
+
+    def facts(self, place: Place) -> list[Fact]:
+        """Give every version of every fact of a place, in the order of saving."""
+        location = _located(self.root, place)
+        with self._reading(location) as file:
+            return [] if file is None else _pages.read_lines(file, place, location.path)[0]
+
+    def save(self, place: Place, fact: Fact) -> None:
+        """Add a fact as the next version of its concept."""
+        self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])
+
+    def add(self, place: Place, facts: Iterable[Fact]) -> int:
+        """Add saved facts that are not there yet, behind those that are. Gives how many."""
+
+        def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
+            ids = {fact.id for fact in there()}
+            return following([fact for fact in facts if fact.id not in ids], page.version)
+
+        return self._append(place, new)
+
+    def forget(self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str) -> Receipt:
+        """Remove what fits, and the files and folders that are empty then."""
+        removed, size = 0, 0
+        with _files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
+            self._pages.clear()
+            try:
+                stack.enter_context(_files.locked(self.root))
+            except FileNotFoundError:
+                return Receipt()
+            for location in list(self._walk(owner, scope, subject)):
+                with _files.opened_folder(self.root, location.folders) as folder:
+                    facts, lines = _forget_in(folder, location, concept)
+                removed, size = removed + facts, size + lines
+                self._prune(location.folders)
+        return Receipt(facts=removed, bytes=size)
+
+    def locations(self, owner: str | None) -> list[Location]:
+        """Give all files of an owner, or of all where it is None."""
+        with _files.typed_errors("read", self.root):
+            return [each for each in self._walk(owner, None, None) if not _files.leftover_of(each.name)]
+
+    def read(self, location: Location) -> list[tuple[Place, Fact]]:
+        """Give what a file says, all of it checked; nothing if it was forgotten meanwhile."""
+        with self._reading(location) as file:
+            if file is None:
+                return []
+            place = _pages.read_place_of(file, location.path)
+            if _located(self.root, place) != location:
+                raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
+            return [(place, fact) for fact in _pages.read_lines(file, place, location.path)[0]]
+
+    def _turn(self) -> threading.Lock:
+        """Give what one thread at a time holds while it reads or writes pages."""
+        if self._pid != os.getpid():
+            # In a forked process the threads that hold locks are not there, and will never give them back.
+            self._pid, self._lock, self._pages = os.getpid(), threading.Lock(), {}
+        return self._lock
+
+    @contextmanager
+    def _reading(self, location: Location) -> Generator[int | None]:
+        with _files.typed_errors("read", location.path), ExitStack() as stack:
+            try:
+                stack.enter_context(_files.locked(self.root, shared=True))
+                folder = stack.enter_context(_files.opened_folder(self.root, location.folders))
+                file = stack.enter_context(_files.opened(location.name, folder))
+            except FileNotFoundError:
+                file = None
+            yield file
+
+    def _read(self, file: int, place: Place) -> Page:
+        page, stamp = self._pages.pop(place, None), _pages.stamp_of(os.fstat(file))
+        if page is None or page.stamp != stamp:
+            if page is None or not page.continues(file, stamp):
+                page = Page()
+            path = _located(self.root, place).path
+            facts, data = _pages.read_lines(file, place, path, start=page.end, before=page.facts)
+            page.add(facts, data, stamp)
+        self._keep(place, page)
+        return page
+
+    def _keep(self, place: Place, page: Page) -> None:
+        self._pages[place] = page
+        while len(self._pages) > _MOST_PAGES:
+            self._pages.pop(next(iter(self._pages)))
+
+    def _append(self, place: Place, make: Callable[[Page, Callable[[], list[Fact]]], list[Fact]]) -> int:
+        """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
+        folders, name, path = _located(self.root, place)
+        with (
+            _files.typed_errors("write", path),
+            self._turn(),
+            _files.locked(self.root, make=True),
+            _files.opened_folder(self.root, folders, make=True) as folder,
+            _files.opened(name, folder, write=True) as file,
+        ):
+            page = Page() if file is None else self._read(file, place)
+            facts = make(page, lambda: [] if file is None else _pages.read_lines(file, place, path)[0])
+            if not facts:
+                return 0
+            self._pages.pop(place, None)
+            if file is None:
+                data = _pages.header(place) + _pages.lines(facts)
+                stat = _files.replace(name, folder, data)
+            else:
+                data = (b"\n" if page.unended else b"") + _pages.lines(facts)
+                stat = _files.append(file, data, page.end, name, folder)
+            page.add(facts, data, _pages.stamp_of(stat))
+            self._keep(place, page)
+            return len(facts)
+
+    def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
+        wanted = (
+            None if owner is None else {_owner_folder(owner)},
+            {scope.kind.value} if scope else {kind.value for kind in ScopeKind},
+            {_files.file_name(scope.name)} if scope else None,
+        )
+        file = _files.file_name(subject.name) + _SUFFIX if subject else None
+        for folders in self._folders((), wanted):
+            for name in self._names(folders):
+                whole = _files.leftover_of(name) or name
+                if "~" in whole and whole.endswith(_SUFFIX) and file in (None, whole):
+                    yield Location(folders, name, "/".join((self.root, *folders, name)))
+
+    def _folders(self, above: tuple[str, ...], wanted: tuple[set[str] | None, ...]) -> Generator[tuple[str, ...]]:
+        if not wanted:
+            yield above
+            return
+        here, *below = wanted
+        for name in self._names(above):
+            if name in here if here else "~" in name or (not above and name == _NO_OWNER):
+                yield from self._folders((*above, name), tuple(below))
+
+    def _names(self, folders: tuple[str, ...]) -> list[str]:
+        try:
+            with _files.opened_folder(self.root, folders) as folder:
+                return sorted(os.listdir(folder))  # noqa: PTH208 (a Path cannot be relative to an open folder)
+        except FileNotFoundError:
+            return []
+
+    def _prune(self, folders: tuple[str, ...]) -> None:
+        for depth in range(len(folders), 0, -1):
+            with _files.opened_folder(self.root, folders[: depth - 1]) as above:
+                try:
+                    os.rmdir(folders[depth - 1], dir_fd=above)
+                except OSError:
+                    return  # something else stands there
+                os.fsync(above)
+
+
+@lru_cache(maxsize=4 * _MOST_PAGES)
+def _located(root: str, place: Place) -> Location:
+    owner, scope, subject = place
+    folders = (_owner_folder(owner), scope.kind.value, _files.file_name(scope.name))
+    name = _files.file_name(subject) + _SUFFIX
+    return Location(folders, name, "/".join((root, *folders, name)))
+
+
+def _owner_folder(owner: str) -> str:
+    return _files.file_name(owner) if owner else _NO_OWNER
+
+
+def _forget_in(folder: int, location: Location, concept: Concept | None) -> tuple[int, int]:
+    """Remove a concept (None: all) from a file. Gives how many facts and how many bytes of lines are gone."""
+    _, name, path = location
+    if _files.leftover_of(name):
+        with suppress(FileNotFoundError):  # writing the file anew has removed it
+            _files.erase(name, folder)
+        return 0, 0
+    with _files.opened(name, folder) as file:
+        if file is None:
+            return 0, 0
+        rest = b""
+        if concept is None:
+            removed = _pages.count(file)
+        else:
+            place = _pages.read_place_of(file, path)
+            found, _ = _pages.read_lines(file, place, path)
+            kept = [fact for fact in found if fact.concept.keyword != concept.keyword]
+            removed = len(found) - len(kept)
+            if kept and not removed:
+                return 0, 0
+            rest = _pages.header(place) + _pages.lines(kept) if kept else b""
+        size = os.fstat(file).st_size
+    if rest:
+        _files.replace(name, folder, rest)
+    else:
+        _files.erase(name, folder)
+    return removed, size - len(rest)

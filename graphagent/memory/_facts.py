@@ -1,0 +1,366 @@
+"""What a fact is: concepts, subjects, scopes, sources, and the two kinds of facts. All are plain immutable values."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import Enum
+from functools import total_ordering
+
+from graphagent import _clock
+
+_LONGEST_NAME = 1_000
+_LONGEST_TEXT = 1_048_576
+_LARGEST = 2**63 - 1
+_LOWEST_PRIORITY = 2**31 - 1
+
+
+def checked_name(name: str, what: str) -> str:
+    """Give a name in Unicode form NFC, so that two ways to write one name are one name.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is empty, longer than 1,000 characters, or not Unicode text.
+    """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what} must be text, not {type(name).__name__}")
+    if not name.isascii():
+        _encodable(name, what)
+        name = unicodedata.normalize("NFC", name)
+    if not 0 < len(name) <= _LONGEST_NAME:
+        raise ValueError(f"{what} must have 1 to {_LONGEST_NAME:,} characters, not {len(name):,}")
+    return name
+
+
+def checked_owner(owner: str) -> str:
+    """Give an owner's name in form NFC; it may be empty.
+
+    Raises:
+        TypeError, ValueError: as for any name.
+    """
+    return "" if owner == "" else checked_name(owner, "the name of an owner")
+
+
+def _checked_text(text: str, what: str) -> None:
+    # The text may be a fact's value, so the errors do not show it.
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what} must be text, not {type(text).__name__}")
+    size = len(text) if text.isascii() else _encodable(text, what)
+    if size > _LONGEST_TEXT:
+        raise ValueError(f"{what} must have at most {_LONGEST_TEXT:,} bytes as UTF-8, not {size:,}")
+
+
+def _encodable(text: str, what: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        place = error.start
+    raise ValueError(f"{what} must be Unicode text; there is a lone surrogate at character {place}")
+
+
+def _checked_int(number: int, what: str, lowest: int, highest: int = _LARGEST) -> None:
+    if type(number) is not int:
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
+    if not lowest <= number <= highest:
+        raise ValueError(f"{what} must be from {lowest} to {highest}, not {number}")
+
+
+class FactType(Enum):
+    """How many values a concept has at a time."""
+
+    SINGLE = "single"
+    """One: a new fact takes the place of the last."""
+    MULTIPLE = "multiple"
+    """Several: a new fact adds its values to those that are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """What a fact is about, such as `ide-theme`.
+
+    Facts are found by the keyword alone, and two concepts of one keyword are equal: the description and the type say
+    something about a concept, they do not make it another one. The keyword has 1 to 1,000 characters, in Unicode form NFC.
+
+    Raises:
+        ValueError: the keyword is empty or too long, or the description larger than 1 MiB.
+    """
+
+    keyword: str
+    """What the concept is found by."""
+    description: str = field(default="", compare=False, repr=False)
+    """What it means, for people and for models."""
+    fact_type: FactType = field(default=FactType.SINGLE, compare=False)
+    """Whether it has one value or several."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keyword", checked_name(self.keyword, "the keyword of a concept"))
+        _checked_text(self.description, f"the description of concept {self.keyword!r}")
+        if not isinstance(self.fact_type, FactType):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the fact_type of concept {self.keyword!r} must be FactType.SINGLE or FactType.MULTIPLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom or what facts concern, such as the user. Subjects are registered nowhere, and equal by name.
+
+    Raises:
+        ValueError: the name is empty or longer than 1,000 characters, or the priority is out of range.
+    """
+
+    name: str
+    """What the subject is found by, in Unicode form NFC."""
+    description: str = field(default="", compare=False, repr=False)
+    """What it is, for people and for models."""
+    priority: int = field(default=1, compare=False)
+    """Whose facts come first where several subjects have some: the lower number. From 0 to 2,147,483,647."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", checked_name(self.name, "the name of a subject"))
+        _checked_text(self.description, f"the description of subject {self.name!r}")
+        _checked_int(self.priority, f"the priority of subject {self.name!r}", 0, _LOWEST_PRIORITY)
+
+
+EVERYTHING = Subject("everything", "all that concerns no subject in particular", priority=_LOWEST_PRIORITY)
+"""The subject of facts that concern no other one. Every other subject comes before it."""
+
+
+@total_ordering
+class ScopeKind(Enum):
+    """How far a fact reaches. Kinds are ordered: the narrower one is the smaller one."""
+
+    AGENT = "agent"
+    """One agent."""
+    FEATURE = "feature"
+    """One feature of a product."""
+    PRODUCT = "product"
+    """One product."""
+    CROSS_PRODUCT = "cross_product"
+    """All products of an organization."""
+
+    @property
+    def width(self) -> int:
+        """Its place in the order: 0 is the narrowest."""
+        return _WIDTHS[self]
+
+    def __lt__(self, other: object) -> bool:
+        return self.width < other.width if isinstance(other, ScopeKind) else NotImplemented
+
+
+_WIDTHS = {kind: width for width, kind in enumerate(ScopeKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a fact holds: a kind and a name of 1 to 1,000 characters, in Unicode form NFC.
+
+    Raises:
+        ValueError: the name is empty or too long.
+    """
+
+    kind: ScopeKind
+    """How far it reaches."""
+    name: str
+    """The name of the agent, feature, product or organization."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, ScopeKind):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the kind of a scope must be a ScopeKind, not {type(self.kind).__name__}")
+        object.__setattr__(self, "name", checked_name(self.name, f"the name of a scope of kind {self.kind.value!r}"))
+
+    @classmethod
+    def agent(cls, name: str) -> Scope:
+        """Give the scope of one agent."""
+        return cls(ScopeKind.AGENT, name)
+
+    @classmethod
+    def feature(cls, name: str) -> Scope:
+        """Give the scope of one feature of a product."""
+        return cls(ScopeKind.FEATURE, name)
+
+    @classmethod
+    def product(cls, name: str) -> Scope:
+        """Give the scope of one product."""
+        return cls(ScopeKind.PRODUCT, name)
+
+    @classmethod
+    def cross_product(cls, name: str) -> Scope:
+        """Give the scope of all products of an organization."""
+        return cls(ScopeKind.CROSS_PRODUCT, name)
+
+
+TRUST_LEVELS = ("untrusted", "inferred", "", "trusted")
+"""From the least to the most.
+
+`untrusted`: it came from outside, as from a tool, a page or a document. `inferred`: a model took it from a conversation. Empty:
+nothing is claimed, as when a program saves a fact outside a run. `trusted`: a person or program vouches for it.
+"""
+
+
+def least_trust(levels: Iterable[str]) -> str:
+    """Give the lowest of some trust levels: what is made of several parts is trusted as the worst of them."""
+    return min(levels, key=TRUST_LEVELS.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a fact came from. Inside a run the run stamps it; a model cannot set it. Empty outside a run.
+
+    Raises:
+        ValueError: the trust is none of TRUST_LEVELS, or the step is negative.
+    """
+
+    run_id: str = ""
+    """The run that saved the fact."""
+    step: int | None = None
+    """The number of the step in that run, from 0."""
+    origin: str = ""
+    """What saved it, such as the name of a node."""
+    trust: str = ""
+    """How far it can be trusted: one of TRUST_LEVELS."""
+
+    def __post_init__(self) -> None:
+        _checked_text(self.run_id, "the run_id of a source")
+        _checked_text(self.origin, "the origin of a source")
+        if self.step is not None:
+            _checked_int(self.step, "the step of a source", 0)
+        if self.trust not in TRUST_LEVELS:
+            raise ValueError(f"the trust of a source must be one of {', '.join(map(repr, TRUST_LEVELS))}")
+
+
+_NO_SOURCE = Source()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SingleFact:
+    """A fact with one value. `str()` shows the value; `repr()`, which ends up in logs, does not.
+
+    Raises:
+        ValueError: the concept has several values; or the value has more than 1 MiB or a lone surrogate.
+    """
+
+    concept: Concept
+    """What it is about."""
+    value: str
+    """What is known: any text of at most 1 MiB as UTF-8."""
+    timestamp: int | None = None
+    """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
+    _: KW_ONLY
+    id: str = ""
+    """Which fact it is among all; given when it is saved, and new each time."""
+    version: int = 0
+    """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
+    source: Source = _NO_SOURCE
+    """Where it came from."""
+
+    def __post_init__(self) -> None:
+        _checked_text(self.value, f"the value of a fact about {_keyword(self.concept, FactType.SINGLE)!r}")
+        _check_stamps(self)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The value, as the only one."""
+        return (self.value,)
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"SingleFact({self.concept.keyword!r}, version={self.version})"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class MultipleFacts:
+    """A fact with one or more values, in order. `str()` shows them; `repr()`, which ends up in logs, does not.
+
+    Raises:
+        ValueError: the concept has one value only; there are no values; or one has more than 1 MiB or a lone surrogate.
+        TypeError: the values are one text.
+    """
+
+    concept: Concept
+    """What it is about."""
+    values: tuple[str, ...]
+    """What is known: texts of at most 1 MiB each as UTF-8."""
+    timestamp: int | None
+    """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
+    id: str
+    """Which fact it is among all; given when it is saved, and new each time."""
+    version: int
+    """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
+    source: Source
+    """Where it came from."""
+
+    def __init__(
+        self,
+        concept: Concept,
+        values: Iterable[str],
+        timestamp: int | None = None,
+        *,
+        id: str = "",
+        version: int = 0,
+        source: Source = _NO_SOURCE,
+    ) -> None:
+        keyword = _keyword(concept, FactType.MULTIPLE)
+        if isinstance(values, (str, bytes)):
+            raise TypeError(f"the values of a fact about {keyword!r} must be several texts, not one; put it in a list")
+        given = tuple(values)
+        if not given:
+            raise ValueError(f"a fact about {keyword!r} must have at least one value")
+        for value in given:
+            _checked_text(value, f"a value of a fact about {keyword!r}")
+        for name, part in (
+            ("concept", concept),
+            ("values", given),
+            ("timestamp", timestamp),
+            ("id", id),
+            ("version", version),
+            ("source", source),
+        ):
+            object.__setattr__(self, name, part)
+        _check_stamps(self)
+
+    @property
+    def value(self) -> str:
+        """The value, where there is exactly one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        if len(self.values) != 1:
+            raise ValueError(f"the fact about {self.concept.keyword!r} has {len(self.values)} values; take .values")
+        return self.values[0]
+
+    def __str__(self) -> str:
+        return ", ".join(self.values)
+
+    def __repr__(self) -> str:
+        return f"MultipleFacts({self.concept.keyword!r}, version={self.version})"
+
+
+Fact = SingleFact | MultipleFacts
+"""Something that is known."""
+
+
+def stamped(fact: Fact, version: int) -> Fact:
+    """Give a fact as it is kept: with a fresh id, its version, and the time where it has none."""
+    timestamp = _clock.now() if fact.timestamp is None else fact.timestamp
+    return replace(fact, id=_clock.new_id(), version=version, timestamp=timestamp)
+
+
+def _keyword(concept: Concept, kind: FactType) -> str:
+    if not isinstance(concept, Concept):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a fact must be about a Concept, not about {type(concept).__name__}")
+    if concept.fact_type is not kind:
+        fits = "SingleFact" if concept.fact_type is FactType.SINGLE else "MultipleFacts"
+        raise ValueError(f"concept {concept.keyword!r} is FactType.{concept.fact_type.name}; make a {fits} of it")
+    return concept.keyword
+
+
+def _check_stamps(fact: Fact) -> None:
+    if fact.timestamp is not None:
+        _checked_int(fact.timestamp, "the timestamp of a fact, in milliseconds,", -_LARGEST)
+    _checked_text(fact.id, "the id of a fact")
+    _checked_int(fact.version, "the version of a fact", 0)
+    if not isinstance(fact.source, Source):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the source of a fact must be a Source, not {type(fact.source).__name__}")

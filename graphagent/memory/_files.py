@@ -1,0 +1,229 @@
+"""Files that outlive crashes: opened without following links, locked, appended to durably, replaced whole, erased."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from graphagent.errors import StoreError
+
+if sys.platform != "win32":
+    import fcntl
+
+_LOCK_FILE = ".lock"
+_LOCK_SECONDS = 30.0
+_TEMPORARY = ".tmp"
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC if sys.platform != "win32" else 0
+_HINTS = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
+    errno.EFBIG: "allow larger files",
+    errno.EACCES: "give this user the right to read and write there",
+    errno.EPERM: "give this user the right to read and write there",
+    errno.EROFS: "choose a folder that can be written",
+    errno.ENOTDIR: "a file or link stands where a folder should be; move it away",
+    errno.EISDIR: "a folder stands where a file should be; move it away",
+    errno.ELOOP: "a link stands where a file or folder should be; move it away",
+}
+
+
+def file_name(name: str) -> str:
+    """Give a file name for any text: a readable part and 16 digits of its SHA-256, so it never leaves its folder."""
+    readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower())[:48].strip("-")
+    return f"{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+@contextmanager
+def typed_errors(doing: str, path: str) -> Generator[None]:
+    """Turn the errors of the operating system into StoreErrors that say what to do."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "look at the disk and the folder")
+        raise StoreError(f"cannot {doing} {path!r}: {error.strerror or error}; {hint}") from error
+
+
+@contextmanager
+def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[None]:
+    """Hold the lock of a whole folder, against threads and processes alike. The lock file is never renamed or deleted.
+
+    A lock is shared with others that share it. With `make`, the folder is made where there is none.
+
+    Raises:
+        OSError: the lock cannot be opened (FileNotFoundError: there is no such folder).
+        StoreError: another process has held it for 30 seconds.
+    """
+    try:
+        lock = _open_lock(root, shared=shared)
+    except FileNotFoundError:
+        if not make:
+            raise
+        _make_root(root)
+        lock = _open_lock(root, shared=shared)
+    if lock is None:
+        yield
+        return
+    try:
+        deadline, pause = time.monotonic() + _LOCK_SECONDS, 0.0002
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        while True:
+            try:
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{root!r} has been locked by another process for {_LOCK_SECONDS:.0f} seconds; stop that process"
+                    ) from None
+            time.sleep(pause)
+            pause = min(pause * 2, 0.005)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _open_lock(root: str, *, shared: bool) -> int | None:
+    try:
+        return os.open(f"{root}/{_LOCK_FILE}", os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
+    except OSError as error:
+        if not shared or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    try:
+        return os.open(f"{root}/{_LOCK_FILE}", os.O_RDONLY | _SAFE)
+    except FileNotFoundError:
+        return None  # a read-only copy without its lock file: nobody writes there
+
+
+def _make_root(root: str) -> None:
+    """Make a folder, and those above it, durably; only its owner may enter it."""
+    missing = [folder for folder in (Path(root), *Path(root).parents) if not folder.is_dir()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+
+@contextmanager
+def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Generator[int]:
+    """Open root/parts, no part of which may be a link, for use as `dir_fd`."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                os.mkdir(part, 0o700, dir_fd=folder)
+                os.fsync(folder)
+                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def opened(name: str, folder: int, *, write: bool = False) -> Generator[int | None]:
+    """Open a file that is no link; gives None where there is none."""
+    try:
+        file = os.open(name, (os.O_RDWR if write else os.O_RDONLY) | _SAFE, dir_fd=folder)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def read_from(file: int, start: int) -> bytes:
+    """Give what stands in a file from a place on."""
+    pieces: list[bytes] = []
+    while piece := os.pread(file, 1 << 20, start):
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)
+
+
+def append(file: int, data: bytes, end: int, name: str, folder: int) -> os.stat_result:
+    """Write bytes at the end of an open file, durably, or leave it as it was. What stands behind `end` is cut off first."""
+    try:
+        if os.fstat(file).st_size > end:
+            os.ftruncate(file, end)
+        _write(file, data, end)
+        os.fdatasync(file)
+        return os.fstat(file)
+    except OSError:
+        # After a failed sync a descriptor may claim success for bytes that never reached the disk, so a new one cuts them off.
+        with suppress(OSError), opened(name, folder, write=True) as again:
+            if again is not None:
+                os.ftruncate(again, end)
+                os.fsync(again)
+        raise
+
+
+def replace(name: str, folder: int, data: bytes) -> os.stat_result:
+    """Write a whole file, durably: afterwards there is the new one or the old one, and the old one's bytes are erased."""
+    temporary = name + _TEMPORARY
+    with suppress(FileNotFoundError):
+        erase(temporary, folder)
+    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600, dir_fd=folder)
+    try:
+        _write(file, data, 0)
+        os.fsync(file)
+        with _erasing(name, folder):
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        return os.fstat(file)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    finally:
+        os.close(file)
+
+
+def erase(name: str, folder: int) -> None:
+    """Remove a file, durably, and overwrite the bytes that it had."""
+    with _erasing(name, folder):
+        os.unlink(name, dir_fd=folder)
+        os.fsync(folder)
+
+
+def leftover_of(name: str) -> str | None:
+    """Give the name of the file that a crash left this one of, in the middle of a `replace`; None for other files."""
+    return name.removesuffix(_TEMPORARY) if name.endswith(_TEMPORARY) else None
+
+
+@contextmanager
+def _erasing(name: str, folder: int) -> Generator[None]:
+    # The bytes are overwritten once no name leads to them: earlier, a crash would leave a file of zeros; and where another
+    # name leads to them still (a backup made of hard links), they are not ours to destroy.
+    with opened(name, folder, write=True) as file:
+        yield
+        if file is not None and (left := os.fstat(file)).st_nlink == 0:
+            for start in range(0, left.st_size, 1 << 20):
+                _write(file, bytes(min(1 << 20, left.st_size - start)), start)
+            os.fsync(file)
+
+
+def _write(file: int, data: bytes, start: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, start)
+        rest, start = rest[written:], start + written

@@ -1,0 +1,13 @@
+"""The ready-made nodes."""
+
+from __future__ import annotations
+
+from graphagent.nodes._facts import auto_detect_facts as auto_detect_facts
+from graphagent.nodes._facts import load_all_facts as load_all_facts
+from graphagent.nodes._facts import load_facts as load_facts
+from graphagent.nodes._facts import save_facts as save_facts
+from graphagent.nodes._model import Prompt as Prompt
+from graphagent.nodes._model import execute_tools as execute_tools
+from graphagent.nodes._model import llm_request as llm_request
+from graphagent.nodes._model import passthrough as passthrough
+from graphagent.nodes._model import update_prompt as update_prompt

@@ -1,0 +1,126 @@
+"""Nodes around facts. All pass their input on unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphagent.graph import Tap
+from graphagent.memory import EVERYTHING, AgentMemory, Concept, FactUse, Scope, ScopeKind, Subject
+
+if TYPE_CHECKING:
+    from graphagent.run import Context
+
+Subjects = Iterable[Subject] | None
+Scopes = Iterable[ScopeKind | Scope] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    concepts: tuple[Concept, ...]
+    subjects: tuple[Subject, ...] | None
+    scopes: tuple[ScopeKind | Scope, ...] | None
+
+    @property
+    def use(self) -> FactUse:
+        return FactUse(self.subjects or (), self.scopes or ())
+
+    async def __call__(self, ctx: Context, _: Any) -> None:
+        memory = ctx.feature(AgentMemory)
+        if self.concepts:
+            await memory.load_facts_to_agent(*self.concepts, subjects=self.subjects, scopes=self.scopes)
+        else:
+            await memory.load_all_facts_to_agent(subjects=self.subjects, scopes=self.scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    concepts: tuple[Concept, ...]
+    subject: Subject
+    scope: ScopeKind | Scope
+
+    @property
+    def use(self) -> FactUse:
+        return FactUse((self.subject,), (self.scope,))
+
+    async def __call__(self, ctx: Context, _: Any) -> None:
+        memory = ctx.feature(AgentMemory)
+        await memory.save_facts_from_history(*self.concepts, subject=self.subject, scope=self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Detect:
+    subjects: tuple[Subject, ...] | None
+    scopes: tuple[ScopeKind | Scope, ...]
+
+    @property
+    def use(self) -> FactUse:
+        return FactUse(self.subjects or (), self.scopes)
+
+    async def __call__(self, ctx: Context, _: Any) -> None:
+        await ctx.feature(AgentMemory).detect_facts(subjects=self.subjects, scopes=self.scopes)
+
+
+def load_facts(*concepts: Concept, subjects: Subjects = None, scopes: Scopes = None, name: str = "load_facts") -> Tap:
+    """Make a tap that puts what is known of some concepts before the model.
+
+    Args:
+        concepts: What is asked for.
+        subjects: About whom or what; by default the agent's subjects.
+        scopes: From where; by default from every scope that has a name.
+        name: How the tap is called.
+    """
+    if not concepts:
+        raise TypeError("load_facts() takes concepts; for all that is known use load_all_facts()")
+    return Tap(_Load(concepts, _tuple(subjects), _tuple(scopes)), name=name, needs=(AgentMemory,))
+
+
+def load_all_facts(*, subjects: Subjects = None, scopes: Scopes = None, name: str = "load_all_facts") -> Tap:
+    """Make a tap that puts all that is known before the model.
+
+    Args:
+        subjects: About whom or what; by default the agent's subjects.
+        scopes: From where; by default from every scope that has a name.
+        name: How the tap is called.
+    """
+    return Tap(_Load((), _tuple(subjects), _tuple(scopes)), name=name, needs=(AgentMemory,))
+
+
+def save_facts(
+    *concepts: Concept,
+    subject: Subject = EVERYTHING,
+    scope: ScopeKind | Scope = ScopeKind.AGENT,
+    name: str = "save_facts",
+) -> Tap:
+    """Make a tap that has the model find what was said about some concepts, and keeps it. The transcript stays as it is.
+
+    Args:
+        concepts: What is looked for.
+        subject: About whom or what it is kept.
+        scope: Where it is kept.
+        name: How the tap is called.
+    """
+    if not concepts:
+        raise TypeError("save_facts() takes concepts; for facts of any concept use auto_detect_facts()")
+    return Tap(_Save(concepts, subject, scope), name=name, needs=(AgentMemory,))
+
+
+def auto_detect_facts(
+    *,
+    subjects: Subjects = None,
+    scopes: Iterable[ScopeKind | Scope] = (ScopeKind.AGENT,),
+    name: str = "auto_detect_facts",
+) -> Tap:
+    """Make a tap that has the model find lasting facts, and keeps them. The transcript stays as it is.
+
+    Args:
+        subjects: About whom or what; by default the agent's subjects.
+        scopes: Where they are kept: in each of these.
+        name: How the tap is called.
+    """
+    return Tap(_Detect(_tuple(subjects), tuple(scopes)), name=name, needs=(AgentMemory,))
+
+
+def _tuple(given: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if given is None else tuple(given)

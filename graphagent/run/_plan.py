@@ -1,0 +1,92 @@
+"""A strategy, made ready to run: each node becomes a slot that knows how it is executed and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, final
+
+from graphagent.graph import Edge, End, Node, Start, Strategy, Tap, TapOf
+
+if TYPE_CHECKING:
+    from graphagent.graph import Element
+    from graphagent.run._context import Context
+
+Call = Callable[["Context", Any], Awaitable[Any]]
+
+
+@final
+class Way:
+    """One conditional way out of a slot."""
+
+    __slots__ = ("label", "rules", "target")
+
+    def __init__(self, edge: Edge, target: Slot) -> None:
+        self.rules = edge.outlet.rules if edge.outlet is not None else ()
+        self.label = edge.label
+        self.target = target
+
+
+@final
+class Slot:
+    """One place in a plan."""
+
+    __slots__ = ("call", "counts", "errors", "following", "name", "taps", "ways")
+
+    def __init__(self, name: str, call: Call, *, counts: bool, taps: bool) -> None:
+        self.name = name
+        self.call = call
+        """Executes the node, its policies included."""
+        self.counts = counts
+        """Whether it is a node execution in the budget: strategies and forks are not, their insides are."""
+        self.taps = taps
+        """Whether the input goes on, whatever the call gives."""
+        self.following: Slot | None = None
+        """What comes next, where there is no choice."""
+        self.ways: tuple[Way, ...] = ()
+        """The ways out, in order, where there is a choice."""
+        self.errors: tuple[Way, ...] = ()
+        """The ways out for errors, in order."""
+
+
+async def _nothing(ctx: Context, value: Any) -> Any:
+    return value
+
+
+DONE: Final = Slot("END", _nothing, counts=False, taps=False)
+"""Where a plan ends."""
+
+
+def plan(strategy: Strategy[Any, Any], call_of: Callable[[Element], Call]) -> Slot:
+    """Make a strategy ready to run and give its first slot. `call_of` gives how an element is executed."""
+    slots: dict[int, Slot] = {}
+    for edge in strategy.edges:
+        element = edge.target
+        if not isinstance(element, End) and id(element) not in slots:
+            counts = isinstance(element, Tap | TapOf) or type(element) is Node
+            slots[id(element)] = Slot(
+                element.name, call_of(element), counts=counts, taps=isinstance(element, Tap | TapOf)
+            )
+    first = DONE
+    leaving: dict[int, list[Edge]] = {}
+    for edge in strategy.edges:
+        if isinstance(edge.source, Start):
+            first = _target(edge, slots)
+        else:
+            leaving.setdefault(id(edge.source), []).append(edge)
+    for identity, edges in leaving.items():
+        _connect(slots[identity], edges, slots)
+    return first
+
+
+def _target(edge: Edge, slots: Mapping[int, Slot]) -> Slot:
+    return DONE if isinstance(edge.target, End) else slots[id(edge.target)]
+
+
+def _connect(slot: Slot, edges: list[Edge], slots: Mapping[int, Slot]) -> None:
+    ways = [Way(edge, _target(edge, slots)) for edge in edges]
+    slot.errors = tuple(way for way in ways if any(rule.error for rule in way.rules))
+    usual = [way for way in ways if way not in slot.errors]
+    if usual and not usual[0].rules:
+        slot.following = usual[0].target
+    else:
+        slot.ways = tuple(usual)

@@ -1,0 +1,120 @@
+"""Keys as bytes that sort as keys must.
+
+A text segment is `02`, its UTF-8 with every `00` written as `00 FF`, and `00`. An int segment is `01` and 8 bytes, the
+highest first. So ints sort as numbers, no two keys are alike, and the bytes of a key begin with those of its prefixes and
+of no other key. Lone surrogates are kept, in the three bytes that UTF-8 would have for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from graphagent.store._items import Change, Delete, DeleteAll, Key, Put, Segment
+
+MAX_VALUE = 2**29
+"""The largest value, in bytes; SQLite takes not much more."""
+
+
+def encode(key: Iterable[Segment]) -> bytes:
+    """Give the bytes of a key or a prefix.
+
+    Raises:
+        ValueError: a segment is neither text nor an int of 0 to 2**63 - 1.
+    """
+    return b"".join([_encoded(segment) for segment in key])
+
+
+def _encoded(segment: Segment) -> bytes:
+    if type(segment) is str:
+        if segment.isascii() and "\0" not in segment:
+            return b"\x02%b\0" % segment.encode("ascii")
+        return b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
+    if type(segment) is int and 0 <= segment < 2**63:
+        return b"\x01" + segment.to_bytes(8, "big")
+    what = "an int out of range" if type(segment) is int else f"a {type(segment).__name__}"
+    raise ValueError(f"a key has {what} as a segment; segments are text or ints of 0 to 2**63 - 1")
+
+
+def encode_key(key: Key) -> bytes:
+    """Give the bytes of the key of an item, which has at least one segment.
+
+    Raises:
+        ValueError: it has none, or one that is no segment.
+    """
+    if not isinstance(key, tuple) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError("a key is a tuple of at least one segment: (room, …)")
+    return encode(key)
+
+
+def decode(place: bytes) -> Key:
+    """Give the key of these bytes.
+
+    Raises:
+        ValueError: they are no key's bytes.
+    """
+    segments: list[Segment] = []
+    at = 0
+    while at < len(place):
+        end = at + 9
+        if place[at] == 1:
+            segments.append(int.from_bytes(place[at + 1 : end], "big"))
+        else:
+            end = place.find(b"\0", at) + 1
+            text = place[at + 1 : end - 1]
+            if place[at] == 2 and end and place[end : end + 1] != b"\xff" and text.isascii():
+                segments.append(text.decode("ascii"))
+                at = end
+                continue
+            while end and place[end : end + 1] == b"\xff":
+                end = place.find(b"\0", end) + 1
+            segments.append(place[at + 1 : end - 1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass"))
+        if place[at:end] != _encoded(segments[-1]):
+            raise ValueError("no key has these bytes")
+        at = end
+    return tuple(segments)
+
+
+def bounds(prefix: Key, after: Key | None = None, *, reverse: bool = False) -> tuple[bytes, bytes]:
+    """Give the first bytes that a scan may find, and the first behind them that it may not.
+
+    Raises:
+        ValueError: `prefix` or `after` is no key.
+    """
+    low = encode(prefix)
+    high = low + b"\xff"
+    if after is None:
+        return low, high
+    if reverse:
+        return low, min(high, encode_key(after))
+    return max(low, encode_key(after) + b"\0"), high
+
+
+def checked_limit(limit: int | None) -> int:
+    """Give how many items a scan may give.
+
+    Raises:
+        ValueError: it is below zero.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit={limit} is below zero; leave it out to get everything")
+    return sys.maxsize if limit is None else limit
+
+
+def check_change(change: Change) -> bytes:
+    """Give the bytes of a change's key or prefix.
+
+    Raises:
+        ValueError: the key is no key, or the value is not bytes or too large.
+    """
+    if isinstance(change, Put):
+        if not isinstance(change.value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"a value is bytes, not {type(change.value).__name__}")  # noqa: TRY004 - as for keys
+        if len(change.value) > MAX_VALUE:
+            raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
+        return encode_key(change.key)
+    if isinstance(change, Delete):
+        return encode_key(change.key)
+    if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return encode(change.prefix)
+    raise ValueError(f"a change is a Put, a Delete or a DeleteAll, not a {type(change).__name__}")

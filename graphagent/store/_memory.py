@@ -1,0 +1,97 @@
+"""A store that lasts as long as its object."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from graphagent.errors import ConflictError
+from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put
+from graphagent.store._ordered import Ordered
+from graphagent.store._scan import Scan
+
+_CHUNK = 256
+
+
+class MemoryStore:
+    """A store in memory, for tests and for what need not last. It behaves as the stores on disk do."""
+
+    def __init__(self) -> None:
+        self._items: Ordered[Item] = Ordered()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
+    async def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None."""
+        return self._items.get(encode_key(key))
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> AsyncIterator[Item]:
+        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        left = checked_limit(limit)
+        low, high = bounds(prefix, after, reverse=reverse)
+
+        async def more() -> list[Item]:
+            nonlocal low, high, left
+            with self._lock:
+                places = self._items.chunk(low, high, min(left, _CHUNK), reverse=reverse)
+                found = [item for place in places if (item := self._items.get(place)) is not None]
+            if places:
+                low, high = (low, places[-1]) if reverse else (places[-1] + b"\0", high)
+            left -= len(places)
+            return found
+
+        return Scan(more)
+
+    async def commit(self, *changes: Change) -> None:
+        """Make all changes or none.
+
+        Raises:
+            ConflictError: an item is not at the version that a change expects.
+        """
+        places = [check_change(change) for change in changes]
+        with self._lock:
+            staged: dict[bytes, Item | None] = {}
+            for change, place in zip(changes, places, strict=True):
+                self._stage(staged, change, place)
+            for place, item in staged.items():
+                if item is None:
+                    self._items.remove(place)
+                else:
+                    self._items.put(place, item)
+
+    def _stage(self, staged: dict[bytes, Item | None], change: Change, place: bytes) -> None:
+        if isinstance(change, DeleteAll):
+            high = place + b"\xff"
+            staged.update(dict.fromkeys(self._items.between(place, high)))
+            staged.update(dict.fromkeys(each for each in staged if place <= each < high))
+            return
+        known = staged[place] if place in staged else self._items.get(place)
+        version = known.version if known else 0
+        if change.expected is not None and change.expected != version:
+            raise ConflictError(change.key, change.expected, version)
+        if isinstance(change, Put):
+            staged[place] = Item(change.key, change.value, version + 1)
+        elif isinstance(change, Delete):  # pyright: ignore[reportUnnecessaryIsInstance]
+            staged[place] = None
+
+    async def verify(self) -> int:
+        """Give the number of items; there is nothing that could be damaged."""
+        return len(self._items)
+
+    async def aclose(self) -> None:
+        """Do nothing; what is kept stays."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.aclose()

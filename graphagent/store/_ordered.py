@@ -1,0 +1,52 @@
+"""A dictionary that also gives its keys in order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Ordered(Generic[T]):
+    """Values under bytes, in the order of the bytes.
+
+    Looking up costs the same at any size, adding and removing the moving of one list.
+    """
+
+    def __init__(self, entries: Mapping[bytes, T] | None = None) -> None:
+        self._entries = dict(entries or {})
+        self._order = sorted(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, place: bytes) -> bool:
+        return place in self._entries
+
+    def get(self, place: bytes) -> T | None:
+        """Give what is under `place`, or None."""
+        return self._entries.get(place)
+
+    def put(self, place: bytes, value: T) -> None:
+        """Keep a value, in place of one that is there."""
+        if place not in self._entries:
+            insort(self._order, place)
+        self._entries[place] = value
+
+    def remove(self, place: bytes) -> None:
+        """Forget what is under `place`, if anything is."""
+        if self._entries.pop(place, None) is not None:
+            del self._order[bisect_left(self._order, place)]
+
+    def chunk(self, low: bytes, high: bytes, size: int, *, reverse: bool = False) -> list[bytes]:
+        """Give up to `size` places from `low` on and before `high`, from the other end with `reverse`."""
+        start, end = bisect_left(self._order, low), bisect_left(self._order, high)
+        return (
+            self._order[max(start, end - size) : end][::-1] if reverse else self._order[start : min(end, start + size)]
+        )
+
+    def between(self, low: bytes, high: bytes) -> Iterator[bytes]:
+        """Give all places from `low` on and before `high`, as they are now."""
+        return iter(self._order[bisect_left(self._order, low) : bisect_left(self._order, high)])

@@ -1,0 +1,301 @@
+"""Commits to an encrypted store, worked out into one commit to the store within."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from graphagent.errors import ConflictError
+from graphagent.store._encoding import encode
+from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put
+from graphagent.store._ordered import Ordered
+from graphagent.store._seal import DomainState, RootState, UnreadableError, added, fresh_keys
+from graphagent.store._vault import ROOT, Domain, Location, MismatchError, Vault, domain_row
+
+
+class OvertakenError(Exception):
+    """A domain has changed since the plan was begun; it has to be made anew."""
+
+
+class _Now(NamedTuple):
+    """What an item is after the changes so far."""
+
+    path: Key
+    version: int
+    member: bytes
+
+
+class _Sum(NamedTuple):
+    """What a domain is after the changes so far."""
+
+    domain: Domain | None
+    """As it is in the store; None where it was not, or where all of it was deleted before."""
+    version: int
+    generation: int
+    state: DomainState | None
+    """None where it is to be removed."""
+
+
+@dataclass
+class Plan:
+    """What is to be put into the store within. A copy is taken before each commit, so that one that fails leaves nothing."""
+
+    vault: Vault
+    root_version: int
+    root: RootState
+    """As it is to be."""
+    root_before: RootState
+    wary: bool
+    """Whether to look for items that should not be there; else the store within refuses to put over them."""
+    changes: list[Change] = field(default_factory=list[Change])
+    items: dict[bytes, _Now | None] = field(default_factory=dict[bytes, "_Now | None"])
+    sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
+    gone: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
+    """Domains that were there and that this plan removes: their generations, and the versions that their rows must have."""
+    rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
+    """The rows of the domains and of the root, as they were sealed at the end."""
+    applied: bool = False
+
+    @classmethod
+    def begun(cls, vault: Vault, *, wary: bool) -> Plan:
+        """Give a plan that changes nothing yet."""
+        return cls(vault, vault.root.version, vault.root.state, vault.root.state, wary)
+
+    def copy(self) -> Plan:
+        """Give the same plan, to be changed apart."""
+        return replace(
+            self, changes=list(self.changes), items=dict(self.items), sums=dict(self.sums), gone=dict(self.gone)
+        )
+
+    async def add(self, change: Change, clear: bytes) -> None:
+        """Take one change in; `clear` is its key, encoded.
+
+        Raises:
+            ConflictError: the item is not at the version that the change expects.
+            OvertakenError: another process has changed the domain meanwhile.
+            DamagedStoreError: what stands there now is not what was put there.
+        """
+        if isinstance(change, DeleteAll):
+            await self._delete_all(change.prefix)
+            return
+        location = self.vault.locate(change.key)
+        before = await self._sum(location)
+        now = await self._now(before, location)
+        version = now.version if now else 0
+        if change.expected is not None and change.expected != version:
+            raise ConflictError(change.key, change.expected, version)
+        if isinstance(change, Put):
+            self._put(before, now, location, clear, change.value)
+        elif now is not None:
+            self.changes.append(Delete(location.inner, expected=version))
+            self.items[location.place] = None
+            self._without(location.path, [now.member])
+
+    def _put(self, before: _Sum | None, now: _Now | None, location: Location, clear: bytes, value: bytes) -> None:
+        vault = self.vault
+        if before is None or before.state is None:
+            state = DomainState(fresh_keys(), single=location.single)
+            before = _Sum(None, 0, self.root_version + 1, state)
+            depths = {**self.root.depths, encode(location.key[:1]): vault.depth(location.key[0])}
+            member = vault.domain_member(location.path, before.generation)
+            self.root = RootState(self.root.count + 1, added(self.root.total, member), depths)
+        else:
+            state = before.state
+        version = now.version + 1 if now else 1
+        record = vault.sealed_item(state, location, version, clear, value)
+        member = vault.member(location.place, Item(location.inner, record, version))
+        total = added(state.total, member, without=now.member if now else None)
+        state = replace(state, count=state.count + (now is None), total=total)
+        self.changes.append(Put(location.inner, record, expected=version - 1))
+        self.items[location.place] = _Now(location.path, version, member)
+        self.sums[location.path] = before._replace(state=state)
+
+    def _without(self, path: Key, members: list[bytes]) -> None:
+        before = self.sums[path]
+        if before.state is None:
+            return
+        state = before.state
+        for each in members:
+            state = replace(state, count=state.count - 1, total=added(state.total, without=each))
+        self.sums[path] = before._replace(state=state)
+        if state.count == 0:
+            self._remove(path, before.generation, before.version)
+
+    def _remove(self, path: Key, generation: int, expected: int | None) -> None:
+        before = self.sums.get(path)
+        if before is None or before.domain is not None:
+            self.gone[path] = generation, expected
+        self.sums[path] = _Sum(None, 0, 0, None)
+        total = added(self.root.total, without=self.vault.domain_member(path, generation))
+        self.root = replace(self.root, count=self.root.count - 1, total=total)
+        for place, now in self.items.items():
+            if now is not None and now.path == path:
+                self.items[place] = None
+
+    async def _sum(self, location: Location) -> _Sum | None:
+        before = self.sums.get(location.path)
+        if before is None:
+            domain = await self.vault.domain(location.path, location.key[0])
+            if domain is None:
+                return None
+            before = _Sum(domain, domain.version, domain.generation, domain.state)
+            self.sums[location.path] = before
+        return before
+
+    async def _now(self, before: _Sum | None, location: Location) -> _Now | None:
+        if location.place in self.items:
+            return self.items[location.place]
+        if before is None or before.domain is None:
+            return None
+        members = before.domain.members
+        if members is not None and not self.wary and location.place[len(before.domain.items) :] not in members:
+            return None
+        found = await self.vault.store.get(location.inner)
+        member = await self._checked(before, before.domain, location.key[0], location.place, found)
+        return _Now(location.path, found.version, member) if found else None
+
+    async def _checked(self, before: _Sum, domain: Domain, room: object, place: bytes, found: Item | None) -> bytes:
+        reason = ""
+        if domain.version == before.version:
+            try:
+                return check(self.vault, domain, place, found)
+            except MismatchError as error:
+                reason = str(error)
+        if await self.vault.moved(domain, before.version, room):
+            raise OvertakenError
+        raise self.vault.damaged(room, reason)
+
+    async def _delete_all(self, prefix: Key) -> None:
+        vault = self.vault
+        blinded = vault.blind(prefix)
+        if prefix and len(prefix) > vault.depth(prefix[0]):
+            await self._delete_part(prefix, blinded)
+            return
+        there = dict(await vault.domains_under(blinded))
+        if vault.root.version != self.root_version:
+            raise OvertakenError
+        there.update((path, each.generation) for path, each in self.sums.items() if path[: len(blinded)] == blinded)
+        self.gone.update((path, (gone, None)) for path, (gone, _) in self.gone.items() if path in there)
+        if there:
+            self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
+        for path, generation in there.items():
+            if path not in self.sums or self.sums[path].state is not None:
+                self._remove(path, generation, None)
+
+    async def _delete_part(self, prefix: Key, blinded: Key) -> None:
+        location = self.vault.locate(prefix)
+        before = await self._sum(location)
+        if before is None or before.state is None:
+            return
+        low = encode(("i", *blinded))
+        doomed = {place: now for place, now in self.items.items() if now is not None and low <= place < low + b"\xff"}
+        domain = before.domain
+        if domain is not None:
+            async for found in self.vault.store.scan(("i", *blinded)):
+                place = encode(found.key)
+                if place not in self.items:
+                    member = await self._checked(before, domain, prefix[0], place, found)
+                    doomed[place] = _Now(location.path, found.version, member)
+            cut = len(domain.items)
+            for rest in domain.members.between(low[cut:], low[cut:] + b"\xff") if domain.members else ():
+                if domain.items + rest not in doomed and domain.items + rest not in self.items:
+                    await self._checked(before, domain, prefix[0], domain.items + rest, None)
+        if doomed:
+            self.changes.append(DeleteAll(("i", *blinded)))
+            self.items.update(dict.fromkeys(doomed))
+            self._without(location.path, [now.member for now in doomed.values()])
+
+    def finish(self) -> list[Change]:
+        """Give the one commit to the store within: the items, one row for each domain, and the root where it changed."""
+        rows: list[Change] = []
+        for path, each in self.sums.items():
+            if each.state is None or (each.domain is not None and each.state == each.domain.state):
+                continue
+            row = domain_row(path, each.generation)
+            self.rows[row] = self.vault.sealed_domain(encode(row), each.version + 1, each.state)
+            rows.append(Put(row, self.rows[row], expected=each.version))
+        for path, (generation, version) in self.gone.items():
+            rows += [] if version is None else [Delete(domain_row(path, generation), expected=version)]
+        if self.root != self.root_before:
+            self.rows[ROOT] = self.vault.sealed_root(self.root, self.root_version + 1)
+            rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
+        return [*self.changes, *rows] if self.changes else []
+
+    # As a flight of the vault
+
+    def landed(self, row: Key, found: Item) -> bool:
+        """Say whether `found` is what this plan puts at `row`; if so, take over all that it changes."""
+        if self.rows.get(row) != found.value:
+            return False
+        self.apply()
+        return True
+
+    def apply(self) -> None:
+        """Let the vault know what the store within has taken, once."""
+        vault = self.vault
+        with vault.lock:
+            if self.applied:
+                return
+            self.applied = True
+            self._apply_root()
+            for path in self.gone:
+                vault.drop(path)
+            for path, each in self.sums.items():
+                if each.state is None:
+                    continue
+                if each.domain is None:
+                    fresh = Domain.at(path, each.generation, 1, each.state)
+                    fresh.members = Ordered()
+                    self._apply_items(path, fresh)
+                    vault.keep(fresh)
+                elif each.domain.version == each.version and domain_row(path, each.generation) in self.rows:
+                    each.domain.version += 1
+                    each.domain.state = each.state
+                    self._apply_items(path, each.domain)
+
+    def _apply_root(self) -> None:
+        root = self.vault.root
+        if ROOT not in self.rows or root.version != self.root_version:
+            return
+        root.version, root.state = self.root_version + 1, self.root
+        if root.members is None:
+            return
+        for path in self.gone:
+            root.members.remove(encode(path))
+        for path, each in self.sums.items():
+            if each.state is not None and each.domain is None:
+                root.members.put(encode(path), each.generation)
+
+    def _apply_items(self, path: Key, domain: Domain) -> None:
+        if domain.members is None:
+            return
+        cut = len(domain.items)
+        for place, now in self.items.items():
+            if not place.startswith(domain.items):
+                continue
+            if now is None:
+                domain.members.remove(place[cut:])
+            elif now.path == path:
+                domain.members.put(place[cut:], now.member)
+
+
+def check(vault: Vault, domain: Domain, place: bytes, found: Item | None) -> bytes:
+    """Give the member of an item that was read, or nothing for one that is not there.
+
+    Raises:
+        MismatchError: it is not what the domain says.
+    """
+    members = domain.members
+    if found is None:
+        if members is not None and place[len(domain.items) :] in members:
+            raise MismatchError("an item is missing")
+        return b""
+    member = vault.member(place, found)
+    if members is None:
+        try:
+            vault.opened(domain, place, found)
+        except UnreadableError as error:
+            raise MismatchError(f"an item {error}") from None
+    elif members.get(place[len(domain.items) :]) != member:
+        raise MismatchError("an item is not the one that was put there last, or was never put there")
+    return member

@@ -1,0 +1,180 @@
+"""Where a scan of an encrypted store is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio.to_thread
+
+from graphagent.store._encoding import bounds, decode, encode
+from graphagent.store._items import Item, Key
+from graphagent.store._plan import check
+from graphagent.store._seal import UnreadableError
+from graphagent.store._vault import TRIES, Domain, MismatchError, Vault
+
+_INLINE, _CHUNK = 32, 1024
+
+
+class SealedScan:
+    """Goes through the domains under a prefix, and through the members of each.
+
+    What the store within gives is held against the members in their order; what it leaves out is asked for by its key.
+    """
+
+    def __init__(
+        self, ready: Callable[[], Awaitable[Vault | None]], prefix: Key, after: Key | None, left: int, *, reverse: bool
+    ) -> None:
+        self._ready = ready
+        self._prefix, self._after, self._left, self._reverse = prefix, after, left, reverse
+        self._room: object = prefix[0] if prefix else "(all)"
+        self._low, self._high = bounds(prefix, after, reverse=reverse)
+        self._within: Key = ()
+        self._paths: list[Key] | None = None
+        self._looked_at: Key | None = None
+        """The domain whose row was looked at, so that all of what others had put there when it was begun is found."""
+        self._size = _INLINE
+        self._last: Key | None = None
+        """The inner key behind which the scan goes on."""
+        self._pulled: AsyncIterator[Item] | None = None
+        self._hand: Item | None = None
+
+    async def more(self) -> list[Item]:
+        """Give the next items, none at the end."""
+        vault = await self._ready()
+        if vault is None or not self._left:
+            return []
+        if self._paths is None:
+            self._paths = await self._begin(vault)
+        while self._paths:
+            found = await self._chunk(vault, self._paths[-1])
+            if found:
+                self._left -= len(found)
+                return found
+            self._paths.pop()
+            self._pulled = self._hand = None
+        return []
+
+    async def _begin(self, vault: Vault) -> list[Key]:
+        """Give the paths of the domains, the first one last."""
+        if self._prefix and len(self._prefix) >= vault.depth(self._prefix[0]):
+            depth = vault.depth(self._prefix[0])
+            paths = [vault.blind(self._prefix[:depth])]
+            await vault.domain(paths[0], self._room)
+            if vault.depth(self._prefix[0]) != depth:  # another process has made the room meanwhile
+                return await self._begin(vault)
+        else:
+            paths = [path for path, _ in await vault.domains_under(vault.blind(self._prefix))]
+        self._last = None if self._after is None else ("i", *vault.blind(self._after))
+        self._within = ("i", *vault.blind(self._prefix))
+        self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
+        return paths if self._reverse else paths[::-1]
+
+    async def _chunk(self, vault: Vault, path: Key) -> list[Item]:
+        for _ in range(TRIES):
+            domain = await vault.domain(path, self._room)
+            if domain is None:
+                return []
+            seen = domain.version
+            if self._looked_at != path:
+                self._looked_at = path
+                if await vault.moved(domain, seen, self._room):
+                    continue
+            reason, rows = "", list[Item]()
+            try:
+                rows = await self._rows(vault, domain)
+            except MismatchError as error:
+                reason = str(error)
+            if rows and not reason:
+                work = _Opening(vault, domain, rows)
+                items = work() if len(rows) <= _INLINE else await anyio.to_thread.run_sync(work)
+                if items:
+                    self._advance(rows[len(items) - 1])
+                    self._pulled, self._hand = (None, None) if work.reason else (self._pulled, self._hand)
+                    self._size = _CHUNK
+                    return items
+                reason = work.reason
+            if not reason:
+                return []
+            self._pulled = self._hand = None
+            if not await vault.moved(domain, seen, self._room):
+                raise vault.damaged(self._room, reason)
+        raise vault.restless(self._room)
+
+    def _advance(self, last: Item) -> None:
+        place, self._last = encode(last.key), last.key
+        self._low, self._high = (self._low, place) if self._reverse else (place + b"\0", self._high)
+
+    async def _rows(self, vault: Vault, domain: Domain) -> list[Item]:
+        """Give the sealed items that come next in a domain."""
+        size, rows = min(self._size, self._left), list[Item]()
+        if domain.members is None:
+            while len(rows) < size and (found := await self._pull(vault, domain)) is not None:
+                self._hand = None
+                rows.append(found)
+            return rows
+        cut = len(domain.items)
+        low, high = max(self._low, domain.items), min(self._high, domain.items + b"\xff")
+        if low >= high:
+            return rows
+        rests = domain.members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
+        for rest in rests:
+            inner = decode(domain.items + rest)
+            found = await self._pull(vault, domain)
+            if found is not None and found.key == inner:
+                self._hand = None
+            else:
+                stray = found is not None and encode(found.key)[cut:] not in domain.members
+                found = None if stray else await vault.store.get(inner)
+            if found is None:
+                if rows:
+                    break
+                raise MismatchError("an item is missing, or one was added by someone without the key")
+            rows.append(found)
+        if not rests and (stray := await self._pull(vault, domain)) is not None:
+            check(vault, domain, encode(stray.key), stray)
+        return rows
+
+    async def _pull(self, vault: Vault, domain: Domain) -> Item | None:
+        """Give the item that the store within gives next, until it is taken from the hand."""
+        if self._hand is None:
+            if self._pulled is None:
+                within = max(self._within, ("i", *domain.path), key=len)
+                inside = self._last is not None and self._last[: len(within)] == within
+                after = self._last if inside else None
+                self._pulled = vault.rows(domain, within, after, reverse=self._reverse)
+            self._hand = await anext(self._pulled, None)
+        return self._hand
+
+
+class _Opening:
+    """Opens items up to the first that cannot be, and says why that cannot."""
+
+    def __init__(self, vault: Vault, domain: Domain, rows: list[Item]) -> None:
+        self._vault, self._domain, self._rows = vault, domain, rows
+        self.reason = ""
+
+    def __call__(self) -> list[Item]:
+        opened: list[Item] = []
+        try:
+            for found in self._rows:
+                clear, value = open_item(self._vault, self._domain, encode(found.key), found)
+                opened.append(Item(decode(clear), value, found.version))
+        except MismatchError as error:
+            self.reason = str(error)
+        except ValueError:
+            self.reason = "an item does not hold a key"
+        return opened
+
+
+def open_item(vault: Vault, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
+    """Give the encoded key and the value that a row seals, held against the members of its domain.
+
+    Raises:
+        MismatchError: it is not what the domain says, or cannot be opened.
+    """
+    if domain.members is not None:
+        check(vault, domain, place, found)
+    try:
+        return vault.opened(domain, place, found)
+    except UnreadableError as error:
+        raise MismatchError(f"an item {error}") from None

@@ -1,0 +1,244 @@
+"""A store in one SQLite file. SQLite comes with the driver, apsw, so that its version is a known one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+
+import anyio.to_thread
+
+from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._reply import Reply
+from graphagent.store._scan import Scan
+from graphagent.store._sqlite_file import Connection, checked_item, connect, explained, make
+from graphagent.store._sqlite_writer import Job, Writer
+
+if TYPE_CHECKING:
+    from graphagent.store._items import Change, Item, Key
+
+T = TypeVar("T")
+
+_INLINE_ROWS, _INLINE_BYTES = 32, 2**16
+_CHUNK_ROWS, _CHUNK_BYTES = 4096, 2**22
+_READERS_KEPT = 4
+
+_UP = "SELECT key, version, value FROM items WHERE key>=? AND key<? ORDER BY key LIMIT ?"
+_DOWN = "SELECT key, version, value FROM items WHERE key>=? AND key<? ORDER BY key DESC LIMIT ?"
+
+
+class SqliteStore:
+    """A store in a file.
+
+    It opens (and makes its folder and file, for this user alone) at the first use. A commit is on the disk when it returns;
+    with `synchronous="NORMAL"` it survives the end of the process at once, and a loss of power a little later. Any number
+    of tasks, event loops, threads and processes may use one file, of which a process forked after the first use makes its
+    own SqliteStore. Nothing needs closing; `async with` closes early, and a closed store opens again when used.
+
+    What is deleted with DeleteAll has left the files when the commit returns, what is deleted with Delete a moment later,
+    unless another process keeps a read going that long.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Literal["EXTRA", "FULL", "NORMAL"] = "FULL"
+    ) -> None:
+        if synchronous not in ("EXTRA", "FULL", "NORMAL"):
+            raise ValueError(f"synchronous={synchronous!r} is not known; there are 'EXTRA', 'FULL' and 'NORMAL'")
+        self.path = Path(path).absolute()
+        """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
+        self._synchronous = synchronous
+        self._opened: _Opened | None = None
+        self._opening = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({os.fspath(self.path)!r})"
+
+    async def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None.
+
+        Raises:
+            StoreError: the file cannot be read (DamagedStoreError: it is damaged).
+        """
+        place = encode_key(key)
+        return (await self._open()).read(lambda connection: _one(connection, place, self.path))
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> AsyncIterator[Item]:
+        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen.
+
+        Raises:
+            StoreError: the file cannot be read (DamagedStoreError: it is damaged).
+        """
+        low, high = bounds(prefix, after, reverse=reverse)
+        return Scan(_Range(self._open, self.path, low, high, checked_limit(limit), reverse=reverse).more)
+
+    async def commit(self, *changes: Change) -> None:
+        """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none.
+
+        Raises:
+            ConflictError: an item is not at the version that a change expects.
+            StoreError: the file cannot be written (DamagedStoreError: it is damaged).
+        """
+        job = Job([(change, check_change(change)) for change in changes], Reply())
+        if not changes:
+            return
+        while not (await self._open()).writer.submit(job):
+            pass  # closed in between
+        try:
+            await job.reply.wait()
+        finally:
+            job.abandoned = True
+
+    async def verify(self) -> int:
+        """Read everything and check it, as far as SQLite can. Gives the number of items.
+
+        Raises:
+            DamagedStoreError: the file is damaged.
+        """
+        opened = await self._open()
+        return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
+
+    async def aclose(self) -> None:
+        """Close the file and its helpers; what is being committed is committed first."""
+        opened, self._opened = self._opened, None
+        if opened is not None and opened.pid == os.getpid():
+            reply = Reply()
+            opened.close_readers()
+            if opened.writer.close(reply):
+                with anyio.CancelScope(shield=True):
+                    await reply.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.aclose()
+
+    async def _open(self) -> _Opened:
+        opened = self._opened
+        if opened is None:
+            return await anyio.to_thread.run_sync(self._open_here)
+        if opened.pid != os.getpid():
+            raise StoreError(f"{self.path} was opened before this process was forked; make a new SqliteStore here")
+        return opened
+
+    def _open_here(self) -> _Opened:
+        with self._opening:
+            if self._opened is None:
+                if not self.path.exists():
+                    make(self.path)
+                opened = _Opened(self.path, self._synchronous)
+                opened.read(lambda connection: None)
+                weakref.finalize(self, opened.writer.close, None).atexit = False
+                self._opened = opened
+            return self._opened
+
+
+class _Opened:
+    """What an open store has: connections to read with, and the thread that writes."""
+
+    def __init__(self, path: Path, synchronous: str) -> None:
+        self.pid = os.getpid()
+        self.writer = Writer(path, synchronous)
+        self._path = path
+        self._synchronous = synchronous
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function with a connection that no one else uses meanwhile."""
+        with self._connection() as connection:
+            return function(connection)
+
+    @contextmanager
+    def _connection(self) -> Generator[Connection, None, None]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self._path, self._synchronous, writing=False)
+        try:
+            yield connection
+        except Exception as error:  # a damaged file makes the driver raise nearly anything
+            connection.close()
+            raise explained(error, self._path) from error
+        if self._closed or len(self._idle) >= _READERS_KEPT:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def close_readers(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _one(connection: Connection, place: bytes, path: Path) -> Item | None:
+    rows = connection.execute("SELECT key, version, value FROM items WHERE key=?", (place,)).fetchall()
+    return checked_item(rows[0], path) if rows else None
+
+
+class _Range:
+    """Where a scan is: a few items are read at once, so that most scans cost no thread, then many by a worker thread."""
+
+    def __init__(
+        self, ready: Callable[[], Awaitable[_Opened]], path: Path, low: bytes, high: bytes, left: int, *, reverse: bool
+    ) -> None:
+        self._ready = ready
+        self._path = path
+        self._low, self._high, self._left = low, high, left
+        self._reverse = reverse
+        self._rows, self._bytes = _INLINE_ROWS, _INLINE_BYTES
+
+    async def more(self) -> list[Item]:
+        if self._left == 0:
+            return []
+        opened = await self._ready()
+        if self._rows == _INLINE_ROWS:
+            found = opened.read(self._read)
+            self._rows, self._bytes = _CHUNK_ROWS, _CHUNK_BYTES
+        else:
+            found = await anyio.to_thread.run_sync(opened.read, self._read)
+        return found
+
+    def _read(self, connection: Connection) -> list[Item]:
+        cursor = connection.execute(
+            _DOWN if self._reverse else _UP,
+            (self._low, self._high, min(self._rows, self._left)),
+        )
+        found: list[Item] = []
+        size = 0
+        last = b""
+        for row in cursor:
+            found.append(checked_item(row, self._path))
+            last = cast(bytes, row[0])
+            size += len(found[-1].value)
+            if size >= self._bytes:
+                cursor.close()
+                break
+        else:
+            self._left = len(found) if len(found) < min(self._rows, self._left) else self._left
+        self._left -= len(found)
+        if last:
+            self._low, self._high = (self._low, last) if self._reverse else (last + b"\0", self._high)
+        return found
+
+
+def _verify(connection: Connection, path: Path) -> int:
+    report = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    if report != [("ok",)]:
+        raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
+    count = 0
+    for row in connection.execute("SELECT key, version, value FROM items"):
+        checked_item(row, path)
+        count += 1
+    return count

@@ -1,0 +1,203 @@
+"""The file of a SqliteStore: making it, opening it, and what its errors mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol, cast
+
+from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.store._encoding import decode
+from graphagent.store._items import Item
+
+APPLICATION_ID = 0x67616731
+FORMAT = 1
+SCHEMA = "CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
+BUSY_SECONDS = 30
+
+
+class Cursor(Protocol):
+    """What is used of a cursor of the driver."""
+
+    def fetchall(self) -> list[tuple[object, ...]]: ...
+    def __next__(self) -> tuple[object, ...]: ...
+    def __iter__(self) -> Cursor: ...
+    def close(self) -> None: ...
+
+
+class Connection(Protocol):
+    """What is used of a connection of the driver."""
+
+    def execute(self, statements: str, bindings: tuple[bytes | int, ...] = ()) -> Cursor: ...
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def make(path: Path) -> None:
+    """Make an empty store, where there is no file yet, so that it is there whole or not at all.
+
+    Raises:
+        StoreError: the folder or the file cannot be made.
+    """
+    import apsw
+
+    try:
+        _make_folder(path.parent)
+        fresh = path.parent / f".new-{os.urandom(8).hex()}"
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
+            _publish(fresh, path)
+        finally:
+            for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
+                left.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except (OSError, apsw.Error) as error:
+        raise explained(error, path) from error
+
+
+def _fill(connection: Connection) -> None:
+    try:
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}").fetchall()
+        connection.execute(SCHEMA).fetchall()
+        connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    finally:
+        connection.close()
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return  # folders cannot be opened there, and need not be
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _publish(fresh: Path, path: Path) -> None:
+    # A link never replaces what another process made meanwhile; a rename would.
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if (
+            error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+            or path.exists()
+        ):
+            raise
+        fresh.rename(path)  # this file system knows no links
+
+
+def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
+    """Open a store that exists.
+
+    Raises:
+        StoreError: it cannot be opened, or is something else than a store (DamagedStoreError: it is damaged).
+    """
+    import apsw
+
+    try:
+        if path.stat().st_size == 0:
+            raise DamagedStoreError(os.fspath(path), "the file is empty")
+        connection = cast(Connection, apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    except (OSError, apsw.Error) as error:
+        raise explained(error, path) from error
+    try:
+        connection.set_busy_timeout(BUSY_SECONDS * 1000)
+        connection.execute(
+            f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
+            f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'}"
+        ).fetchall()
+        _check(connection, path)
+    except Exception as error:  # a damaged header makes the driver raise nearly anything
+        connection.close()
+        raise explained(error, path) from error
+    return connection
+
+
+def _check(connection: Connection, path: Path) -> None:
+    schema = connection.execute("SELECT sql FROM sqlite_schema").fetchall()
+    [(application, version)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
+    mode = connection.execute("PRAGMA journal_mode").fetchall()
+    if schema == [(SCHEMA,)] and (application, version) == (APPLICATION_ID, FORMAT) and mode == [("wal",)]:
+        return
+    if schema != [(SCHEMA,)] and application != APPLICATION_ID:
+        raise StoreError(f"{path} is a database, but not a store of graphagent; give the store a file of its own")
+    if schema != [(SCHEMA,)] and version != FORMAT:
+        raise StoreError(f"{path} was made by another graphagent, in format {version}; this one reads format {FORMAT}")
+    raise DamagedStoreError(os.fspath(path), "its head is not that of a store")
+
+
+def checked_item(row: tuple[object, ...], path: Path) -> Item:
+    """Give the item in a row of (key, version, value).
+
+    Raises:
+        DamagedStoreError: no store has such a row.
+    """
+    try:
+        place, version, value = row
+        if isinstance(place, bytes) and isinstance(value, bytes):
+            return Item(decode(place), value, checked_version(version, path))
+    except ValueError:
+        pass
+    raise DamagedStoreError(os.fspath(path), "a row is none that a store writes")
+
+
+def checked_version(version: object, path: Path) -> int:
+    """Give the version in a row.
+
+    Raises:
+        DamagedStoreError: it is none.
+    """
+    if isinstance(version, int) and version > 0:
+        return version
+    raise DamagedStoreError(os.fspath(path), "a version is none that a store writes")
+
+
+def explained(error: BaseException, path: Path) -> StoreError:
+    """Give the StoreError that says what an error of the driver or the system means for this file, and what to do."""
+    import apsw
+
+    if isinstance(error, StoreError):
+        return error
+    where = os.fspath(path)
+    detail = getattr(error, "extendedresult", 0)
+    if isinstance(error, apsw.IOError) and detail in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS):
+        return DamagedStoreError(where, "it is cut off")
+    if path.is_dir():
+        return StoreError(f"{where} is a folder; give the store the path of a file")
+    if blocked := next((each for each in path.parents if each.exists() and not each.is_dir()), None):
+        return StoreError(
+            f"{where} cannot be made: {os.fspath(blocked)} is a file, not a folder; move it or choose another path"
+        )
+    if isinstance(error, OSError):
+        return StoreError(
+            f"{where} cannot be opened: {error.strerror}; check the path, its permissions and the space left"
+        )
+    reasons: list[tuple[type[BaseException] | tuple[type[BaseException], ...], str]] = [
+        (
+            (apsw.BusyError, apsw.LockedError),
+            f"another process has held it for {BUSY_SECONDS} seconds; end that process",
+        ),
+        (apsw.FullError, "the disk is full; make room, then try again"),
+        ((apsw.ReadOnlyError, apsw.PermissionsError), "it is read-only; allow writing to the file and its folder"),
+        (apsw.CantOpenError, "it cannot be opened; check that the file and its folder may be read and written"),
+        (apsw.IOError, "reading or writing failed; check the disk, its quota and the space left"),
+        ((apsw.NoMemError, MemoryError), "there is not enough memory"),
+    ]
+    for kinds, reason in reasons:
+        if isinstance(error, kinds):
+            return StoreError(f"{where}: {reason}")
+    # Whatever else SQLite or its driver raises here (no such table, a wrong type, text that is no UTF-8) comes from the file.
+    return DamagedStoreError(where, f"SQLite cannot make sense of it ({type(error).__name__})")

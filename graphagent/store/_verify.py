@@ -1,0 +1,79 @@
+"""Reading an encrypted store from end to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.store._encoding import decode, encode
+from graphagent.store._sealed_scan import open_item
+from graphagent.store._vault import Domain, MismatchError, Vault
+
+if TYPE_CHECKING:
+    from graphagent.store._items import Item
+
+_PASSES = 5
+_CHUNK = 1024
+
+
+async def verify(vault: Vault) -> int:
+    """Open every item of a store that was opened for this alone; gives their number.
+
+    Raises:
+        DamagedStoreError: something is not what was put there last.
+        StoreError: others keep writing, so that no state of the store can be read in full.
+    """
+    for _ in range(_PASSES):
+        domains: list[Domain] = []
+        for path, _generation in await vault.domains_under(()):
+            domain = await vault.domain(path, "(any)")
+            if domain is None or domain.members is None or not await _opens(vault, domain):
+                break
+            domains.append(domain)
+            vault.drop(path)
+        else:
+            rows = 0
+            async for _ in vault.store.scan(()):
+                rows += 1
+            root = vault.root
+            seen = root.version
+            still = not [each for each in domains if await vault.moved(each, each.version, "(any)")]
+            await vault.renew_root()
+            if still and root.version == seen and root.members is not None:
+                count = sum(each.state.count for each in domains)
+                if rows != 2 + len(domains) + count:
+                    raise DamagedStoreError(vault.where, f"it has {rows} rows, but knows of {2 + len(domains) + count}")
+                return count
+    raise StoreError(f"{vault.where} is being written to all the time; verify it when it is at rest")
+
+
+async def _opens(vault: Vault, domain: Domain) -> bool:
+    """Open all items of a domain; gives False where others have changed it meanwhile."""
+    seen = domain.version
+    chunk: list[Item] = []
+    try:
+        async for found in vault.rows(domain):
+            chunk.append(found)
+            if len(chunk) == _CHUNK:
+                await anyio.to_thread.run_sync(_open, vault, domain, chunk)
+                chunk = []
+        await anyio.to_thread.run_sync(_open, vault, domain, chunk)
+    except MismatchError as error:
+        if await vault.moved(domain, seen, "(any)"):
+            return False
+        raise vault.damaged("(any)", str(error)) from None
+    return True
+
+
+def _open(vault: Vault, domain: Domain, rows: list[Item]) -> None:
+    for found in rows:
+        place = encode(found.key)
+        clear, _ = open_item(vault, domain, place, found)
+        try:
+            fits = ("i", *vault.blind(decode(clear))) == found.key
+        except ValueError:
+            fits = False
+        if not fits:
+            raise MismatchError("an item is sealed under another key")

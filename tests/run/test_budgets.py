@@ -1,0 +1,325 @@
+"""Budgets: what counts, where a run ends, and what it has to show then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
+from graphagent.errors import BudgetError, RunError
+from graphagent.events import ModelRequested, NodeStarted
+from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls, Usage
+from graphagent.memory import ActionStep
+from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
+from graphagent.testing import ScriptedModel
+
+
+@node
+async def again(ctx: Context, said: str) -> str:
+    return said
+
+
+@tap
+async def look(ctx: Context, value: Any) -> None: ...
+
+
+def answer(words, tokens):
+    return ModelResponse(Message.assistant(words), Usage(tokens - 1, 1))
+
+
+def endless(step, name="endless"):
+    """A loop that has a way out which it never takes."""
+    return Strategy(name, START >> step, step.when(lambda _: True) >> step, step.otherwise() >> END)
+
+
+def chat():
+    """A strategy that asks for ever."""
+    ask = llm_request(tools=False)
+    return Strategy("chat", START >> ask, ask.when(lambda said: said != "stop") >> ask, ask.otherwise() >> END)
+
+
+# ---- nodes
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 300])
+async def test_a_run_executes_as_many_nodes_as_it_may(limit):
+    """The budget is exact: that many nodes are executed, and the next is not begun."""
+    begun = []
+    agent = Agent(endless(again), max_nodes=limit)
+    agent.on(NodeStarted, lambda event: begun.append(event.node))
+    with pytest.raises(BudgetError) as info:
+        await agent.run("x", run_id="r1")
+    assert (info.value.budget, info.value.limit, info.value.run_id) == ("nodes", limit, "r1")
+    assert info.value.result.nodes == len(begun) == limit
+
+
+async def test_a_budget_that_is_just_enough_is_enough():
+    """A run of three nodes ends within max_nodes=3."""
+    strategy = Strategy("s", START >> again >> again.named("b") >> again.named("c") >> END)
+    assert (await Agent(strategy, max_nodes=3).run("x")).nodes == 3
+
+
+async def test_what_counts_as_a_node_execution():
+    """Nodes, taps and what is inside subgraphs and forks count; START, END, strategies and forks do not."""
+    inner = Strategy("inner", START >> look >> again >> END)
+    fork = parallel(again.named("a"), inner)
+    split = each(again.named("c"))
+    anything = passthrough(object, name="anything")
+    strategy = Strategy(
+        "s",
+        START >> look >> inner.named("first") >> fork,
+        fork.map(list) >> split,
+        split.map(lambda given: given[0]) >> race(inner) >> anything >> END,
+    )
+    result = await Agent(strategy).run("x")
+    # look, first/(look, again), parallel/(a, inner/(look, again)), each/(c, c), race/inner/(look, again), anything
+    assert result.nodes == 1 + 2 + 3 + 2 + 2 + 1
+
+
+async def test_no_limit_is_no_limit():
+    """None means that nothing is counted against."""
+
+    @node
+    async def add(ctx: Context, value: int) -> int:
+        return value + 1
+
+    strategy = Strategy("s", START >> add, add.when(lambda value: value < 3000) >> add, add.otherwise() >> END)
+    assert (await Agent(strategy, max_nodes=None).run(0)).nodes == 3000
+    with pytest.raises(BudgetError) as info:
+        await Agent(strategy).run(0)
+    assert info.value.limit == 1000
+
+
+async def test_branches_share_the_budget_of_the_run():
+    """However many branches run at once, together they execute as many nodes as the run may."""
+    done = []
+
+    @node
+    async def work(ctx: Context, value: int) -> int:
+        done.append(value)
+        await anyio.lowlevel.checkpoint()
+        return value
+
+    with pytest.raises(BudgetError) as info:
+        await Agent(Strategy("s", START >> each(work, limit=4) >> END), max_nodes=10).run(range(100))
+    assert (len(done), info.value.result.nodes) == (10, 10)
+
+
+# ---- turns
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+async def test_a_run_takes_as_many_model_turns_as_it_may(limit):
+    """The budget is exact: the model is asked that often."""
+    model = ScriptedModel(["go on"] * 9)
+    with pytest.raises(BudgetError) as info:
+        await Agent(chat(), model=model, max_turns=limit).run("x")
+    assert (info.value.budget, info.value.limit, info.value.result.turns) == ("turns", limit, limit)
+    assert len(model.requests) == limit
+
+
+async def test_twenty_turns_are_the_default():
+    """Without a word about it, a run takes 20 model turns, and None means any number."""
+    with pytest.raises(BudgetError) as info:
+        await Agent(chat(), model=ScriptedModel(["go on"] * 30)).run("x")
+    assert info.value.result.turns == 20
+    model = ScriptedModel(["go on"] * 30 + ["stop"])
+    assert (await Agent(chat(), model=model, max_turns=None).run("x")).turns == 31
+
+
+async def test_an_answer_that_is_asked_for_again_is_a_turn():
+    """The second attempt at structured output counts, and is refused where no turn is left."""
+    ask = llm_request(output=int)
+    strategy = Strategy("s", START >> ask >> END)
+    assert (await Agent(strategy, model=ScriptedModel(["no", "7"])).run("x")).turns == 2
+    with pytest.raises(BudgetError):
+        await Agent(strategy, model=ScriptedModel(["no", "7"]), max_turns=1).run("x")
+
+
+# ---- tokens
+
+
+async def test_no_model_is_asked_when_all_tokens_are_spent():
+    """The request that spends the last token is the last; what it spends beyond the budget is counted too."""
+    model = ScriptedModel([answer("go on", 60), answer("go on", 60), answer("go on", 60)])
+    with pytest.raises(BudgetError) as info:
+        await Agent(chat(), model=model, max_tokens=100).run("x")
+    assert (info.value.budget, info.value.limit) == ("tokens", 100)
+    assert info.value.result.usage.total_tokens == 120
+    assert len(model.requests) == 2
+
+
+async def test_requests_that_are_no_turns_count_in_tokens():
+    """What a node asks the model through its context is counted in tokens, and not in turns."""
+    from graphagent.llm import ModelRequest
+
+    @node
+    async def peek(ctx: Context, said: str) -> str:
+        return (await ctx.request(ModelRequest((Message.user(said),)))).message.text
+
+    strategy = Strategy("s", START >> peek >> END)
+    result = await Agent(strategy, model=ScriptedModel([answer("hm", 30)])).run("x")
+    assert (result.usage.total_tokens, result.turns, len(result.memory.steps)) == (30, 0, 2)
+    with pytest.raises(BudgetError):
+        await Agent(strategy, model=ScriptedModel([answer("hm", 30)]), max_tokens=0).run("x")
+
+
+# ---- seconds
+
+
+async def test_a_run_ends_when_its_time_is_over():
+    """max_seconds cancels what is being done, and the error is a BudgetError with what was done."""
+    cancelled = []
+
+    @node
+    async def slow(ctx: Context, said: str) -> str:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            cancelled.append(True)
+            raise
+        return ""
+
+    with pytest.raises(BudgetError) as info:
+        await Agent(Strategy("s", START >> again >> slow >> END), max_seconds=0.02).run("x", run_id="r1")
+    assert (info.value.budget, info.value.limit, info.value.run_id) == ("seconds", 0.02, "r1")
+    assert (info.value.result.nodes, cancelled) == (2, [True])
+    assert 0.02 <= info.value.result.seconds < 5
+    assert "0.02 seconds" in str(info.value)
+
+
+async def test_a_loop_that_never_waits_ends_when_its_time_is_over():
+    """Nodes that never suspend do not keep a run from ending in time."""
+    with pytest.raises(BudgetError):
+        await Agent(endless(again), max_nodes=None, max_seconds=0.02).run("x")
+
+
+async def test_time_is_not_the_run_being_cancelled_from_outside():
+    """A run with a time budget that is cancelled from outside ends with the cancellation, and no BudgetError."""
+
+    @node
+    async def slow(ctx: Context, said: str) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    with anyio.move_on_after(0.01) as scope:
+        await Agent(Strategy("s", START >> slow >> END), max_seconds=60).run("x")
+    assert scope.cancelled_caught
+
+
+# ---- what is left
+
+
+async def test_the_partial_result_holds_what_was_done():
+    """The result of a BudgetError has the transcript, the counts and the usage so far; its output raises."""
+    from graphagent import tool
+
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return n * 2
+
+    ask, act = llm_request(), execute_tools()
+    strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+    model = ScriptedModel([ToolCall("double", {"n": 4}), ToolCall("double", {"n": 8})])
+    with pytest.raises(BudgetError) as info:
+        await Agent(strategy, model=model, tools=[double], max_nodes=3).run("task", run_id="r1")
+    result = info.value.result
+    assert (result.run_id, result.nodes, result.turns, result.done) == ("r1", 3, 2, False)
+    assert result.usage.total_tokens > 0
+    first, second = (step for step in result.memory.steps if isinstance(step, ActionStep))
+    assert first.observations == "8"
+    assert (second.observations, second.tool_calls[0].arguments) == (None, {"n": 8})
+    assert [message.role for message in result.memory.to_messages()] == ["user", "assistant", "tool"] + [
+        "assistant",
+        "tool",
+    ]
+    with pytest.raises(RunError, match="'r1' has no output: its budget of 3 nodes is used up"):
+        _ = result.output
+    assert "3 nodes" in repr(result)
+
+
+def test_a_large_budget_is_told_in_full():
+    """A budget of a million is not told as 1e+06."""
+    assert "1,000,000 tokens" in str(BudgetError("tokens", 1_000_000, None))
+
+
+# ---- budgets of subgraphs
+
+
+@pytest.mark.parametrize(
+    ("budget", "limits"),
+    [("nodes", {"max_nodes": 3}), ("turns", {"max_turns": 2}), ("tokens", {"max_tokens": 15})],
+)
+async def test_a_subgraph_may_have_a_budget_of_its_own(budget, limits):
+    """`.using(max_…)` bounds what is done inside, and the error has the budget and the counts of the whole run."""
+    model = ScriptedModel([answer("go on", 10)] * 9)
+    strategy = Strategy("s", START >> again >> chat().using(**limits) >> END)
+    with pytest.raises(BudgetError) as info:
+        await Agent(strategy, model=model).run("x")
+    assert (info.value.budget, info.value.limit) == (budget, next(iter(limits.values())))
+    asked = {"nodes": 3, "turns": 2, "tokens": 2}[budget]
+    assert len(model.requests) == info.value.result.turns == asked
+    # A turn is refused in a node that has begun; a node is not begun.
+    assert info.value.result.nodes == 1 + asked + (budget != "nodes")
+
+
+async def test_a_budget_of_a_subgraph_is_for_each_time_it_is_entered():
+    """It begins anew each time, and what was done inside counts in the run's own budget."""
+    inner = Strategy("inner", START >> again >> again.named("b") >> END).using(max_nodes=2)
+    entered = 0
+
+    def more(said):
+        nonlocal entered
+        entered += 1
+        return entered < 5
+
+    strategy = Strategy("s", START >> inner, inner.when(more) >> inner, inner.otherwise() >> END)
+    assert (await Agent(strategy).run("x")).nodes == 10
+    entered = 0
+    with pytest.raises(BudgetError) as info:
+        await Agent(strategy, max_nodes=7).run("x")
+    assert (info.value.limit, info.value.result.nodes) == (7, 7)
+
+
+async def test_each_branch_has_the_budget_of_its_strategy():
+    """In a fork, every branch has the whole budget of its strategy, beside the run's."""
+    inner = Strategy("inner", START >> again >> again.named("b") >> END)
+    enough = Strategy("s", START >> each(inner.using(max_nodes=2), limit=None) >> END)
+    assert (await Agent(enough).run("abc")).nodes == 6
+    scarce = Strategy("s", START >> each(inner.using(max_nodes=1), limit=None) >> END)
+    with pytest.raises(BudgetError) as info:
+        await Agent(scarce).run("abc")
+    assert info.value.limit == 1
+
+
+async def test_budgets_in_budgets_all_hold():
+    """The narrowest of nested budgets ends the run, wherever it stands."""
+    innermost = endless(again, "innermost").using(max_nodes=9)
+    outer = Strategy("outer", START >> look >> innermost >> END).using(max_nodes=4)
+    with pytest.raises(BudgetError) as info:
+        await Agent(Strategy("s", START >> outer >> END), max_nodes=20).run("x")
+    assert (info.value.limit, info.value.result.nodes) == (4, 4)
+
+
+async def test_an_agents_strategy_may_have_a_budget_of_its_own():
+    """`.using(…)` of the strategy that an agent runs holds beside the agent's budget."""
+    with pytest.raises(BudgetError) as info:
+        await Agent(endless(again).using(max_nodes=5)).run("x")
+    assert (info.value.limit, info.value.result.nodes) == (5, 5)
+
+
+async def test_update_prompt_counts_as_the_tap_that_it_is():
+    """Ready-made taps are node executions."""
+    asked = []
+    agent = Agent(
+        Strategy("s", START >> update_prompt("Be brief.") >> llm_request(tools=False) >> END),
+        model=ScriptedModel(["ok"]),
+        max_nodes=1,
+    )
+    agent.on(ModelRequested, asked.append)
+    with pytest.raises(BudgetError):
+        await agent.run("x")
+    assert asked == []

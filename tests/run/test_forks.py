@@ -1,0 +1,494 @@
+"""Forks: what runs at once, in which order results come, what a failing branch does, what branches hear."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race
+from graphagent.errors import BudgetError, NodeFailedError, NoPathError
+from graphagent.events import NodeFinished, NodeStarted
+from graphagent.llm import ToolCall, ToolCalls, ToolResult, ToolResults
+from graphagent.memory import ActionStep, MessageStep
+from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
+from graphagent.run import together
+from graphagent.testing import ScriptedModel
+
+items = passthrough(list[int], name="items")
+
+
+@node
+async def upper(ctx: Context, said: str) -> str:
+    return said.upper()
+
+
+@node
+async def length(ctx: Context, said: str) -> int:
+    return len(said)
+
+
+@node
+async def fail(ctx: Context, said: str) -> str:
+    await checkpoint()
+    raise ValueError(said)
+
+
+class Crowd:
+    """Counts how many are inside at once, and who was cancelled."""
+
+    def __init__(self):
+        self.inside = self.peak = self.done = self.cancelled = 0
+
+    async def __call__(self, ctx: Context, value: int) -> int:
+        self.inside += 1
+        self.peak = max(self.peak, self.inside)
+        try:
+            for _ in range(3):
+                await checkpoint()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled += 1
+            raise
+        finally:
+            self.inside -= 1
+        self.done += 1
+        return value * 10
+
+
+def waiting(cancelled, name="wait"):
+    """A node that waits for ever and says when it is cancelled."""
+
+    @node(name=name)
+    async def wait(ctx: Context, value: object) -> str:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            cancelled.append(ctx.node)
+            raise
+        return ""
+
+    return wait
+
+
+def only(fork):
+    return Agent(Strategy("s", START >> fork >> END))
+
+
+# ---- results
+
+
+async def test_parallel_gives_a_tuple_in_the_order_of_its_branches():
+    """Branches of different types end in any order, and the tuple is in the order of declaration."""
+
+    @node
+    async def late(ctx: Context, said: str) -> float:
+        for _ in range(5):
+            await checkpoint()
+        return 0.5
+
+    strategy = Strategy("count", START >> upper >> END)
+    assert (await only(parallel(late, length, strategy)).run("ab")).output == (0.5, 2, "AB")
+
+
+async def test_each_gives_a_list_in_the_order_of_the_items():
+    """Later items may end earlier, and the list is in the order of the items."""
+
+    @node
+    async def slower_first(ctx: Context, value: int) -> int:
+        for _ in range(10 - value):
+            await checkpoint()
+        return value * value
+
+    assert (await only(each(slower_first, limit=None)).run(range(8))).output == [value**2 for value in range(8)]
+
+
+@pytest.mark.parametrize("given", [[], (), iter(()), {}, ""], ids=["list", "tuple", "iterator", "dict", "text"])
+async def test_each_of_nothing_is_an_empty_list(given):
+    """An empty iterable of any kind gives an empty list, and executes nothing."""
+    result = await only(each(upper)).run(given)
+    assert (result.output, result.nodes) == ([], 0)
+
+
+@pytest.mark.parametrize(("limit", "peak"), [(1, 1), (3, 3), (50, 20), (None, 20)])
+async def test_a_limit_bounds_how_many_run_at_once(limit, peak):
+    """The most that are ever inside at once is the limit, or the number of the items."""
+    crowd = Crowd()
+    result = await only(each(node(name="crowd")(crowd), limit=limit)).run(range(20))
+    assert result.output == [value * 10 for value in range(20)]
+    assert (crowd.peak, crowd.done) == (peak, 20)
+
+
+async def test_a_limit_of_parallel_bounds_it_too():
+    """parallel(limit=2) has two of its branches inside at once."""
+    crowd = Crowd()
+    branches = [node(name=f"crowd {number}")(crowd) for number in range(5)]
+    assert (await only(parallel(*branches, limit=2)).run(1)).output == (10,) * 5
+    assert crowd.peak == 2
+
+
+async def test_forks_may_stand_in_forks():
+    """A fork is a node, so it may be a branch; the results nest as the forks do."""
+    inner = parallel(upper, length, name="both")
+    strategy = Strategy("count", START >> each(inner, limit=2) >> END)
+    assert (await only(parallel(strategy, name="outer")).run(["a", "bc"])).output == ([("A", 1), ("BC", 2)],)
+
+
+async def test_branches_are_named_by_fork_and_number():
+    """Paths are `parallel/0/upper`, `each/3/length`, and go on into subgraphs of branches."""
+    told = []
+    count = Strategy("count", START >> length >> END)
+    strategy = Strategy("s", START >> each(parallel(upper, count), limit=1) >> END)
+    agent = Agent(strategy)
+    agent.on(NodeStarted, lambda event: told.append(event.node))
+    await agent.run(["a", "b"])
+    assert sorted(told) == [
+        "each",
+        "each/0/parallel",
+        "each/0/parallel/0/upper",
+        "each/0/parallel/1/count",
+        "each/0/parallel/1/count/length",
+        "each/1/parallel",
+        "each/1/parallel/0/upper",
+        "each/1/parallel/1/count",
+        "each/1/parallel/1/count/length",
+    ]
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("fork", ["parallel", "each"])
+async def test_a_failing_branch_cancels_the_others(fork):
+    """The fork fails with the branch's error, under the branch's path, when all others have seen their cancellation."""
+    cancelled = []
+
+    @node
+    async def mixed(ctx: Context, value: str) -> str:
+        return await (fail if value == "bad" else waiting(cancelled)).function(ctx, value)
+
+    if fork == "parallel":
+        agent, given, path = only(parallel(waiting(cancelled), fail, waiting(cancelled, "b"))), "bad", "parallel/1/fail"
+    else:
+        agent, given, path = only(each(mixed, limit=None)), ["a", "bad", "b"], "each/1/mixed"
+    with pytest.raises(NodeFailedError) as info:
+        await agent.run(given)
+    assert info.value.node == path
+    assert isinstance(info.value.__cause__, ValueError)
+    assert len(cancelled) == 2
+
+
+async def test_items_that_were_not_begun_are_not_begun_after_a_failure():
+    """With a limit, an item that fails ends the fork, and no further item begins."""
+    begun = []
+
+    @node
+    async def third_fails(ctx: Context, value: int) -> int:
+        begun.append(value)
+        if value == 2:
+            raise ValueError
+        return value
+
+    with pytest.raises(NodeFailedError):
+        await only(each(third_fails, limit=1)).run(range(10))
+    assert begun == [0, 1, 2]
+
+
+async def test_collect_keeps_a_failure_in_its_place():
+    """With failures="collect" the others go on, and the NodeFailedError stands where the result would."""
+
+    @node
+    async def odd_fails(ctx: Context, value: int) -> int:
+        if value % 2:
+            raise ValueError(value)
+        return value
+
+    result = await only(each(odd_fails, failures="collect")).run(range(4))
+    assert [type(given) for given in result.output] == [int, NodeFailedError, int, NodeFailedError]
+    assert (result.output[3].node, result.output[3].run_id) == ("each/3/odd_fails", result.run_id)
+    assert result.output[3].__cause__.args == (3,)
+    assert (await only(parallel(upper, fail, failures="collect")).run("x")).output[0] == "X"
+
+
+async def test_collect_does_not_collect_a_used_up_budget():
+    """A budget of the run ends the fork, whatever its policy."""
+    crowd = Crowd()
+    fork = each(node(name="crowd")(crowd), limit=2, failures="collect")
+    with pytest.raises(BudgetError):
+        await Agent(Strategy("s", START >> fork >> END), max_nodes=5).run(range(10))
+    assert crowd.done <= 5
+
+
+async def test_an_output_without_a_way_in_a_branch_ends_the_fork():
+    """NoPathError is a fault of the strategy, and is not collected."""
+
+    @node
+    async def lie(ctx: Context, said: str) -> int:
+        return said
+
+    inner = Strategy("inner", START >> lie, lie.on(int) >> END)
+    with pytest.raises(NoPathError) as info:
+        await only(parallel(inner, upper, failures="collect")).run("x")
+    assert info.value.node == "parallel/0/inner/lie"
+
+
+async def test_an_iterable_that_raises_fails_the_fork():
+    """What the iteration over the items raises is a failure of the fork's own node."""
+
+    def broken():
+        yield "a"
+        raise OSError
+
+    with pytest.raises(NodeFailedError) as info:
+        await only(each(upper)).run(broken())
+    assert info.value.node == "each"
+
+
+async def test_an_error_path_of_a_fork_takes_a_branchs_error():
+    """on_error of a fork gets what the branch's node raised."""
+    fork = parallel(upper, fail)
+    strategy = Strategy("s", START >> fork, fork.on_error(ValueError).map(str) >> END, fork.map(str) >> END)
+    assert (await Agent(strategy).run("x")).output == "x"
+
+
+async def test_a_race_gives_the_first_success_and_cancels_the_rest():
+    """The first branch to succeed wins, failures before it do not count, and the others see their cancellation."""
+    cancelled = []
+    assert (await only(race(waiting(cancelled), fail, upper)).run("x")).output == "X"
+    assert cancelled == ["race/0/wait"]
+
+
+async def test_a_race_that_all_lose_fails_with_the_first_branchs_error():
+    """The error is that of the first branch, in the order of declaration, and its notes name the others."""
+
+    @node
+    async def fails_first(ctx: Context, said: str) -> str:
+        raise KeyError(said)
+
+    with pytest.raises(NodeFailedError) as info:
+        await only(race(fail, fails_first)).run("x")
+    assert info.value.node == "race/0/fail"
+    assert info.value.__notes__ == ["branch 1 failed too: node 'race/1/fails_first' failed with KeyError"]
+
+
+async def test_a_race_of_one_is_that_one():
+    """A race with one branch gives its result, or its error."""
+    assert (await only(race(upper)).run("x")).output == "X"
+    with pytest.raises(NodeFailedError):
+        await only(race(fail)).run("x")
+
+
+@pytest.mark.parametrize("fork", [parallel, race], ids=["parallel", "race"])
+async def test_no_exception_group_reaches_the_user(fork):
+    """Base exceptions of a branch, and several errors at once, come out as single exceptions."""
+
+    class Quit(BaseException):
+        pass
+
+    @node
+    async def leave(ctx: Context, said: str) -> str:
+        await checkpoint()
+        raise Quit
+
+    @node
+    async def stubborn(ctx: Context, said: str) -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise OSError("while cleaning up")
+
+    with pytest.raises(Quit):
+        await only(fork(leave, stubborn)).run("x")
+    with pytest.raises(NodeFailedError):
+        await only(parallel(fail, stubborn, fail.named("fail 2"))).run("x")
+
+
+async def test_a_race_whose_losers_fail_while_they_are_cancelled_is_won():
+    """What a loser raises while it is cancelled changes nothing."""
+
+    @node
+    async def stubborn(ctx: Context, said: str) -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise OSError("while cleaning up")
+
+    @node
+    async def soon(ctx: Context, said: str) -> str:
+        await checkpoint()
+        return "won"
+
+    assert (await only(race(stubborn, soon)).run("x")).output == "won"
+
+
+async def test_together_begins_in_order_and_raises_the_first_error():
+    """`together` begins work in the order of the numbers, and raises what failed first, as itself."""
+    begun = []
+
+    async def work(number):
+        begun.append(number)
+        await checkpoint()
+        if number >= 2:
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="2"):
+        await together(work, 10, 1)
+    assert begun == [0, 1, 2]
+    await together(work, 0)
+
+
+# ---- transcripts
+
+
+def talk(name):
+    """A branch that asks the model, with a word of its own."""
+    ask = llm_request(tools=False, name="ask")
+    return Strategy(name, START >> update_prompt(f"I am {name}.") >> ask >> END)
+
+
+def texts(memory):
+    return [message.text for message in memory.to_messages()]
+
+
+async def test_branches_hear_what_was_said_before_and_not_each_other():
+    """Each branch is sent what stood before the fork, the task included, and its own words only."""
+    model = ScriptedModel(["before", "one", "two"])
+    ask = llm_request(tools=False)
+    strategy = Strategy("s", START >> ask >> parallel(talk("a"), talk("b"), limit=1) >> END)
+    await Agent(strategy, model=model).run("task")
+    sent = [[message.text for message in request.messages] for request in model.requests]
+    assert sent[1] == ["task", "before", "I am a.", "before"]
+    assert sent[2] == ["task", "before", "I am b.", "before"]
+
+
+async def test_the_task_counts_once_in_every_branch():
+    """A task that arrives in branches, and behind the join, as the same object is sent once each time."""
+    model = ScriptedModel(["one", "two", "three"])
+    ask = llm_request(tools=False)
+    fork = parallel(ask.named("a"), ask.named("b"), limit=1)
+    strategy = Strategy("s", START >> fork, fork.map(lambda _: "end") >> ask >> END)
+    await Agent(strategy, model=model).run("task")
+    sent = [[message.text for message in request.messages] for request in model.requests]
+    assert sent == [["task"], ["task"], ["task", "end"]]
+
+
+@pytest.mark.parametrize(
+    ("transcript", "kept"),
+    [("drop", []), ("keep", ["I am a.", "x", "one", "I am b.", "x", "two"])],
+)
+async def test_transcripts_of_branches_are_dropped_or_kept_in_order(transcript, kept):
+    """At the join the branches' steps are dropped, or follow in the order of the branches, whoever ended first."""
+    model = ScriptedModel(["one", "two"])
+    fork = parallel(talk("a"), talk("b"), limit=1, transcript=transcript)
+    size = passthrough(str, name="size")
+    strategy = Strategy("s", START >> size, size.map(lambda said: "x") >> fork >> END)
+    result = await Agent(strategy, model=model).run("task")
+    assert texts(result.memory) == ["task", *kept]
+    assert result.turns == 2
+
+
+async def test_each_keeps_transcripts_in_the_order_of_the_items():
+    """The steps of item 0 stand before those of item 1, though item 1 ended first."""
+
+    @node
+    async def note(ctx: Context, value: int) -> int:
+        for _ in range(5 - value):
+            await checkpoint()
+        from graphagent.llm import Message
+
+        ctx.memory.steps.append(MessageStep(Message.user(f"item {value}")))
+        return value
+
+    result = await only(each(note, limit=None, transcript="keep")).run([0, 1, 2])
+    assert texts(result.memory) == ["item 0", "item 1", "item 2"]
+
+
+async def test_a_race_keeps_the_winners_transcript_only():
+    """With transcript="keep" what the winner said flows back, and nothing of the losers."""
+    model = ScriptedModel(["won"])
+    cancelled = []
+    slow = Strategy("slow", START >> update_prompt("I am slow.") >> waiting(cancelled) >> END)
+    result = await Agent(Strategy("s", START >> race(slow, talk("a"), transcript="keep") >> END), model=model).run(
+        "task"
+    )
+    assert texts(result.memory) == ["task", "I am a.", "won"]
+    assert cancelled == ["race/0/slow/wait"]
+
+
+async def test_a_turn_whose_calls_are_executed_in_a_branch_gets_its_results():
+    """Calls that a branch executes have their results in the parent's transcript, once, whatever is kept."""
+    from graphagent import tool
+
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return n * 2
+
+    for transcript in ("drop", "keep"):
+        model = ScriptedModel([ToolCall("double", {"n": 4}), "eight"])
+        ask, act = llm_request(), execute_tools()
+        names = passthrough(ToolCalls, name="names")
+        fork = parallel(act, names, transcript=transcript)
+        strategy = Strategy(
+            "s", START >> ask, ask.on(ToolCalls) >> fork, fork.map(lambda both: both[0]) >> ask, ask.on(str) >> END
+        )
+        result = await Agent(strategy, model=model, tools=[double]).run("task")
+        assert [message.role for message in model.requests[1].messages] == ["user", "assistant", "tool"]
+        assert model.requests[1].messages[-1].text == "8"
+        assert [type(step).__name__ for step in result.memory.steps] == [
+            "TaskStep",
+            "ActionStep",
+            "ActionStep",
+            "FinalAnswerStep",
+        ]
+
+
+async def test_a_branch_that_ends_with_tool_calls_keeps_its_turn():
+    """A kept transcript holds a turn whose calls nobody executed, and it is sent with a result for each call."""
+    from graphagent import tool
+
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return n * 2
+
+    model = ScriptedModel([ToolCall("double", {"n": 4})])
+    ask = llm_request()
+    result = await Agent(
+        Strategy("s", START >> parallel(ask, transcript="keep") >> END), model=model, tools=[double]
+    ).run("task")
+    assert [message.role for message in result.memory.to_messages()] == ["user", "assistant", "tool"]
+
+
+async def test_results_of_a_fork_over_calls_reach_the_model():
+    """A fork of one's own over the calls of a turn may give the results."""
+    from graphagent import tool
+
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return n * 2
+
+    @node
+    async def by_hand(ctx: Context, call: ToolCall) -> ToolResult:
+        return ToolResult(call.id, call.name, f"by hand: {call.arguments['n'] * 2}")
+
+    model = ScriptedModel([[ToolCall("double", {"n": 1}), ToolCall("double", {"n": 2})], "done"])
+    ask, work = llm_request(), each(by_hand)
+    strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> work, work.map(ToolResults) >> ask, ask.on(str) >> END)
+    result = await Agent(strategy, model=model, tools=[double]).run("task")
+    assert [message.text for message in model.requests[1].messages if message.role == "tool"] == [
+        "by hand: 2",
+        "by hand: 4",
+    ]
+    [turn, _] = [step for step in result.memory.steps if isinstance(step, ActionStep)]
+    assert [given.content for given in turn.results] == ["by hand: 2", "by hand: 4"]
+
+
+async def test_events_of_branches_name_their_paths():
+    """Ends of branches are told with their own paths, while they run at once."""
+    told = []
+    agent = only(parallel(upper, length))
+    agent.on(NodeFinished, lambda event: told.append((event.node, event.output)))
+    await agent.run("ab")
+    assert sorted(told[:2]) == [("parallel/0/upper", "AB"), ("parallel/1/length", 2)]
+    assert told[2] == ("parallel", ("AB", 2))

@@ -1,0 +1,107 @@
+"""Which keys are taken, from where, and that none is shown."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+import anyio
+import pytest
+
+from graphagent.errors import StoreError, WrongKeyError
+from graphagent.store import EncryptedStore, MemoryStore, Put, new_key
+
+KEY = bytes(range(100, 132))
+TEXT = base64.b64encode(KEY).decode()
+
+
+async def async_key():
+    await anyio.sleep(0)
+    return KEY
+
+
+class Later:
+    def __call__(self):
+        return async_key()
+
+
+async def test_every_form_opens_the_same_store(tmp_path, monkeypatch):
+    """Bytes, base64 text, a variable, a file and functions of either kind are the same key."""
+    monkeypatch.setenv("STORE_TEST_KEY", f" {TEXT}\n")
+    file = tmp_path / "key"
+    file.write_text(TEXT + "\n")
+    file.chmod(0o600)
+    inner = MemoryStore()
+    await EncryptedStore(inner, KEY).commit(Put(("a", "b"), b"v"))
+    for source in (KEY, TEXT, "env:STORE_TEST_KEY", f"file:{file}", lambda: KEY, async_key, Later()):
+        assert (await EncryptedStore(inner, source).get(("a", "b"))).value == b"v"
+    with pytest.raises(WrongKeyError):
+        await EncryptedStore(inner, new_key()).get(("a", "b"))
+
+
+def test_a_new_key_is_fresh():
+    """new_key gives base64 text of 32 bytes, another each time."""
+    assert len(base64.b64decode(new_key(), validate=True)) == 32
+    assert new_key() != new_key()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"short", b"", b"x" * 33, TEXT.encode(), "", "not base64!", "c2hvcnQ=", TEXT[:-1], TEXT + "AAAA", "é" * 44, "env:", "file:", None, 7, ["x"]],
+)  # fmt: skip
+def test_what_is_no_key_is_refused_at_once(wrong):
+    """What is no key source raises a ValueError that names the forms and does not show what was given."""
+    with pytest.raises(ValueError, match="32 bytes") as caught:
+        EncryptedStore(MemoryStore(), wrong)
+    for form in ("base64", "env:NAME", "file:PATH", "function"):
+        assert form in str(caught.value)
+    if wrong and isinstance(wrong, (str, bytes)) and not str(wrong).endswith(":"):
+        assert str(wrong) not in str(caught.value)
+        assert repr(wrong) not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+async def test_a_place_without_a_key(tmp_path, monkeypatch):
+    """A variable or a file that is missing or holds no key is named when it is needed, and what it holds is not shown."""
+    monkeypatch.setenv("STORE_TEST_EMPTY", "")
+    monkeypatch.setenv("STORE_TEST_BAD", "CANARY-NO-KEY")
+    bad, missing = tmp_path / "bad", tmp_path / "missing"
+    bad.write_bytes(b"CANARY-NO-KEY\xff")
+    bad.chmod(0o600)
+    for source, named in (
+        ("env:STORE_TEST_UNSET", "STORE_TEST_UNSET"),
+        ("env:STORE_TEST_EMPTY", "STORE_TEST_EMPTY"),
+        ("env:STORE_TEST_BAD", "STORE_TEST_BAD"),
+        (f"file:{missing}", str(missing)),
+        (f"file:{bad}", str(bad)),
+        (f"file:{tmp_path}", str(tmp_path)),
+        (lambda: b"CANARY-NO-KEY", "function"),
+    ):
+        store = EncryptedStore(MemoryStore(), source)
+        with pytest.raises(StoreError, match="key") as caught:
+            await store.commit(Put(("a", "b"), b"v"))
+        assert named in str(caught.value)
+        assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="file modes are of POSIX")
+async def test_a_key_file_that_others_may_read(tmp_path):
+    """A key file is refused while others may read it."""
+    file = tmp_path / "key"
+    file.write_text(TEXT)
+    for mode in (0o644, 0o640, 0o604, 0o660):
+        file.chmod(mode)
+        with pytest.raises(StoreError, match="chmod 600"):
+            await EncryptedStore(MemoryStore(), f"file:{file}").commit(Put(("a", "b"), b"v"))
+    file.chmod(0o400)
+    await EncryptedStore(MemoryStore(), f"file:{file}").commit(Put(("a", "b"), b"v"))
+
+
+async def test_what_a_function_raises_comes_through():
+    """An error of one's own key function is not hidden."""
+
+    def failing():
+        raise LookupError("the key service is away")
+
+    with pytest.raises(LookupError, match="key service"):
+        await EncryptedStore(MemoryStore(), failing).commit(Put(("a", "b"), b"v"))

@@ -1,0 +1,349 @@
+"""What a store in a file promises beyond the contract: loops, processes, permissions, errors, and bytes that leave the disk."""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import anyio
+import apsw
+import pytest
+
+from graphagent.errors import ConflictError, DamagedStoreError, StoreError
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
+
+KEY = bytes(32)
+
+
+def files_of(folder):
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+async def wait_until(true, seconds=5.0):
+    with anyio.fail_after(seconds):
+        while not true():
+            await anyio.sleep(0.02)
+
+
+async def test_the_file_is_for_this_user_alone(tmp_path):
+    """New folders are 0700 and every file is 0600, whatever the umask."""
+    before = os.umask(0)
+    try:
+        store = SqliteStore(tmp_path / "new" / "deep" / "store.db")
+        await store.commit(Put(("a", "b"), b"v"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == stat.S_IMODE((tmp_path / "new" / "deep").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new" / "deep").iterdir()} == {0o600}
+    await store.aclose()
+    assert [file.name for file in (tmp_path / "new" / "deep").iterdir()] == ["store.db"]
+
+
+async def test_the_settings_of_the_file(tmp_path):
+    """The file is in WAL mode, says whose it is, and the writer syncs every commit and overwrites what it deletes."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(Put(("a", "b"), b"v"))
+    connection = store._opened.writer._connection
+    wanted = {
+        "journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "cell_size_check": 1, "trusted_schema": 0,
+        "application_id": 0x67616731, "user_version": 1, "mmap_size": 0,
+    }  # fmt: skip
+    assert {name: connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in wanted if name != "mmap_size"} == {
+        name: value for name, value in wanted.items() if name != "mmap_size"
+    }
+    await store.aclose()
+    with pytest.raises(ValueError, match="synchronous="):
+        SqliteStore(tmp_path / "x", synchronous="OFF")
+
+
+def test_it_is_bound_to_no_event_loop(tmp_path):
+    """One store serves several event loops, one after another and at once, in threads, of both kinds."""
+    store = SqliteStore(tmp_path / "store.db", synchronous="NORMAL")
+
+    async def work(name):
+        for number in range(20):
+            await store.commit(Put(("r", name, number), b"v"), Put(("r", "shared", 0), b"v"))
+            assert (await store.get(("r", name, number))).value == b"v"
+
+    for backend in ("asyncio", "trio", "asyncio"):
+        anyio.run(work, backend, backend=backend)
+    threads = [
+        threading.Thread(target=anyio.run, args=(work, f"t{number}"), kwargs={"backend": ("asyncio", "trio")[number % 2]})
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def check():
+        assert (await store.get(("r", "shared", 0))).version == 7 * 20
+        assert await store.verify() == 6 * 20 + 1
+        await store.aclose()
+
+    anyio.run(check)
+
+
+def test_a_sealed_store_in_several_loops_at_once(tmp_path):
+    """Sealed too: commits of several event loops in threads share the turns, and none is lost."""
+    store = EncryptedStore(SqliteStore(tmp_path / "store.db", synchronous="NORMAL"), KEY)
+
+    async def work(name):
+        for number in range(25):
+            await store.commit(Put(("r", "o", name, number), b"v"), Put(("r", "o", "shared"), b"v"))
+
+    threads = [
+        threading.Thread(target=anyio.run, args=(work, f"t{number}"), kwargs={"backend": ("asyncio", "trio")[number % 2]})
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def check():
+        assert (await store.get(("r", "o", "shared"))).version == 100
+        assert await store.verify() == 101
+        await store.aclose()
+
+    anyio.run(check)
+
+
+def test_a_loop_that_ends_in_the_middle(tmp_path):
+    """An event loop that goes away while its commit is queued harms no later one."""
+    store = SqliteStore(tmp_path / "store.db")
+
+    async def leave():
+        await store.commit(Put(("r", "o", 0), b"v"))
+        with anyio.move_on_after(0):
+            await store.commit(Put(("r", "o", 1), b"v"))
+
+    for backend in ("asyncio", "trio") * 5:
+        anyio.run(leave, backend=backend)
+
+    async def check():
+        await store.commit(Put(("r", "o", 2), b"v"))
+        await store.aclose()
+
+    anyio.run(check)
+
+
+def test_it_does_not_hold_up_the_end_of_the_process(tmp_path):
+    """A process ends at once with an open store, and what was acknowledged is there."""
+    program = """
+import anyio, sys
+from graphagent.store import *
+store = SqliteStore(sys.argv[1])
+anyio.run(store.commit, Put(("r", "o", 1), b"v"))
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-W", "error", "-c", program, str(tmp_path / "s.db")], check=True, timeout=20)
+    assert time.monotonic() - began < 10
+
+    async def check():
+        async with SqliteStore(tmp_path / "s.db") as store:
+            assert (await store.get(("r", "o", 1))).value == b"v"
+
+    anyio.run(check)
+
+
+async def test_a_store_that_is_let_go_ends_its_thread(tmp_path):
+    """A store that is no longer referred to lets its thread and its file go."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(Put(("r", "o", 1), b"v"))
+    gone = weakref.ref(store)
+    threads = {thread for thread in threading.enumerate() if thread.name == "graphagent-sqlite"}
+    del store
+    gc.collect()
+    assert gone() is None
+    await wait_until(lambda: sum(thread.is_alive() for thread in threads) < len(threads))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_after_a_fork(tmp_path):
+    """A forked process is told to make its own store, which then works; the parent's goes on."""
+    store = SqliteStore(tmp_path / "store.db")
+    anyio.run(store.commit, Put(("r", "o", 1), b"v"))
+    sealed = EncryptedStore(SqliteStore(tmp_path / "sealed.db"), KEY)
+    anyio.run(sealed.commit, Put(("r", "o", 1), b"v"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            refused = 0
+            for each in (store, sealed):
+                for attempt in (lambda s: s.get(("r", "o", 1)), lambda s: s.commit(Put(("r", "o", 2), b"x"))):
+                    try:
+                        anyio.run(attempt, each)
+                    except StoreError as error:
+                        refused += "forked" in str(error)
+            own = SqliteStore(tmp_path / "store.db")
+            anyio.run(own.commit, Put(("r", "o", 3), b"child"))
+            status = 0 if refused == 4 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    async def check():
+        await store.commit(Put(("r", "o", 4), b"v"))
+        assert [item.key[2] async for item in store.scan(())] == [1, 3, 4]
+        await store.aclose()
+        await sealed.commit(Put(("r", "o", 4), b"v"))
+        assert await sealed.verify() == 2
+        await sealed.aclose()
+
+    anyio.run(check)
+
+
+# Errors
+
+
+async def refused(store, kind=StoreError):
+    errors = []
+    for attempt in (store.get(("a", "b")), store.commit(Put(("a", "b"), b"v")), store.verify()):
+        with pytest.raises(kind) as caught:
+            await attempt
+        errors.append(str(caught.value))
+    return errors
+
+
+async def test_a_file_where_a_folder_should_be(tmp_path):
+    """The error names the file that is in the way."""
+    (tmp_path / "file").write_text("x")
+    for error in await refused(SqliteStore(tmp_path / "file" / "sub" / "store.db")):
+        assert str(tmp_path / "file") in error
+        assert "not a folder" in error
+
+
+async def test_a_folder_where_the_file_should_be(tmp_path):
+    """The error says that the path is a folder."""
+    for error in await refused(SqliteStore(tmp_path)):
+        assert "is a folder" in error
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_read_only_folder(tmp_path):
+    """The error says that nothing can be made there."""
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    for error in await refused(SqliteStore(folder / "store.db")):
+        assert str(folder) in error
+
+
+async def test_a_folder_that_may_not_be_written(tmp_path):
+    """Where not even root may make a file, the error names the path."""
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("needs /proc")
+    for error in await refused(SqliteStore("/proc/self/store.db")):
+        assert "/proc/self/store.db" in error or "/proc" in error
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text, and no database" * 100, b"SQLite format 3\0", bytes(4096)])
+async def test_a_file_that_is_no_database(tmp_path, content):
+    """An empty or foreign file is refused as damaged, never read as empty, and left as it is."""
+    (tmp_path / "store.db").write_bytes(content)
+    await refused(SqliteStore(tmp_path / "store.db"), DamagedStoreError)
+    await refused(EncryptedStore(SqliteStore(tmp_path / "store.db"), KEY), DamagedStoreError)
+    assert (tmp_path / "store.db").read_bytes() == content
+
+
+async def test_a_database_of_something_else(tmp_path):
+    """Another program's database is refused and not written to."""
+    connection = apsw.Connection(str(tmp_path / "other.db"))
+    connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    before = (tmp_path / "other.db").read_bytes()
+    for error in await refused(SqliteStore(tmp_path / "other.db")):
+        assert "not a store of graphagent" in error
+    assert (tmp_path / "other.db").read_bytes() == before
+
+
+async def test_rows_that_no_store_writes(tmp_path):
+    """Rows of wrong types, written past the store, are damage and not values."""
+    for row in ("x'02610002620000', 1, x'00'", "x'0261000262', 1, x'00'", "x'02610002620000', 0, x''", "x'026100026200', 1, 'text'", "x'026100026200', 'one', x''"):  # fmt: skip
+        path = tmp_path / f"{abs(hash(row))}.db"
+        store = SqliteStore(path)
+        await store.commit(Put(("c", "d"), b"v"))
+        await store.aclose()
+        connection = apsw.Connection(str(path))
+        connection.execute(f"INSERT INTO items VALUES ({row})")
+        connection.close()
+        with pytest.raises(DamagedStoreError):
+            await store.verify()
+        with pytest.raises(DamagedStoreError):
+            _ = [item async for item in store.scan(())]
+        await store.aclose()
+
+
+async def test_a_conflict_in_a_group_rolls_back_only_itself(tmp_path):
+    """Commits that are made together fail one by one: a conflict takes nothing else with it."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(Put(("r", "o", 0), b"v"))
+    outcome = {}
+
+    async def one(number):
+        try:
+            await store.commit(Put(("r", "o", number), b"v"), Put(("r", "p", 0), b"v", expected=0 if number % 2 else None))
+            outcome[number] = True
+        except ConflictError:
+            outcome[number] = False
+
+    await store.commit(Put(("r", "p", 0), b"v"))
+    async with anyio.create_task_group() as group:
+        for number in range(1, 40):
+            group.start_soon(one, number)
+    assert outcome == {number: number % 2 == 0 for number in range(1, 40)}
+    assert [item.key[2] async for item in store.scan(("r", "o"))] == [0, *range(2, 40, 2)]
+    await store.aclose()
+
+
+async def test_another_process_is_waited_for(tmp_path):
+    """A commit waits while another connection holds the file, and its reads go on meanwhile."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(Put(("r", "o", 0), b"v"))
+    other = apsw.Connection(str(tmp_path / "store.db"))
+    other.execute("BEGIN IMMEDIATE")
+    async with anyio.create_task_group() as group:
+        group.start_soon(store.commit, Put(("r", "o", 1), b"v"))
+        await anyio.sleep(0.1)
+        assert await store.get(("r", "o", 1)) is None
+        other.execute("ROLLBACK")
+    assert await store.get(("r", "o", 1)) is not None
+    other.close()
+    await store.aclose()
+
+
+# Deletion
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_deleted_bytes_leave_the_disk(tmp_path, sealed):
+    """What DeleteAll removes is in no file when it returns, what Delete removes a moment later; the rest stays."""
+    plain = SqliteStore(tmp_path / "store.db")
+    store = EncryptedStore(plain, KEY) if sealed else plain
+    await store.commit(*(Put(("r", "o", number), b"FORGET-ME-%d " % number * 300) for number in range(50)))
+    await store.commit(Put(("r", "p", 0), b"DELETE-ME " * 10), Put(("r", "q", 0), b"KEEP-ME " * 300))
+    inner = {item.key: item.value[-40:] for item in [each async for each in plain.scan(())]}
+    await store.commit(DeleteAll(("r", "o")))
+    left = {item.key async for item in plain.scan(())}
+    gone = [tail for key, tail in inner.items() if key not in left]
+    assert len(gone) >= 50
+    raw = files_of(tmp_path)
+    assert not [tail for tail in gone if tail in raw]
+    assert b"FORGET-ME" not in raw
+    before = {item.key: item.value[-40:] async for item in plain.scan(())}
+    await store.commit(Delete(("r", "p", 0)))
+    left = {item.key async for item in plain.scan(())}
+    gone = [tail for key, tail in before.items() if key not in left]
+    assert gone
+    await wait_until(lambda: not [tail for tail in gone if tail in files_of(tmp_path)])
+    assert (await store.get(("r", "q", 0))).value == b"KEEP-ME " * 300
+    await store.aclose()
+    assert not [tail for tail in gone if tail in files_of(tmp_path)]
