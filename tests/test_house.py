@@ -145,6 +145,7 @@ SAMPLES = [
     errors.RunError("the run cannot go on"),
     errors.NodeFailedError("count/words", TimeoutError("5 seconds")),
     errors.NoPathError("ask", 3, ["on str", "on ToolCalls"]),
+    errors.HandlerError("print", "NodeStarted", ValueError("x")),
     errors.BudgetError("turns", 20, "all that was done"),
     errors.ModelError("the model's side failed"),
     errors.ModelRequestError("too many requests", status=429, retry_after=2.5),

@@ -48,7 +48,7 @@ class Edge:
 class Strategy(Node[I, O]):
     """A graph of nodes that an agent runs. Making one checks it; a wrong strategy cannot exist.
 
-    ```python
+    ```text
     shout = Strategy("shout", START >> read >> upper >> END)
     ```
 

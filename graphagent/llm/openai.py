@@ -22,6 +22,7 @@ from openai import (
     APITimeoutError,
     AsyncOpenAI,
     AsyncStream,
+    DefaultAsyncHttpxClient,
     OpenAIError,
 )
 
@@ -250,7 +251,8 @@ class OpenAIModel:
         if key is None and (self._base_url or ("OPENAI_BASE_URL" in environ and "OPENAI_API_KEY" not in environ)):
             key = "none"
         try:
-            return AsyncOpenAI(api_key=key, base_url=self._base_url, **settings)
+            # The client that openai makes for itself starts a task when it is collected, in whatever loop runs by then.
+            return AsyncOpenAI(api_key=key, base_url=self._base_url, http_client=DefaultAsyncHttpxClient(), **settings)
         except OpenAIError:
             raise ModelRequestError(
                 f"{self._server} needs a key: set OPENAI_API_KEY, give api_key=, or base_url= for a server without keys"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -10,6 +11,7 @@ import pickle
 import threading
 import time
 import traceback
+import warnings
 import weakref
 
 import anyio
@@ -539,3 +541,27 @@ async def test_a_model_that_is_gone_leaves_no_client():
         del model
         gc.collect()
         assert client() is None
+
+
+def test_a_model_that_is_dropped_after_its_loop_troubles_no_later_one():
+    """A client whose loop has ended starts nothing in the loop that happens to run when it is collected."""
+    trouble = []
+    kept = []
+
+    async def use(base_url):
+        kept.append(OpenAIModel("m", base_url=base_url))
+        await kept[0].respond(HELLO)
+
+    async def collect():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: trouble.append(context["message"]))
+        kept.clear()
+        gc.collect()
+        await anyio.sleep(0.01)
+        gc.collect()
+
+    with openai_server(["a"]) as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection, and Python says so
+        anyio.run(use, server.base_url)
+        anyio.run(collect)
+        gc.collect()
+    assert trouble == []

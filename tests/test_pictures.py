@@ -1,0 +1,52 @@
+"""The pictures of strategies in the documentation are what `to_svg()` draws today.
+
+`python -m tests.test_pictures` draws them again. A picture `docs/pictures/helper.svg` is that of the strategy that is called
+`helper` in the Python blocks of the page that shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from graphagent import Strategy
+from tests.test_docs import PAGES, _blocks, _run, _runnable
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+SHOWN = {page: re.findall(r"pictures/(\w+)\.svg", path.read_text("utf-8")) for page, path in PAGES.items()}
+
+
+def _drawn(page, monkeypatch):
+    """Run a page and give the pictures that it shows, as they are drawn now."""
+    names = _run(_runnable(_blocks(PAGES[page].read_text("utf-8"))), str(PAGES[page]), monkeypatch)
+    for name in SHOWN[page]:
+        assert isinstance(names[name], Strategy), name
+    return {name: names[name].to_svg() for name in SHOWN[page]}
+
+
+@pytest.mark.parametrize("page", [page for page, names in SHOWN.items() if names])
+def test_a_page_shows_what_is_drawn(page, tmp_path, monkeypatch):
+    """Each picture is the one that its strategy gives."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHAGENT_KEY", "")  # a page sets it; this puts it back
+    for name, picture in _drawn(page, monkeypatch).items():
+        there = (FOLDER / f"{name}.svg").read_text("utf-8")
+        assert there == picture, f"{name}.svg is another picture; python -m tests.test_pictures draws it again"
+
+
+def test_every_picture_is_shown():
+    """No picture is left over, and none is missing."""
+    assert {path.stem for path in FOLDER.glob("*.svg")} == {name for names in SHOWN.values() for name in names}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        os.chdir(folder)
+        for shown_on, shown in SHOWN.items():
+            for drawn_name, svg in (_drawn(shown_on, patch) if shown else {}).items():
+                (FOLDER / f"{drawn_name}.svg").write_text(svg, "utf-8")
+        os.chdir(FOLDER)
