@@ -437,12 +437,17 @@ def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[
     return Node[Any, Any](function, name=name or _name_of(function), takes=takes, gives=gives)
 
 
+# A function that takes anything fits both: the first is asked first, and its Tap goes wherever the TapOf would.
+@overload
+def tap(function: Callable[[Context, object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def tap(function: Callable[[Context, A], Awaitable[None]], /) -> TapOf[A]: ...
 @overload
 def tap(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[None]]], TapOf[A]]: ...
 def tap(function: Any = None, /, *, name: str | None = None) -> Any:
     """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
+
+    One that takes `object` stands before and behind any node.
 
     Raises:
         TypeError: the function is not async, or takes something else than a context and an input.

@@ -8,15 +8,15 @@ import enum
 from collections.abc import Iterable
 from typing import Any, TypeVar, assert_type
 
+from graphagent import Agent, RunResult, tool
 from graphagent.errors import NodeFailedError
+from graphagent.events import NodeFinished
 from graphagent.graph import END, START, Node, Strategy, Tap, TapOf, each, node, parallel, race, tap
+from graphagent.llm import ToolCall, ToolCalls, ToolResults
+from graphagent.memory import AgentMemory, FileMemoryProvider
+from graphagent.nodes import Prompt, execute_tools, llm_request, load_all_facts, passthrough
 from graphagent.run import Context
-
-
-class ToolCalls: ...
-
-
-class ToolResults: ...
+from graphagent.testing import Reply, ScriptedModel
 
 
 class Mood(enum.Enum):
@@ -25,26 +25,13 @@ class Mood(enum.Enum):
 
 
 A = TypeVar("A")
-Prompt = str | ToolResults
-
-
-def llm_request() -> Node[Prompt, str | ToolCalls]:
-    raise NotImplementedError
-
-
-def execute_tools() -> Node[ToolCalls, ToolResults]:
-    raise NotImplementedError
-
-
-def load_facts() -> Tap:
-    raise NotImplementedError
 
 
 def ask_human(question: str, kind: type[A]) -> Node[object, A]:
     raise NotImplementedError
 
 
-recall, ask, act, learn = load_facts(), llm_request(), execute_tools(), load_facts()
+recall, ask, act, learn = load_all_facts(), llm_request(), execute_tools(), load_all_facts(name="again")
 
 
 @tap
@@ -185,3 +172,46 @@ many: Strategy[str, int] = Strategy(
 )
 
 element: Tap | TapOf[Any] | Node[Any, Any] = recall
+
+
+@tap
+async def anything(ctx: Context, value: object) -> None: ...
+
+
+assert_type(anything, Tap)
+watched = Strategy("watched", START >> anything >> count >> END)
+assert_type(watched, Strategy[str, int])
+
+assert_type(llm_request(), Node[Prompt, str | ToolCalls])
+assert_type(llm_request(tools=False), Node[Prompt, str])
+assert_type(llm_request(force="search"), Node[Prompt, ToolCalls])
+assert_type(llm_request(output=Mood), Node[Prompt, Mood])
+assert_type(llm_request(output=Mood, tools=True), Node[Prompt, Mood | ToolCalls])
+assert_type(execute_tools(limit=4), Node[ToolCalls, ToolResults])
+assert_type(passthrough(bool), Node[bool, bool])
+
+
+@tool
+async def fibonacci(n: int) -> int:
+    """The n-th Fibonacci number."""
+    return n
+
+
+script: list[Reply] = [ToolCalls([ToolCall("fibonacci", {"n": 20})]), "6765"]
+agent: Agent[str, str] = Agent(assistant, model=ScriptedModel(script), tools=[fibonacci])
+other = Agent(assistant, model=ScriptedModel(["Hello!", {"values": ["Oslo"]}, [1, 2], OSError("down")]))
+assert_type(other, Agent[Prompt, str])
+assert_type(agent.install(AgentMemory, provider=FileMemoryProvider("memory"), product_name="app"), AgentMemory)
+agent.on(NodeFinished, lambda event: print(event.node))
+
+
+@node
+async def now(ctx: Context, nothing: None) -> float:
+    ctx.feature(AgentMemory)
+    return 0.0
+
+
+async def use() -> None:
+    assert_type(await agent.run("hello"), RunResult[str])
+    assert_type((await Agent(Strategy("now", START >> now >> END)).run()).output, float)
+    assert_type(agent.run_sync("hello").output, str)

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphagent import Agent
+from graphagent.events import NodeFinished
 from graphagent.graph import END, START, Node, Strategy, each, node, parallel, race, tap
+from graphagent.memory import AgentMemory
+from graphagent.nodes import execute_tools, llm_request
 from graphagent.run import Context
 
 
@@ -122,3 +126,24 @@ out: Strategy[str, str] = good  # E
 into: Node[int, int] = good  # E
 many: Strategy[str, str] = Strategy("x", START >> count >> END)  # E
 fine: Node[str, Any] = good
+
+# Agents
+plain_agent = Agent(good)
+wrong_output: Agent[str, str] = plain_agent  # E
+wrong_input: Agent[int, int] = plain_agent  # E
+Agent(good, max_nodes="many")  # E
+Agent(count)  # E
+Agent(good, tools=[print])  # E
+plain_agent.install(AgentMemory, product="app")  # E
+plain_agent.install(AgentMemory, provider="memory")  # E
+plain_agent.on(str, print)  # E
+plain_agent.on(NodeFinished, lambda event: event.nodes)  # E
+llm_request(output="City")  # E
+llm_request(tool=True)  # E
+execute_tools() >> good  # E
+
+
+async def use() -> None:
+    await plain_agent.run(5)  # E
+    await plain_agent.run()  # E
+    (await plain_agent.run("a")).output.upper()  # E
