@@ -89,7 +89,9 @@ class FactProvider(Protocol):
         ...
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope) -> list[Fact]:
-        """Give what is known of a concept (found by its keyword): the last SingleFact, or one MultipleFacts of all values.
+        """Give what is known of a concept, found by its keyword: the last SingleFact; or MultipleFacts, oldest first.
+
+        A KeepingProvider gives the values of MultipleFacts as one fact, each value once.
 
         Raises:
             StoreError: it could not be read.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_PAGES = 512
 _NO_OWNER = "default"
 _SUFFIX = ".jsonl"
+_Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
 
 
 class Location(NamedTuple):
@@ -151,30 +152,39 @@ class FactFiles:
         while len(self._pages) > _MOST_PAGES:
             self._pages.pop(next(iter(self._pages)))
 
-    def _append(self, place: Place, make: Callable[[Page, Callable[[], list[Fact]]], list[Fact]]) -> int:
+    def _append(self, place: Place, make: _Make) -> int:
         """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
         folders, name, path = _located(self.root, place)
-        with (
-            _files.typed_errors("write", path),
-            self._turn(),
-            _files.locked(self.root, make=True),
-            _files.opened_folder(self.root, folders, make=True) as folder,
-            _files.opened(name, folder, write=True) as file,
-        ):
-            page = Page() if file is None else self._read(file, place)
-            facts = make(page, lambda: [] if file is None else _pages.read_lines(file, place, path)[0])
-            if not facts:
-                return 0
-            self._pages.pop(place, None)
-            if file is None:
+        with _files.typed_errors("write", path), self._turn(), _files.locked(self.root, make=True):
+            page = self._pages.get(place)
+            if page is not None:
+                # The file that was reached without links before is the same one now: there is no need to go the long way.
+                with _files.opened(path, write=True) as file:
+                    if file is not None and page.is_of(_pages.stamp_of(os.fstat(file))):
+                        return self._append_to(file, place, make)
+            with _files.opened_folder(self.root, folders, make=True) as folder:
+                with _files.opened(name, folder, write=True) as file:
+                    if file is not None:
+                        return self._append_to(file, place, make)
+                page = Page()
+                facts = make(page, list)
                 data = _pages.header(place) + _pages.lines(facts)
-                stat = _files.replace(name, folder, data)
-            else:
-                data = (b"\n" if page.unended else b"") + _pages.lines(facts)
-                stat = _files.append(file, data, page.end, name, folder)
-            page.add(facts, data, _pages.stamp_of(stat))
-            self._keep(place, page)
-            return len(facts)
+                self._take(place, page, facts, data, _files.replace(name, folder, data))
+                return len(facts)
+
+    def _append_to(self, file: int, place: Place, make: _Make) -> int:
+        path = _located(self.root, place).path
+        page = self._read(file, place)
+        facts = make(page, lambda: _pages.read_lines(file, place, path)[0])
+        if facts and page.stamp is not None:
+            data = (b"\n" if page.unended else b"") + _pages.lines(facts)
+            self._pages.pop(place)
+            self._take(place, page, facts, data, _files.append(file, data, page.end, page.stamp.size, path))
+        return len(facts)
+
+    def _take(self, place: Place, page: Page, facts: list[Fact], data: bytes, stat: os.stat_result) -> None:
+        page.add(facts, data, _pages.stamp_of(stat))
+        self._keep(place, page)
 
     def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
         wanted = (

@@ -138,8 +138,8 @@ def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Gen
 
 
 @contextmanager
-def opened(name: str, folder: int, *, write: bool = False) -> Generator[int | None]:
-    """Open a file that is no link; gives None where there is none."""
+def opened(name: str, folder: int | None = None, *, write: bool = False) -> Generator[int | None]:
+    """Open a file that is no link; gives None where there is none. Without a folder, `name` is a whole path."""
     try:
         file = os.open(name, (os.O_RDWR if write else os.O_RDONLY) | _SAFE, dir_fd=folder)
     except FileNotFoundError:
@@ -160,18 +160,21 @@ def read_from(file: int, start: int) -> bytes:
     return b"".join(pieces)
 
 
-def append(file: int, data: bytes, end: int, name: str, folder: int) -> os.stat_result:
-    """Write bytes at the end of an open file, durably, or leave it as it was. What stands behind `end` is cut off first."""
+def append(file: int, data: bytes, end: int, size: int, path: str) -> os.stat_result:
+    """Write bytes at a place in an open file, durably, or leave it as it was.
+
+    `size` is how long the file is; what stands behind `end` is cut off first.
+    """
     try:
-        if os.fstat(file).st_size > end:
+        if size > end:
             os.ftruncate(file, end)
         _write(file, data, end)
         os.fdatasync(file)
         return os.fstat(file)
     except OSError:
         # After a failed sync a descriptor may claim success for bytes that never reached the disk, so a new one cuts them off.
-        with suppress(OSError), opened(name, folder, write=True) as again:
-            if again is not None:
+        with suppress(OSError), opened(path, write=True) as again:
+            if again is not None and os.path.sameopenfile(again, file):
                 os.ftruncate(again, end)
                 os.fsync(again)
         raise

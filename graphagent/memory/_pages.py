@@ -9,7 +9,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -26,13 +26,19 @@ _CRC_END = b'"}'
 _FORMAT = {"graphagent": "facts", "format": 1}
 _TAIL = 256
 
-Stamp = tuple[int, int, int]
-"""Inode, size and time of change of a file: another stamp means that it was written since."""
+
+class Stamp(NamedTuple):
+    """What shows that a file was written since, or that it is another one."""
+
+    device: int
+    inode: int
+    size: int
+    changed: int
 
 
 def stamp_of(stat: os.stat_result) -> Stamp:
     """Give the stamp of a file."""
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def header(place: Place) -> bytes:
@@ -94,12 +100,16 @@ class Page:
         self._tail = (self._tail + written[-_TAIL:])[-_TAIL:]
         self.stamp = stamp
 
+    def is_of(self, stamp: Stamp) -> bool:
+        """Say whether a file is the one that was read, whatever became of it since."""
+        return self.stamp is not None and self.stamp[:2] == stamp[:2]
+
     def continues(self, file: int, stamp: Stamp) -> bool:
         """Say whether a file is the one that was read, with lines added since."""
         return (
             self.stamp is not None
-            and stamp[0] == self.stamp[0]
-            and stamp[1] > self.stamp[1]
+            and self.is_of(stamp)
+            and stamp.size > self.stamp.size
             and not self.unended
             and os.pread(file, len(self._tail), self.end - len(self._tail)) == self._tail
         )

@@ -52,9 +52,10 @@ class SentPrompt:
     def of(messages: Sequence[Message], previous: SentPrompt | None) -> SentPrompt:
         """Tell messages as the difference to the previous prompt."""
         before = previous.messages() if previous else ()
-        kept = 0
-        while kept < len(before) and kept < len(messages) and before[kept] == messages[kept]:
-            kept += 1
+        kept = len(before)
+        if tuple(messages[:kept]) != before:  # tuples compare what is the same object without a look inside
+            differing = (n for n, pair in enumerate(zip(before, messages, strict=False)) if pair[0] != pair[1])
+            kept = next(differing, min(kept, len(messages)))
         return SentPrompt(previous, kept, tuple(messages[kept:]))
 
     def messages(self) -> tuple[Message, ...]:

@@ -158,6 +158,12 @@ async def test_an_import_is_lossless_and_adds_behind(make):
     assert orjson.loads(orjson.dumps(records)) == records
     assert await copy.import_(orjson.loads(orjson.dumps(records))) == 3
     assert await copy.history(CITY, USER, APP, owner="ann") == history
+    partly = make()
+    await partly.forget(owner="ann")
+    assert await partly.import_(records[1:]) == 2
+    assert await partly.history(CITY, USER, APP, owner="ann") == history[:2]
+    await partly.forget(owner="ann")
+    assert await partly.import_(records) == 3
     others = [record async for record in other.export(owner="ann")]
     assert (await provider.import_(others), await provider.import_(others + others)) == (3, 0)
     merged = await make().history(CITY, USER, APP, owner="ann")

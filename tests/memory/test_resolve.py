@@ -138,3 +138,6 @@ def test_known_values_are_trusted_as_the_worst_version_that_counts():
     known.add(SingleFact(Concept("tools"), "c", source=Source(trust="trusted")))
     known.add(fact("d", "trusted"))
     assert (known.fact().values, known.fact().source.trust) == (("c", "d"), "trusted")
+    known.add(fact("e", "inferred"))
+    known.add(fact("f", "trusted"))
+    assert (known.fact().version, known.fact().source.trust) == (1, "inferred")
