@@ -12,7 +12,7 @@ export NO_MKDOCS_2_WARNING := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs bench smoke clean
+.PHONY: help demo test lint format types docs bench bench-peers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -41,6 +41,11 @@ docs: $(BIN)/.ready-to-develop ## Build the documentation into site/; a warning 
 
 bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(BIN)/.ready-to-develop ## Measure beside other engines, which go into .venv/peers.
+	@$(BIN)/python -m venv .venv/peers
+	@.venv/peers/bin/python -m pip --disable-pip-version-check -q install --requirement benchmarks/requirements.txt
+	@$(BIN)/python -m benchmarks compare $(ARGS)
 
 smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without development tools, use it.
 	@.ci/smoke $(BIN)/python

@@ -472,30 +472,31 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 def _plain_arguments(function: Any) -> int:
     """Count the arguments of a plain function; -1 for anything else."""
-    return _positional(function) if callable(function) and not _is_async(function) else -1
+    names = _needed(function) if callable(function) and not _is_async(function) else None
+    return -1 if names is None else len(names)
 
 
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
     named = _name_of(function)
     if not _is_async(function):
         raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
-    if _positional(function) != 2:
+    names = _needed(function)
+    if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.hints(function, 3)
-    second = list(inspect.signature(function).parameters)[1]
-    return found.get(second, Any), found.get("return", Any)
+    return found.get(names[1], Any), found.get("return", Any)
 
 
-def _positional(function: Callable[..., Any]) -> int:
-    """Count the arguments that a call must give; -1 where it cannot be called with those alone."""
+def _needed(function: Callable[..., Any]) -> list[str] | None:
+    """Give the names of the arguments that a call must give; None where it cannot be called with those by position."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return 1  # a builtin that tells nothing takes the value
+        return ["value"]  # a builtin that tells nothing takes the value
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if any(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty for each in parameters):
-        return -1
-    return sum(each.kind in plain and each.default is each.empty for each in parameters)
+        return None
+    return [each.name for each in parameters if each.kind in plain and each.default is each.empty]
 
 
 def _next(link: Link, other: Placed) -> Placed:

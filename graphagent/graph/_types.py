@@ -9,7 +9,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Never, Protocol, TypeVar, Union, get_args, get_origin
 
 _NUMBERS: dict[Any, tuple[type, ...]] = {float: (int,), complex: (int, float)}
@@ -29,13 +29,18 @@ def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = frame and frame.f_back
-    local = dict(frame.f_locals) if frame else {}
-    known = getattr(inspect.unwrap(seen), "__globals__", {})
+    local: Mapping[str, Any] = frame.f_locals if frame else {}
+    known: Mapping[str, Any] = getattr(inspect.unwrap(seen), "__globals__", {})
     found: dict[str, Any] = {}
     for name, kind in getattr(seen, "__annotations__", {}).items():
+        plain = local.get(kind, known.get(kind)) if isinstance(kind, str) else kind
+        if isinstance(plain, type):
+            found[name] = plain  # a class or its name, as most are: nothing is to be evaluated
+            continue
         # One by one: a name that is imported for type checkers alone must not hide the other types.
         with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
-            found |= typing.get_type_hints(types.SimpleNamespace(__annotations__={name: kind}), known, local)
+            written = types.SimpleNamespace(__annotations__={name: kind})
+            found |= typing.get_type_hints(written, dict(known), dict(local))
     return found
 
 

@@ -1,0 +1,1 @@
+"""What graphagent costs, measured: `python -m benchmarks`, or `make bench`."""

@@ -1,0 +1,1 @@
+"""The tasks as other engines do them, each the way its own documentation does. Needs what requirements.txt names."""
