@@ -246,8 +246,8 @@ def _checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
 
 def _check_budgets(**budgets: float | None) -> None:
     for name, limit in budgets.items():
-        if limit is not None and not limit >= 0:
-            raise ValueError(f"{name}={limit} is no budget; give 0 or more, or None for no limit")
+        if limit is not None and not (isinstance(limit, int | float) and limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}={limit!r} is no budget; give 0 or more, or None for no limit")
 
 
 def _check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
@@ -258,8 +258,10 @@ def _check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
     """
     inside: Iterable[object] = ()
     if isinstance(node, Strategy):
-        if node.setting is not None and node.setting.tools is not None:
-            tools = _checked_tools(node.setting.tools)
+        if node.setting is not None:
+            own = node.setting
+            _check_budgets(max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens)
+            tools = tools if own.tools is None else _checked_tools(own.tools)
         if tools and node.without_tools:
             raise StrategyError(node.name, node.without_tools)
         inside = node.elements_by_name.values()

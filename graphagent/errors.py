@@ -116,16 +116,19 @@ class HandlerError(RunError):
 class BudgetError(RunError):
     """A run came to the end of one of its budgets."""
 
-    def __init__(self, budget: str, limit: float, result: RunResult[Any]) -> None:
+    def __init__(self, budget: str, limit: float, result: RunResult[Any], *, where: str = "") -> None:
         self.budget = budget
         """Which: `nodes`, `turns`, `tokens` or `seconds`."""
         self.limit = limit
         """How much was allowed."""
         self.result = result
-        """What was done so far; its `output` raises."""
-        super().__init__(
-            f"the budget of {limit:,} {budget} is used up; give the agent a larger max_{budget} to go further"
+        """What was done so far, in the whole run; its `output` raises."""
+        self.where = where
+        """The path of the strategy whose own budget it was; empty for that of the agent."""
+        whose, more = (
+            (f" of strategy {where!r}", f".using(max_{budget}=…)") if where else ("", f"Agent(max_{budget}=…)")
         )
+        super().__init__(f"the budget{whose} of {limit:,} {budget} is used up; give it more with {more} to go further")
 
 
 class ModelError(GraphAgentError):

@@ -112,7 +112,7 @@ async def test_one_agent_runs_again_and_again():
     agent = Agent(single(), model=ScriptedModel(["one", "two"]), system_prompt="Be brief.")
     await agent.run("a")
     result = await agent.run("b")
-    assert [step.to_messages() for step in result.memory.steps][0] == [Message.user("b")]
+    assert result.memory.steps[0] == TaskStep("b")
     assert (result.nodes, result.turns, len(result.memory.steps)) == (1, 1, 3)
 
 
@@ -338,7 +338,16 @@ def test_budgets_below_zero_are_refused(limit):
     """A budget that is no number of things is refused, and told apart from no budget."""
     with pytest.raises(ValueError, match=f"{limit}=-1"):
         only(text, **{limit: -1})
+    with pytest.raises(ValueError, match="'5' is no budget"):
+        only(text, **{limit: "5"})
     only(text, **{limit: None})
+
+
+def test_budgets_of_subgraphs_below_zero_are_refused():
+    """They are looked at when the agent is made, wherever the strategy stands."""
+    inner = Strategy("inner", START >> text >> END).using(max_turns=-1)
+    with pytest.raises(ValueError, match="max_turns=-1"):
+        only(parallel(inner))
 
 
 async def test_a_node_that_asks_without_a_model_says_what_to_add():
@@ -428,3 +437,10 @@ def test_reprs_tell_names_and_no_values():
     assert repr(result) == "<run 'r1': done, 1 nodes, 0 turns>"
     assert "SECRET" not in repr(result.memory)
     assert "SECRET" not in repr(ActionStep(results=[ToolResult("1", "t", "SECRET")], observations="SECRET"))
+
+
+async def test_a_run_may_end_with_tool_calls():
+    """Calls that nobody executed are the output, and their turn stands in the transcript in front of the final answer."""
+    result = await only(llm_request(), model=ScriptedModel([ToolCall("double", {"n": 1})]), tools=[double]).run("x")
+    assert [call.name for call in result.output] == ["double"]
+    assert [type(step) for step in result.memory.steps] == [TaskStep, ActionStep, FinalAnswerStep]

@@ -290,23 +290,28 @@ class RunMemory:
     def hear(self, said: str | Message | ToolResults) -> None:
         """Take up what reaches the model.
 
-        The task is there already while it arrives as the same object, once; so is what was asked before, and got no
+        The task is there already while it arrives as the same object, once; so is what was taken up before, and got no
         answer. Results of tool calls are what the model sees of those calls, whoever made them.
         """
-        if isinstance(said, ToolResults):
-            turn = self.open or self.last_action
-            if turn is not None:
-                turn.take(said)
+        if said is self._asked:
             self.close()
             return
-        self.close()
-        if said is self._asked:
+        if isinstance(said, ToolResults):
+            self.observe(self.open or self.last_action, said)
             return
+        self.close()
         self._asked = said
         if said is self._awaited:
             self._awaited = _NOTHING
         else:
             self.steps.append(MessageStep(said if isinstance(said, Message) else Message.user(said)))
+
+    def observe(self, turn: ActionStep | None, results: ToolResults) -> None:
+        """Take up the results of a turn's tool calls."""
+        if turn is not None:
+            turn.take(results)
+        self._asked = results
+        self.close()
 
     def answer(self, turn: ActionStep) -> None:
         """Take up a model turn. One with tool calls stays open until they have their results."""

@@ -195,8 +195,7 @@ class _ExecuteTools:
         else:
             await together(execute, len(calls), self.limit)
         given = ToolResults([results[number] for number in range(len(calls))])
-        turn.take(given)
-        ctx.memory.close()
+        ctx.memory.observe(turn, given)
         return given
 
 

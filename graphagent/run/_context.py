@@ -138,7 +138,7 @@ class Context:
             model=self._model if setting.model is None else setting.model,
             tools=self.tools if setting.tools is None else tuple(cast("Sequence[Tool]", setting.tools)),
             memory=memory or self.memory,
-            meter=self.meter if limits == (None, None, None) else Meter(self.meter, *limits),
+            meter=self.meter if limits == (None, None, None) else Meter(self.meter, *limits, where=prefix[:-1]),
             prefix=prefix,
         )
 

@@ -25,7 +25,7 @@ _UNLIMITED = float("inf")
 class Meter:
     """Counts what is spent against a budget; a subgraph with a budget of its own counts in its parent's too."""
 
-    __slots__ = ("max_nodes", "max_tokens", "max_turns", "nodes", "parent", "tokens", "turns")
+    __slots__ = ("max_nodes", "max_tokens", "max_turns", "nodes", "parent", "tokens", "turns", "where")
 
     def __init__(
         self,
@@ -33,8 +33,11 @@ class Meter:
         max_nodes: int | None = None,
         max_turns: int | None = None,
         max_tokens: int | None = None,
+        *,
+        where: str = "",
     ) -> None:
         self.parent = parent
+        self.where = where
         self.nodes = self.turns = self.tokens = 0
         self.max_nodes: float = _UNLIMITED if max_nodes is None else max_nodes
         self.max_turns: float = _UNLIMITED if max_turns is None else max_turns
@@ -86,7 +89,7 @@ class Meter:
         while meter is not None:
             limit: float = getattr(meter, f"max_{budget}")
             if getattr(meter, budget) >= limit:
-                raise state.spent(budget, limit)
+                raise state.spent(budget, limit, meter.where)
             meter = meter.parent
 
 
@@ -178,10 +181,10 @@ class RunState:
         for handler in self.handlers.get(type(event), ()):
             handler(event)
 
-    def spent(self, budget: str, limit: float) -> BudgetError:
-        """Give the error of a budget that is used up."""
+    def spent(self, budget: str, limit: float, where: str = "") -> BudgetError:
+        """Give the error of a budget that is used up: the run's own, or that of the strategy at a path."""
         unfinished = f"its budget of {limit:,} {budget} is used up"
-        error = BudgetError(budget, limit, self.result(unfinished=unfinished))
+        error = BudgetError(budget, limit, self.result(unfinished=unfinished), where=where)
         error.run_id = self.run_id
         return error
 

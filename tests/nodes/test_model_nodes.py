@@ -374,6 +374,19 @@ async def test_results_that_a_node_changed_are_what_the_model_sees():
     assert actions(result)[0].observations == "abc"
 
 
+async def test_results_that_were_edited_in_the_transcript_stay_edited():
+    """What a tap makes of a step's results is not undone when the results reach the model."""
+
+    @tap
+    async def hide(ctx: Context, results: ToolResults) -> None:
+        ctx.memory.last_action.take([ToolResult(given.call_id, given.name, "hidden") for given in results])
+
+    ask, act = llm_request(), execute_tools()
+    strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> hide >> ask, ask.on(str) >> END)
+    _, model = await run([ToolCall("double", {"n": 1}), "ok"], strategy=strategy)
+    assert sent(model)[-1] == ("tool", "hidden")
+
+
 async def test_a_prompt_between_call_and_execution_stands_behind_the_results():
     """update_prompt between the model and the tools leaves calls and results together."""
     ask, act = llm_request(), execute_tools()
@@ -533,7 +546,7 @@ async def test_the_task_counts_once_while_it_is_the_same_object():
     """It is sent once, though it reaches the model through other nodes, and again where it is asked again later."""
     text = passthrough(str, name="text")
     ask, again = llm_request(tools=False), llm_request(tools=False, name="again")
-    task = "".join(["a ", "task"])
+    task = str(b"a task", "ascii")
     strategy = Strategy("s", START >> text >> ask, ask.map(lambda _: task) >> again >> END)
     result, model = await run(["one", "two"], strategy=strategy, task=task)
     assert sent(model, 0) == [("user", "a task")]

@@ -53,6 +53,8 @@ async def test_a_run_executes_as_many_nodes_as_it_may(limit):
         await agent.run("x", run_id="r1")
     assert (info.value.budget, info.value.limit, info.value.run_id) == ("nodes", limit, "r1")
     assert info.value.result.nodes == len(begun) == limit
+    assert info.value.where == ""
+    assert "Agent(max_nodes=…)" in str(info.value)
 
 
 async def test_a_budget_that_is_just_enough_is_enough():
@@ -232,10 +234,8 @@ async def test_the_partial_result_holds_what_was_done():
     first, second = (step for step in result.memory.steps if isinstance(step, ActionStep))
     assert first.observations == "8"
     assert (second.observations, second.tool_calls[0].arguments) == (None, {"n": 8})
-    assert [message.role for message in result.memory.to_messages()] == ["user", "assistant", "tool"] + [
-        "assistant",
-        "tool",
-    ]
+    roles = [message.role for message in result.memory.to_messages()]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool"]
     with pytest.raises(RunError, match="'r1' has no output: its budget of 3 nodes is used up"):
         _ = result.output
     assert "3 nodes" in repr(result)
@@ -301,7 +301,9 @@ async def test_budgets_in_budgets_all_hold():
     outer = Strategy("outer", START >> look >> innermost >> END).using(max_nodes=4)
     with pytest.raises(BudgetError) as info:
         await Agent(Strategy("s", START >> outer >> END), max_nodes=20).run("x")
-    assert (info.value.limit, info.value.result.nodes) == (4, 4)
+    assert (info.value.limit, info.value.result.nodes, info.value.where) == (4, 4, "outer")
+    assert "budget of strategy 'outer' of 4 nodes" in str(info.value)
+    assert ".using(max_nodes=…)" in str(info.value)
 
 
 async def test_an_agents_strategy_may_have_a_budget_of_its_own():

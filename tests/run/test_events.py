@@ -169,6 +169,24 @@ async def test_what_a_handler_raises_ends_the_run(where):
     assert len(calls) == 1
 
 
+async def test_a_handler_that_fails_in_a_race_ends_the_others():
+    """The branches that are still at it are cancelled."""
+
+    @node
+    async def wait(ctx: Context, said: str) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    def guard(event):
+        if event.node.endswith("text"):
+            raise RuntimeError
+
+    agent = Agent(Strategy("s", START >> race(wait, text) >> END))
+    agent.on(NodeStarted, guard)
+    with anyio.fail_after(5), pytest.raises(HandlerError):
+        await agent.run("x")
+
+
 @pytest.mark.parametrize("event", [RunStarted, ModelRequested, TextStreamed, ModelResponded, RunFinished])
 async def test_a_handler_may_fail_anywhere(event):
     """Whichever event it was, the run ends with the HandlerError."""
