@@ -12,10 +12,10 @@ import anyio
 from graphagent import _clock
 from graphagent.errors import FeatureError, HandlerError, StrategyError
 from graphagent.events import Event, RunFailed, RunFinished, RunStarted
-from graphagent.graph import Each, Node, Parallel, Race, Strategy
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits, show
 from graphagent.llm import Image, Tool
 from graphagent.memory import FinalAnswerStep, RunMemory
-from graphagent.run import Context, Handler, Meter, RunResult, RunState, alone, call_of, missing, plan, walk
+from graphagent.run import Context, Handler, Meter, RunResult, RunState, missing, outermost, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound="Feature")
 P = ParamSpec("P")
+_NO_TASK: Any = object()
 
 
 class Agent(Generic[I, O]):
@@ -133,7 +134,7 @@ class Agent(Generic[I, O]):
     ) -> RunResult[O]: ...
     async def run(
         self,
-        task: Any = None,
+        task: Any = _NO_TASK,
         *,
         owner: str = "",
         run_id: str | None = None,
@@ -155,6 +156,10 @@ class Agent(Generic[I, O]):
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed.
         """
+        if task is _NO_TASK:
+            task = None
+            if not fits(None, self.strategy.takes):
+                raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
         first = self._first or self._prepare()
         memory = RunMemory(self.system_prompt, map(copy.copy, steps.steps) if steps is not None else ())
         memory.begin(task, images)
@@ -198,7 +203,7 @@ class Agent(Generic[I, O]):
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
     ) -> RunResult[O]: ...
-    def run_sync(self, task: Any = None, **options: Any) -> RunResult[Any]:
+    def run_sync(self, task: Any = _NO_TASK, **options: Any) -> RunResult[Any]:
         """Run the strategy where nothing is async, such as in a script; otherwise as `run`.
 
         Raises:
@@ -217,8 +222,7 @@ class Agent(Generic[I, O]):
             for kind in element.needs:
                 if kind not in self._features:
                     raise missing(kind, path)
-        wrapped = self.strategy.policies or self.strategy.setting
-        self._first = alone(self.strategy) if wrapped else plan(self.strategy, call_of)
+        self._first = outermost(self.strategy)
         return self._first
 
     def __repr__(self) -> str:

@@ -196,7 +196,7 @@ class DamagedStoreError(StoreError):
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
         """The file, table or line."""
-        super().__init__(f"{where} is damaged: {reason}; nothing was changed. Restore it from a backup")
+        super().__init__(f"{where} is damaged: {reason}; nothing was written. Restore it from a backup")
 
 
 class WrongKeyError(StoreError):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from graphagent.cli._facts import facts
-from graphagent.cli._places import Key, Memory, Owner
+from graphagent.cli._places import Key, Memory, Out, Owner
 
 app = typer.Typer(
     name="graphagent",
@@ -84,7 +84,7 @@ def chat(
         ),
     ] = None,
     show_memory: Annotated[
-        bool, typer.Option("--show-memory", metavar="", help="Show the block of facts that the model is sent, word for word.")
+        bool, typer.Option("--show-memory", metavar="", help="Show the facts as the model is sent them, word for word.")
     ] = False,
 ) -> None:  # fmt: skip
     """Talk to an assistant that remembers: what it learns about you today, it knows tomorrow."""
@@ -120,7 +120,7 @@ def draw(
 
 @app.command(short_help="See it all in seconds, with no key and no network.", epilog="Example: graphagent demo")
 def demo() -> None:
-    """See it all in seconds: a talk, a sealed memory, another process that knows, refusals, forgetting. Needs no network."""
+    """See it all in seconds: a talk, a sealed memory, another process that knows, refusals, forgetting."""
     from graphagent.cli._demo import show
 
     show()
@@ -128,15 +128,7 @@ def demo() -> None:
 
 @keys.command("new", epilog="Example: graphagent keys new --out ~/.graphagent-key")
 def new(
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="A new file, which only you can read; else standard output.",
-            show_default=False,
-        ),
-    ] = None,
+    out: Out = None,
 ) -> None:
     """Make a key. Keep it safe: what is sealed with it cannot be read without it."""
     from graphagent.cli._facts import write_private

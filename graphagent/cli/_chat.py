@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from graphagent.run import RunResult
 
 RULES = (
-    "You are a helpful assistant that remembers the person it talks to. Use what you know of them where it helps, and do not "
-    "list it unasked. Answer in plain text, briefly, in their language."
+    "You are a helpful assistant that remembers the person it talks to. Use what you know of them where it helps, and do "
+    "not list it unasked. Answer in plain text, briefly, in their language."
 )
 _ANSWERS, _LEARNS = "llm_request", "auto_detect_facts"
 _MOST_NAMES = 6
@@ -238,8 +238,9 @@ class _Conversation:
             for fact in self._portal.call(self._known):
                 if fact.source.run_id == result.run_id and (fact.concept.keyword, fact.values) not in self._told:
                     self._told.add((fact.concept.keyword, fact.values))
-                    value = _screen.shortened(", ".join(fact.values))
-                    self._dim(f"  learned {_screen.shortened(fact.concept.keyword, 40)}: {value}")
+                    keyword = _screen.shortened(fact.concept.keyword, 40)
+                    value = _screen.shortened(", ".join(fact.values), 66 - len(keyword))
+                    self._dim(f"  learned {keyword}: {value}")
 
     async def _run(self, turn: str) -> RunResult[str] | None:
         self._scope = CancelScope()
@@ -275,7 +276,9 @@ class _Conversation:
             return
 
         async def remove() -> int:
-            return (await self._provider.forget(concept=Concept(keyword), owner=self._owner)).facts
+            with suppress(ValueError):  # what cannot be a keyword is not known either
+                return (await self._provider.forget(concept=Concept(keyword), owner=self._owner)).facts
+            return 0
 
         removed = self._portal.call(remove)
         if not removed:

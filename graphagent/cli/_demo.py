@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from graphagent.cli import _places, _screen
+from graphagent.cli._offline import ABOUT
 from graphagent.errors import GraphAgentError
 
 _SHOWN_TURNS = 4
@@ -39,6 +40,7 @@ class _Demo:
     def __init__(self, home: Path) -> None:
         self.console: Console = _screen.screen()
         self.home = home
+        self.introduced = False
         self.memory, self.key = home / "memory", home / "key"
 
     def title(self, text: str) -> None:
@@ -74,6 +76,9 @@ class _Demo:
         for lines in turns:
             self.console.print()
             for line in lines:
+                if line == ABOUT and self.introduced:
+                    continue
+                self.introduced = self.introduced or line == ABOUT
                 self.say(line, "bold" if line.startswith("> ") else "dim" if line.startswith("  ") else "")
 
 
@@ -194,9 +199,13 @@ def _sealed_place(path: Path) -> tuple[int, bytes]:
     connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     with closing(connection) as database:
         tables = [str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        cells = [cell for name in tables for row in database.execute(f'SELECT * FROM "{name}"') for cell in row]  # noqa: S608 — names of its own tables
+        rows = [row for name in tables for row in database.execute(f'SELECT * FROM "{name}"')]  # noqa: S608 — its own
+        cells = [cell for row in rows for cell in row]
     places = [data.find(cell) for cell in cells if isinstance(cell, bytes) and 200 < len(cell) < 1000]
-    return next(place for place in places if place > 0) + 100, data
+    place = next((place for place in places if place > 0), None)
+    if place is None:
+        raise GraphAgentError(f"no sealed value was found in {path.name}")
+    return place + 100, data
 
 
 def _refused(demo: _Demo) -> None:

@@ -15,7 +15,7 @@ import anyio
 import typer
 
 from graphagent.cli import _places, _screen
-from graphagent.cli._places import InScope, InSubject, Key, Memory, Owner
+from graphagent.cli._places import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -61,7 +61,10 @@ def list_facts(
         return [
             (place, fact)
             for place in found
-            for fact in await provider.load_all(Subject(place.subject), place.scope, owner=owner)
+            for fact in sorted(
+                await provider.load_all(Subject(place.subject), place.scope, owner=owner),
+                key=lambda fact: fact.concept.keyword,
+            )
         ], owners
 
     known, owners = _with(memory, key, read)
@@ -70,7 +73,10 @@ def list_facts(
     elif known:
         heads = ("fact", "value", "about", "scope", "version", "since")
         _screen.table(heads, [
-            (fact.concept.keyword, ", ".join(fact.values), place.subject, place.named, str(fact.version), _screen.moment(fact.timestamp))
+            (
+                fact.concept.keyword, ", ".join(fact.values), place.subject, place.named, str(fact.version),
+                _screen.moment(fact.timestamp),
+            )
             for place, fact in known
         ])  # fmt: skip
     if not known:
@@ -143,12 +149,19 @@ def set_fact(
         several = multiple or (known[0].concept.fact_type is FactType.MULTIPLE if known else len(given) > 1)
         if len(given) > 1 and not several:
             raise typer.BadParameter(
-                f"{keyword!r} has one value; give one, or --multiple to have several", param_hint="VALUES"
+                f"{keyword!r} has one value; give one, or --multiple to have several", param_hint="VALUE"
             )
         kind = FactType.MULTIPLE if several else FactType.SINGLE
         concept = Concept(keyword, description or (known[0].concept.description if known else ""), kind)
         source = Source(origin="graphagent facts set", trust="trusted")
-        fact = MultipleFacts(concept, given, source=source) if several else SingleFact(concept, given[0], source=source)
+        try:
+            fact = (
+                MultipleFacts(concept, given, source=source)
+                if several
+                else SingleFact(concept, given[0], source=source)
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="VALUE") from None
         await provider.save(fact, about, place, owner=owner)
         [kept] = await provider.load(concept, about, place, owner=owner)
         return kept
@@ -207,8 +220,8 @@ def forget(
 def export(
     memory: Memory = None,
     key: Key = None,
-    owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="Only this owner's; all by default.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file, which only you can read; else standard output.", show_default=False)] = None,
+    owner: AnyOwner = None,
+    out: Out = None,
 ) -> None:  # fmt: skip
     """Write every version of every fact as JSON lines, in the clear."""
 
@@ -303,7 +316,11 @@ async def _places_of(
         owners.add(record["owner"])
         if record["owner"] == owner:
             found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
-    return list(found), owners
+    return sorted(found, key=_order), owners
+
+
+def _order(place: _Place) -> tuple[int, str, int, str]:
+    return _places.subject_of(place.subject).priority, place.subject, place.scope.kind.width, place.scope.name
 
 
 def _read_lines(file: Path) -> list[dict[str, object]]:

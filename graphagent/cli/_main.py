@@ -7,7 +7,7 @@ import os
 import sys
 from importlib.util import find_spec
 
-from graphagent.errors import GraphAgentError, MissingExtraError, NodeFailedError
+from graphagent.errors import GraphAgentError, MissingExtraError, RunError
 
 
 def main() -> None:
@@ -17,14 +17,15 @@ def main() -> None:
     from graphagent.cli._app import app
     from graphagent.cli._screen import complain
 
-    for stream in (sys.stdout, sys.stderr):
+    # Bytes that are no text, and letters that a terminal lacks, spoil a letter and not the command.
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the line
+            stream.reconfigure(errors=errors)
     try:
         app()
     except GraphAgentError as error:
         reason: BaseException = error
-        while isinstance(reason, NodeFailedError) and reason.__cause__ is not None:
+        while isinstance(reason, RunError) and reason.__cause__ is not None:
             reason = reason.__cause__
         if isinstance(reason, BrokenPipeError):
             _close_quietly()

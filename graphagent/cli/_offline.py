@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from anyio.lowlevel import checkpoint
 
-from graphagent.cli._statements import Statement, is_secret, sentences, statements
+from graphagent.cli._statements import Statement, is_secret, sentences, statements, words_of
 from graphagent.errors import ModelRequestError
 from graphagent.llm import Message, ModelRequest, ModelResponse
 
@@ -20,114 +20,20 @@ ABOUT = (
 )
 
 _SHOWN = re.compile(r"What is known from memory .*?\n<facts>\n(.*)\n</facts>", re.DOTALL)
-_STOP = frozenset(
-    [
-        "a",
-        "about",
-        "again",
-        "also",
-        "am",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "before",
-        "but",
-        "by",
-        "can",
-        "could",
-        "current",
-        "currently",
-        "did",
-        "do",
-        "does",
-        "exactly",
-        "for",
-        "from",
-        "get",
-        "had",
-        "has",
-        "have",
-        "how",
-        "i",
-        "in",
-        "is",
-        "it",
-        "know",
-        "known",
-        "list",
-        "many",
-        "me",
-        "mine",
-        "much",
-        "my",
-        "myself",
-        "now",
-        "of",
-        "on",
-        "or",
-        "our",
-        "please",
-        "recall",
-        "remember",
-        "remind",
-        "said",
-        "say",
-        "should",
-        "so",
-        "some",
-        "still",
-        "summarise",
-        "summarize",
-        "tell",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "thing",
-        "things",
-        "this",
-        "to",
-        "today",
-        "told",
-        "up",
-        "us",
-        "user",
-        "user's",
-        "was",
-        "we",
-        "were",
-        "what",
-        "what's",
-        "when",
-        "where",
-        "which",
-        "who",
-        "who's",
-        "whom",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-        "project's",
-        "one",
-    ]
+_STOP = words_of(
+    "a about again all also am an and any are as at be been before but by can could current currently did do does "
+    "exactly everything for from get give had has have how i in is it know known list many me mine much my myself "
+    "now of on or our please recall remember remind said say should show so some still summarise summarize tell "
+    "that the their then there these they thing things this to today told up us user user's was we were what "
+    "what's when where which who who's whom will with would you your project's one"
 )
-_VAGUE = frozenset(["use", "want", "need", "good", "best", "day", "time", "make", "write", "name", "start"])
+_VAGUE = words_of("use want need good best day time make write name start favourite")
 _SYNONYMS = {
     "city": "live home town where based place move",
     "origin": "born come grow home country",
     "name": "who",
     "called": "nickname",
-    "job": "work profession living occupation do role",
+    "job": "work profession occupation role",
     "employer": "work company job",
     "workplace": "work sit office",
     "diet": "eat food vegetarian vegan",
@@ -196,8 +102,10 @@ _PHRASES = (
     (r"(?:help|what can you do)\b.*", ABOUT),
 )
 _TASK = re.compile(
-    r"(?:(?:can|could|would|will) you |please )*(?:write|explain|translate|draft|make|create|suggest|recommend|fix|review|show"
-    r"|give|calculate|plan|search|find|sing|generate|refactor|debug|open|run|send|book|tell me an?|tell us)\b",
+    r"(?!(?:show|give) (?:me|us) (?:my|our|the|all|everything|what)\b)"
+    r"(?:(?:can|could|would|will) you |please )*(?:write|explain|translate|draft|make|create|suggest|recommend"
+    r"|fix|review|show|give|calculate|plan|search|find|sing|generate|refactor|debug|open|run|send|book"
+    r"|tell me an?|tell us)\b",
     re.IGNORECASE,
 )
 
@@ -312,17 +220,34 @@ def _answer(messages: Sequence[Message]) -> str:
     for message in messages:
         if message.role != "user":
             continue
-        if shown := _SHOWN.fullmatch(message.text):
-            for line in map(json.loads, shown[1].splitlines()):
-                values = line["value"] if isinstance(line["value"], list) else [line["value"]]
-                known[line["concept"]] = _Known(line["concept"], line.get("description", ""), values)
-            continue
-        task = message.text
-        if message is not messages[-1]:
-            _learn(known, task)
+        shown = _shown(message.text)
+        for each in shown:
+            known[each.keyword] = each
+        if not shown:
+            task = message.text
+            if message is not messages[-1]:
+                _learn(known, task)
     said = " ".join(_replies(known, task))
     first = not any(message.role == "assistant" for message in messages)
     return f"{said}\n{ABOUT}" if first and ABOUT not in said else said
+
+
+def _shown(text: str) -> list[_Known]:
+    """Give the facts of a message, if it is nothing but the block in which facts are shown to a model."""
+    block = _SHOWN.fullmatch(text)
+    try:
+        lines: list[dict[str, Any]] = [json.loads(line) for line in block[1].splitlines()] if block else []
+        return [
+            _Known(
+                line["concept"],
+                line.get("description", ""),
+                cast("list[str]", value) if isinstance(value, list) else [value],
+            )
+            for line in lines
+            for value in (line["value"],)
+        ]
+    except (ValueError, TypeError, KeyError):
+        return []  # somebody wrote something that only looks like it
 
 
 def _learn(known: dict[str, _Known], text: str) -> list[tuple[Statement, list[str]]]:

@@ -39,7 +39,30 @@ Key = Annotated[
         show_default=False,
     ),
 ]
-Owner = Annotated[str, typer.Option("--owner", metavar="NAME", help="Whose facts: each owner has a memory apart.")]
+
+
+def _owner(name: str | None) -> str | None:
+    try:
+        return name and Scope.agent(name).name  # what names a scope names an owner
+    except ValueError:
+        raise typer.BadParameter("the name of an owner must have at most 1,000 characters of Unicode text") from None
+
+
+Owner = Annotated[
+    str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose facts: each owner has a memory apart.")
+]
+AnyOwner = Annotated[
+    str | None,
+    typer.Option(
+        "--owner", metavar="NAME", callback=_owner, help="Only this owner's; all by default.", show_default=False
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="A new file, which only you can read; else standard output.", show_default=False
+    ),
+]
 InSubject = Annotated[
     str | None,
     typer.Option("--subject", metavar="NAME", help="Only what is known about this subject.", show_default=False),

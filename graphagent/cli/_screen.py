@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +17,8 @@ _WIDEST = 100
 
 def screen(*, err: bool = False) -> Console:
     """Give the console for standard output, or for messages beside it."""
-    console = Console(stderr=err, highlight=False, soft_wrap=not sys.stdout.isatty())
+    stream = sys.stderr if err else sys.stdout
+    console = Console(stderr=err, highlight=False, soft_wrap=not stream.isatty())
     console.width = min(console.width, _WIDEST)
     return console
 
@@ -36,7 +36,11 @@ def aside(text: str) -> None:
 def shown(text: str) -> str:
     """Give a text without what could move a terminal's cursor, hide, or turn the direction of writing."""
     return "".join(
-        character if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co") else "�"
+        character
+        if character in "\n\t"
+        or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co")
+        or character == "\u200d"
+        else "�"
         for character in text
     )
 
@@ -55,17 +59,25 @@ def moment(milliseconds: int | None) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Show rows under heads; in a pipe, separated by tabs and whole."""
+    """Show rows under heads, the second of which may be long; in a pipe, separated by tabs and whole.
+
+    On a terminal, what is the same in all rows and stands behind the second column is said once, above.
+    """
     console = screen()
     if not console.is_terminal:
         for row in (heads, *rows):
             print("\t".join(shown(cell).replace("\t", " ").replace("\n", " ") for cell in row))
         return
+    same = [place for place in range(2, len(heads)) if len({row[place] for row in rows}) == 1]
+    said = " · ".join(f"{heads[place]} {shown(rows[0][place])}" for place in same if rows[0][place])
+    if said:
+        console.print(Text(said, style="dim"))
     grid = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for head in heads:
-        grid.add_column(head, overflow="fold")
+    kept = [place for place in range(len(heads)) if place not in same]
+    for place in kept:
+        grid.add_column(heads[place], no_wrap=place != 1, overflow="fold" if place == 1 else "ellipsis")
     for row in rows:
-        grid.add_row(*(escape(shown(cell)) for cell in row))
+        grid.add_row(*(escape(shown(row[place])) for place in kept))
     console.print(grid)
 
 
@@ -112,9 +124,3 @@ class Flow:
     def _out(self, text: str) -> None:
         self._console.file.write(text)
         self._console.file.flush()
-
-
-def pause(seconds: float) -> None:
-    """Wait a moment where somebody watches."""
-    if sys.stdout.isatty():
-        time.sleep(seconds)

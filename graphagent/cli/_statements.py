@@ -1,4 +1,4 @@
-"""Plain statements in the first person, recognised by their form: what the offline model can learn without a language model."""
+"""Plain statements in the first person, recognised by their form: what can be learned without a language model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
+
+def words_of(text: str) -> frozenset[str]:
+    """Give the words of a text: a long list that reads as one."""
+    return frozenset(text.split())
+
+
 _LONGEST_VALUE = 160
 _LONGEST_CLAUSE = 400
 
 _QUESTION = re.compile(
     r"(?:what|who|whom|whose|where|when|which|why|how|do|does|did|is|are|am|was|were|can|could|would|should|shall|will"
-    r"|may|might|have|has|any idea|remind me|tell me (?:what|who|where|when|which|how|about|again)|and what|and where"
+    r"|may|might|have|has|any idea|remind me|tell me (?:what|who|where|when|which|how|about|again)"
+    r"|(?:show|give|tell) (?:me|us) (?:my|our|the|all|everything|what)|and what|and where"
     r"|and who|and which|so what|so where|summari[sz]e|list what)\b",
     re.IGNORECASE,
 )
@@ -23,7 +30,8 @@ _UNCERTAIN = re.compile(
 _LEAD_IN = re.compile(
     r"(?:(?:hi|hello|hey|good morning|good evening)(?: there| again)?|well|so|ok(?:ay)?|oh|ah|yes|no|right|great|thanks"
     r"|thank you|sorry|actually|correction|by the way|btw|also|and|but|then|please|for the record|just so you know"
-    r"|one more thing|another thing|i (?:was|am) (?:wrong|mistaken)[^:;,.]*|let me correct (?:that|myself)|i should (?:say|mention)(?: that)?|i forgot to (?:say|mention)(?: that)?|fun fact"
+    r"|one more thing|another thing|i (?:was|am) (?:wrong|mistaken)[^:;,.]*|let me correct (?:that|myself)"
+    r"|i (?:should|forgot to) (?:say|mention)(?: that)?|fun fact"
     r"|(?:please )?(?:remember|note|know)(?: that)?|you should know(?: that)?)\b[,:;!]?\s+",
     re.IGNORECASE,
 )
@@ -48,63 +56,13 @@ _TRADE = (
     r"(?:developer|engineer|designer|manager|teacher|nurse|doctor|scientist|analyst|architect|writer|student|researcher"
     r"|consultant|administrator|programmer|lawyer|journalist|librarian|professor|accountant|electrician|musician)"
 )
-_PLAIN = frozenset(
-    [
-        "name",
-        "surname",
-        "nickname",
-        "birthday",
-        "email",
-        "e-mail",
-        "phone",
-        "address",
-        "timezone",
-        "language",
-        "editor",
-        "shell",
-        "theme",
-        "size",
-        "colour",
-        "color",
-        "job",
-        "role",
-        "title",
-        "os",
-        "keyboard",
-        "terminal",
-        "browser",
-        "deadline",
-        "hobby",
-    ]
+_PLAIN = words_of(
+    "name surname nickname birthday email e-mail phone address timezone language editor shell theme size colour "
+    "color job role title os keyboard terminal browser deadline hobby"
 )
-_PASSING = frozenset(
-    [
-        "point",
-        "question",
-        "problem",
-        "issue",
-        "guess",
-        "idea",
-        "plan",
-        "bad",
-        "fault",
-        "turn",
-        "day",
-        "morning",
-        "evening",
-        "afternoon",
-        "week",
-        "head",
-        "brain",
-        "mood",
-        "feeling",
-        "impression",
-        "understanding",
-        "answer",
-        "first",
-        "next",
-        "last",
-    ]
+_PASSING = words_of(
+    "point question problem issue guess idea plan bad fault turn day morning evening afternoon week head brain mood "
+    "feeling impression understanding answer first next last"
 )
 
 
@@ -211,7 +169,7 @@ def _one(keyword: str, description: str, about: str = "user") -> Read:
 
 
 def _several(plural: str, singular: str, description: str) -> Read:
-    """Values of which there may be any number. One alone gets a keyword of its own, so that the next does not replace it."""
+    """Read values of which there may be many. One alone gets a keyword of its own, lest the next replace it."""
 
     def read(match: re.Match[str], known: frozenset[str]) -> list[Statement]:
         values = [_value(part) for part in re.split(r",\s*(?:and\s+)?|\s+and\s+", _value(match[1])) if part.strip()]
@@ -288,12 +246,14 @@ _OFTEN = r"(?:(?:also|mostly|mainly|always|usually|only|really|still|just|mainly
 _FORMS = [
     (re.compile(pattern, re.IGNORECASE), read)
     for pattern, read in (
-        (r"(?:you can |everybody |everyone |people |friends )?calls? me ((?-i:[A-Z])[\w.'’-]*(?: (?-i:[A-Z])[\w.'’-]*)?)(?:, [a-z].*)?",
+        ((r"(?:you can |everybody |everyone |people |friends )?calls? me "
+         r"((?-i:[A-Z])[\w.'’-]*(?: (?-i:[A-Z])[\w.'’-]*)?)(?:, [a-z].*)?"),
          _one("called", "how the user wants to be called")),
         (rf"i(?:['’]m| am)? {_OFTEN}(?:live|living|based) in (.+)", _place("city", "where the user lives")),
         (r"(?:i|we)(?:['’]ve| have)? (?:just |recently )?moved (?:back )?(?:house )?(?:from .+ )?to (.+)",
          _place("city", "where the user lives")),
-        (r"i(?:['’]m| am| come| grew up| was born)(?: originally)? (?:from|in) (.+)", _place("origin", "where the user comes from")),
+        (r"i(?:['’]m| am| come| grew up| was born)(?: originally)? (?:from|in) (.+)",
+         _place("origin", "where the user comes from")),
         (rf"i {_OFTEN}work as (?:an? |the )?(.+)", _job),
         (rf"i(?:['’]m| am) an? ((?:[\w-]+ ){{0,3}}{_TRADE}(?: (?:at|for) .+)?)", _job),
         (rf"i {_OFTEN}work (?:at|for) ((?:[aA]n? .*)?(?-i:[A-Z]).*)", _one("employer", "where the user is employed")),
@@ -313,12 +273,14 @@ _FORMS = [
         (r"i have (?:an?|one) ((?:[\w-]+ ){0,2}[\w-]+?),? (?:who is |that is )?(?:called|named) (.+)", _relative),
         (r"i(?:['’]m| am) working on (?:an? |the |our )?(?:[\w-]+ ){0,3}?(?:called |named )((?-i:[A-Z]).*)",
          _one("project-name", "the project's name", "project")),
-        (r"the (?:project|product|app|service|library) is (?:called|named) (.+)", _one("project-name", "the project's name", "project")),
+        (r"the (?:project|product|app|service|library) is (?:called|named) (.+)",
+         _one("project-name", "the project's name", "project")),
         (r"(?:the|our) (?:new )?deadline (?:is|(?:has )?moved to|was moved to) (.+)",
          _one("project-deadline", "when the project must be done", "project")),
         (r"we (?:release|deploy|ship)(?: always| only)? ((?:on|every|each) .+)",
          _one("project-release-day", "when the project is released", "project")),
-        (r"(my|our) ((?:[\w'’/+-]+ ){0,4}?[\w'’/+-]+?) (is|are|is called|is named|are called|are named) ((?!called |named ).+)",
+        ((r"(my|our) ((?:[\w'’/+-]+ ){0,4}?[\w'’/+-]+?) "
+         r"(is|are|is called|is named|are called|are named) ((?!called |named ).+)"),
          _general),
     )
 ]  # fmt: skip

@@ -26,3 +26,5 @@ from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import Strategy as Strategy
+from graphagent.graph._types import fits as fits
+from graphagent.graph._types import show as show

@@ -222,7 +222,9 @@ class AgentMemory:
             return []
         facts, dropped = _extract.facts_of(found.facts, asked, known)
         if dropped:
-            _log.warning("entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d", dropped)
+            _log.warning(
+                "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d", dropped
+            )
         for fact, subject in facts:
             for scope in places:
                 await self._save(fact, subject, scope, trust)

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
     from graphagent.memory._facts import Concept, Fact, Scope, Subject
     from graphagent.store import KeySource, Receipt
 
-_DOMAIN = 5
-
 
 class EncryptedMemoryProvider:
     """Keeps facts in an encrypted SQLite file, `facts.db`, under a folder; no name and no value stands there readable.
 
     It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore. Each owner, scope and subject has a data key of its
     own, which forgetting destroys. The key is whatever EncryptedStore takes: 32 bytes, base64 text of 32 bytes, `env:NAME`,
-    `file:PATH`, `keyring:SERVICE/NAME`, a Passphrase or a callable.
+    `file:PATH` or a callable.
 
     Every method raises WrongKeyError where the file was sealed with another key, and DamagedStoreError where it was tampered
     with or is corrupt.
@@ -33,7 +31,7 @@ class EncryptedMemoryProvider:
     """
 
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource) -> None:
-        self._store = EncryptedStore(SqliteStore(Path(root) / "facts.db"), key, domains={"facts": _DOMAIN})
+        self._store = EncryptedStore(SqliteStore(Path(root) / "facts.db"), key)
         self._facts = StoreMemoryProvider(self._store)
 
     def __repr__(self) -> str:

@@ -148,7 +148,7 @@ def read_lines(file: int, place: Place, path: str, *, start: int = 0, before: in
     last = before + 2 + len(whole)
     if _is_sound(rest):
         return [*facts, _fact(rest, path, last)], data
-    if _is_sound(rest[:-1]):
+    if _goes_on(rest):
         raise DamagedStoreError(f"{path}, line {last}", "something else stands where the line should end")
     return facts, data[: -len(rest)]
 
@@ -171,6 +171,12 @@ def _record(line: bytes) -> Any:
     if crc != b"%08x%b" % (zlib.crc32(body), _CRC_END):
         raise ValueError("its bytes do not fit its crc")
     return orjson.loads(body + b"}")
+
+
+def _goes_on(rest: bytes) -> bool:
+    """Say whether bytes without a line break hold more than the beginning of one line, so that no crash left them."""
+    end = rest.find(_CRC)  # cannot stand inside a value, where quotes are escaped
+    return end >= 0 and len(rest) > end + len(_CRC) + 8 + len(_CRC_END)
 
 
 def _is_sound(line: bytes) -> bool:

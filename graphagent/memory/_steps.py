@@ -250,13 +250,13 @@ class ActionStep:
 
 @dataclass(slots=True)
 class FinalAnswerStep:
-    """What a run gave."""
+    """What a run gave. In a later run, text that the model did not say itself is shown to it as said."""
 
     output: Any
 
     def to_messages(self) -> list[Message]:
-        """Give nothing: the model has said it already."""
-        return []
+        """Give it as the model sees it."""
+        return [Message.assistant(self.output)] if isinstance(self.output, str) else []
 
 
 Step = TaskStep | MessageStep | FactsStep | ActionStep | FinalAnswerStep
@@ -347,7 +347,11 @@ class RunMemory:
                     if isinstance(following, FactsStep):
                         early.add(later)
                         found.extend(following.to_messages())
-            if place not in early:
+            if isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
+                said = next((each for each in reversed(found) if each.role == "assistant"), None)
+                if said is None or said.text != step.output:
+                    found.append(Message.assistant(step.output))
+            elif place not in early:
                 found.extend(step.to_messages())
         return found
 

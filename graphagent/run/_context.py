@@ -120,7 +120,7 @@ class Context:
 
     def inside(self, name: str, setting: Setting | None = None, *, memory: RunMemory | None = None) -> Context:
         """Give the context of a strategy or a branch that stands here."""
-        prefix = f"{self._prefix}{name}/"
+        prefix = f"{self._prefix}{name}/" if name else self._prefix
         if setting is None:
             return Context(
                 self.state,

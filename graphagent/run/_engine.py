@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from graphagent.errors import BudgetError, HandlerError, NodeFailedError, NoPathError, RunError
+from graphagent.errors import BudgetError, HandlerError, NodeFailedError, NoPathError, RunError, ScriptError
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted, PathTaken
 from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, Timeout
 from graphagent.run._plan import DONE, Call, Slot, Way, plan
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphagent.graph import Element
+    from graphagent.memory import RunMemory
     from graphagent.run._context import Context
 
 _PATIENCE = 127
@@ -124,10 +125,10 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], run_id: str) 
 
     A used-up budget of this run is only found by its own name: what catches everything must not undo a limit.
     """
-    if isinstance(error, BudgetError | HandlerError) and error.run_id == run_id:
-        return (
-            error if isinstance(error, BudgetError) and any(issubclass(kind, BudgetError) for kind in kinds) else None
-        )
+    if _is_final(error, run_id):
+        return None
+    if isinstance(error, BudgetError) and error.run_id == run_id:
+        return error if any(issubclass(kind, BudgetError) for kind in kinds) else None
     if isinstance(error, NodeFailedError) and isinstance(error.__cause__, Exception) and NodeFailedError not in kinds:
         cause = matching(error.__cause__, kinds, run_id)
         if cause is not None:
@@ -135,19 +136,29 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], run_id: str) 
     return error if isinstance(error, kinds) else None
 
 
+def _is_final(error: BaseException | None, run_id: str) -> bool:
+    """Say whether nothing may take an error: a handler of this run broke, or a test's script is too short."""
+    while isinstance(error, NodeFailedError):
+        error = error.__cause__
+    return isinstance(error, ScriptError) or (isinstance(error, HandlerError) and error.run_id == run_id)
+
+
 def call_of(element: Element) -> Call:
     """Give how an element is executed, its policies included."""
     if not isinstance(element, Node):
         return element.function
-    call = _plain_call(element)
-    for policy in element.policies:
-        call = _with_timeout(call, policy) if isinstance(policy, Timeout) else _with_retry(call, policy, element)
+    return _with_policies(_plain_call(element), element)
+
+
+def _with_policies(call: Call, node: Node[Any, Any]) -> Call:
+    for policy in node.policies:
+        call = _with_timeout(call, policy) if isinstance(policy, Timeout) else _with_retry(call, policy, node)
     return call
 
 
 def _plain_call(node: Node[Any, Any]) -> Call:
     if isinstance(node, Strategy):
-        return _inside(node)
+        return _inside(node, node.name)
     if isinstance(node, Each):
         return _each(node)
     if isinstance(node, Race):
@@ -188,67 +199,75 @@ def _with_retry(call: Call, policy: Retry, node: Node[Any, Any]) -> Call:
     return patient
 
 
-def _inside(strategy: Strategy[Any, Any]) -> Call:
+def _inside(strategy: Strategy[Any, Any], name: str) -> Call:
     first = plan(strategy, call_of)
 
     async def enter(ctx: Context, value: Any) -> Any:
-        return await walk(first, ctx.inside(strategy.name, strategy.setting), value)
+        return await walk(first, ctx.inside(name, strategy.setting), value)
 
     return enter
 
 
-def alone(node: Node[Any, Any]) -> Slot:
-    """Give a plan of one node and then the end."""
+def outermost(strategy: Strategy[Any, Any]) -> Slot:
+    """Give the plan of an agent's own strategy; its name does not stand in the paths of its nodes."""
+    if not strategy.policies and strategy.setting is None:
+        return plan(strategy, call_of)
+    slot = Slot(strategy.name, _with_policies(_inside(strategy, ""), strategy), counts=False, taps=False)
+    slot.following = DONE
+    return slot
+
+
+def _alone(node: Node[Any, Any]) -> Slot:
+    """Give the plan of a branch: one node and then the end."""
     slot = Slot(node.name, call_of(node), counts=type(node) is Node, taps=False)
     slot.following = DONE
     return slot
 
 
 def _parallel(node: Parallel) -> Call:
-    branches = [alone(branch) for branch in node.branches]
+    branches = [_alone(branch) for branch in node.branches]
 
     async def fork(ctx: Context, value: Any) -> Any:
-        contexts = [ctx.inside(f"{node.name}/{number}", memory=ctx.memory.fork()) for number in range(len(branches))]
-        results = await _join(ctx, node, branches, contexts, [value] * len(branches))
-        return tuple(results)
+        return tuple(await _join(ctx, node, branches, [value] * len(branches)))
 
     return fork
 
 
 def _each(node: Each) -> Call:
-    branch = alone(node.branches[0])
+    branch = _alone(node.branches[0])
 
     async def fork(ctx: Context, values: Any) -> Any:
         items = list(values)
-        contexts = [ctx.inside(f"{node.name}/{number}", memory=ctx.memory.fork()) for number in range(len(items))]
-        return await _join(ctx, node, [branch] * len(items), contexts, items)
+        return await _join(ctx, node, [branch] * len(items), items)
 
     return fork
 
 
-async def _join(
-    ctx: Context, node: Parallel | Each, branches: Sequence[Slot], contexts: Sequence[Context], values: Sequence[Any]
-) -> list[Any]:
+async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], values: Sequence[Any]) -> list[Any]:
     """Execute branches at once, as many as the node allows, and give their results in order."""
     results: list[Any] = [None] * len(branches)
+    memories: dict[int, RunMemory] = {}
 
     async def execute(number: int) -> None:
+        memory = ctx.memory.fork()
+        if node.transcript == "keep":
+            memories[number] = memory
         try:
-            results[number] = await walk(branches[number], contexts[number], values[number])
+            branch = ctx.inside(f"{node.name}/{number}", memory=memory)
+            results[number] = await walk(branches[number], branch, values[number])
         except NodeFailedError as error:
-            if node.failures != "collect":
+            if node.failures != "collect" or _is_final(error, ctx.run_id):
                 raise
             results[number] = error
 
     await together(execute, len(branches), node.limit)
-    if node.transcript == "keep":
-        for branch in contexts:
-            ctx.memory.join(branch.memory)
+    for number in sorted(memories):
+        ctx.memory.join(memories[number])
     return results
 
 
 def _race(node: Race) -> Call:
-    branches = [alone(branch) for branch in node.branches]
+    branches = [_alone(branch) for branch in node.branches]
 
     async def fork(ctx: Context, value: Any) -> Any:
         contexts = [ctx.inside(f"{node.name}/{number}", memory=ctx.memory.fork()) for number in range(len(branches))]

@@ -17,7 +17,7 @@ from graphagent.store._encoding import bounds, check_change, checked_limit, enco
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._key_sources import HeldKey, KeySource
 from graphagent.store._plan import OvertakenError, Plan, check
-from graphagent.store._reply import Reply
+from graphagent.store._reply import Gate, Reply
 from graphagent.store._scan import Scan
 from graphagent.store._sealed_scan import SealedScan, open_item
 from graphagent.store._vault import TRIES, MismatchError, Vault
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _TOGETHER = 256
+_DOMAINS = {"facts": 5}
+"""Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject."""
 _LONGEST_PAUSE = 0.05
 
 
@@ -39,7 +41,7 @@ class EncryptedStore:
     within. `docs/format.md` specifies the format and says what still shows.
 
     A domain is what is forgotten together: the items whose keys begin with the same first n segments. `domains` gives n for
-    a room, such as `{"facts": 5}`; it is 2 for others, and stays what it was when the room was first used. The first use of
+    a room of one's own, such as `{"documents": 3}`; it is 5 for `facts`, 2 for others, and stays what it was when the room was first used. The first use of
     a domain reads it in full; from then on no operation costs more the more there is. `key` is 32 bytes, or one of the other
     forms of `KeySource`.
 
@@ -57,9 +59,10 @@ class EncryptedStore:
                 )
         self._store = store
         self._key = HeldKey(key)
-        self._depths = dict(domains or {})
+        self._depths = {**_DOMAINS, **(domains or {})}
         self._where = str(getattr(store, "path", store))
         self._vault: Vault | None = None
+        self._opening = Gate()
         self._lock = threading.Lock()
         self._waiting: list[_Commit] = []
         self._led = False
@@ -250,12 +253,17 @@ class EncryptedStore:
         await self.aclose()
 
     async def _ready(self, *, make: bool = False) -> Vault | None:
-        vault = self._vault
-        if vault is None:
-            fresh = await Vault.open(self._store, self._key, self._depths, self._where, make=make)
-            with self._lock:
-                vault = self._vault = self._vault or fresh
-        return vault
+        while self._vault is None:
+            if not await self._opening.entered():
+                if self._vault is None and not make:
+                    return None
+                continue
+            try:
+                self._vault = await Vault.open(self._store, self._key, self._depths, self._where, make=make)
+                return self._vault
+            finally:
+                self._opening.leave()
+        return self._vault
 
 
 @dataclass(eq=False, slots=True)

@@ -75,7 +75,9 @@ class HeldKey:
         if inspect.iscoroutinefunction(source):
             given: object = await source()
         else:
-            [given] = await anyio.to_thread.run_sync(lambda: [source()])  # listed, since trio allows no bare coroutine here
+            [given] = await anyio.to_thread.run_sync(
+                lambda: [source()]
+            )  # listed, since trio allows no bare coroutine here
             if inspect.isawaitable(given):
                 given = cast(object, await given)
         if not _is_key(given):

@@ -1,7 +1,8 @@
-"""A task waits, a thread or a task of another event loop answers."""
+"""Waiting across threads and event loops: a task waits, whoever it waits for answers."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -34,3 +35,29 @@ class Reply:
         await self._event.wait()
         if self._error is not None:
             raise self._error
+
+
+class Gate:
+    """Lets one task at a time do what all who come meanwhile would do too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Reply] | None = None
+
+    async def entered(self) -> bool:
+        """Give True where the task is to do it, and then to call `leave`; else wait until another one has."""
+        with self._lock:
+            if self._waiting is None:
+                self._waiting = []
+                return True
+            reply = Reply()
+            self._waiting.append(reply)
+        await reply.wait()
+        return False
+
+    def leave(self) -> None:
+        """Let those go on who wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+        for reply in waiting or ():
+            reply.send()

@@ -123,8 +123,10 @@ class SealedScan:
             if found is not None and found.key == inner:
                 self._hand = None
             else:
-                stray = found is not None and encode(found.key)[cut:] not in domain.members
-                found = None if stray else await vault.store.get(inner)
+                if found is not None and encode(found.key)[cut:] not in domain.members:
+                    found = None
+                else:
+                    found = await vault.store.get(inner)
             if found is None:
                 if rows:
                     break

@@ -16,9 +16,10 @@ import anyio.to_thread
 
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._forks import in_use, register
 from graphagent.store._reply import Reply
 from graphagent.store._scan import Scan
-from graphagent.store._sqlite_file import Connection, checked_item, connect, explained, make
+from graphagent.store._sqlite_file import Connection, check_identity, checked_item, connect, explained, identity, make
 from graphagent.store._sqlite_writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ class SqliteStore:
             ConflictError: an item is not at the version that a change expects.
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
-        job = Job([(change, check_change(change)) for change in changes], Reply())
-        if not changes:
+        checked = [(change, check_change(change)) for change in changes]
+        if not checked:
             return
+        job = Job(checked, Reply())
         while not (await self._open()).writer.submit(job):
             pass  # closed in between
         try:
@@ -135,8 +137,9 @@ class SqliteStore:
     def _open_here(self) -> _Opened:
         with self._opening:
             if self._opened is None:
-                if not self.path.exists():
-                    make(self.path)
+                with in_use():
+                    if not self.path.exists():
+                        make(self.path)
                 opened = _Opened(self.path, self._synchronous)
                 opened.read(lambda connection: None)
                 weakref.finalize(self, opened.writer.close, None).atexit = False
@@ -149,19 +152,22 @@ class _Opened:
 
     def __init__(self, path: Path, synchronous: str) -> None:
         self.pid = os.getpid()
-        self.writer = Writer(path, synchronous)
         self._path = path
+        self._identity = identity(path)
+        self.writer = Writer(path, synchronous, self._identity)
         self._synchronous = synchronous
         self._idle: list[Connection] = []
         self._closed = False
+        register(self)
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection that no one else uses meanwhile."""
-        with self._connection() as connection:
+        with in_use(), self._connection() as connection:
             return function(connection)
 
     @contextmanager
     def _connection(self) -> Generator[Connection, None, None]:
+        check_identity(self._path, self._identity)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -177,7 +183,13 @@ class _Opened:
             self._idle.append(connection)
 
     def close_readers(self) -> None:
+        """Close the connections that no one uses, and the others as soon as they are given back."""
         self._closed = True
+        with in_use():
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the connections that no one uses."""
         while self._idle:
             self._idle.pop().close()
 

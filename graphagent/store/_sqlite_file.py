@@ -39,9 +39,16 @@ def make(path: Path) -> None:
 
     Raises:
         StoreError: the folder or the file cannot be made.
+        DamagedStoreError: only the log of a file is there.
     """
     import apsw
 
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size and not path.exists():
+        # SQLite would put the commits of the lost file into the new one.
+        raise DamagedStoreError(
+            os.fspath(path), f"the file is missing, but the log {log.name!r} that belongs to it is there"
+        )
     try:
         _make_folder(path.parent)
         fresh = path.parent / f".new-{os.urandom(8).hex()}"
@@ -97,6 +104,31 @@ def _publish(fresh: Path, path: Path) -> None:
         ):
             raise
         fresh.rename(path)  # this file system knows no links
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Give what tells this file from another one that may take its name.
+
+    Raises:
+        StoreError: there is none.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise explained(error, path) from error
+    return status.st_dev, status.st_ino
+
+
+def check_identity(path: Path, known: tuple[int, int]) -> None:
+    """Look whether the file is still the one that was opened; what is written to a deleted one is lost.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if not path.exists() or identity(path) != known:
+        raise StoreError(
+            f"{path} was moved, deleted or replaced while it was open; close the store before that is done"
+        )
 
 
 def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:

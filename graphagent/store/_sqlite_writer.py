@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphagent.errors import ConflictError, StoreError
+from graphagent.store._forks import in_use, register
 from graphagent.store._items import Change, Delete, DeleteAll
-from graphagent.store._sqlite_file import BUSY_SECONDS, Connection, checked_version, connect, explained
+from graphagent.store._sqlite_file import BUSY_SECONDS, Connection, check_identity, checked_version, connect, explained
 
 if TYPE_CHECKING:
     from graphagent.store._reply import Reply
@@ -39,14 +41,16 @@ class _Stop:
 class Writer:
     """A thread that outlives event loops, and that the end of the process does not wait for."""
 
-    def __init__(self, path: Path, synchronous: str) -> None:
+    def __init__(self, path: Path, synchronous: str, identity: tuple[int, int]) -> None:
         self._path = path
+        self._identity = identity
         self._synchronous = synchronous
         self._jobs: queue.SimpleQueue[Job | _Stop] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running = False
         self._closed = False
         self._connection: Connection | None = None
+        register(self)
         self._scrub = True
         """Whether the log may hold what was deleted; at first it may, from another process."""
         self._pause = _SCRUB_SECONDS
@@ -75,12 +79,14 @@ class Writer:
     def _serve(self) -> None:
         while True:
             batch, stop = self._next()
-            if batch:
-                self._commit(batch)
-            elif stop is None:
-                self._checkpoint()
+            with in_use():
+                if batch:
+                    self._commit(batch)
+                elif stop is None:
+                    self._checkpoint()
+                if stop is not None:
+                    self.abandon()
             if stop is not None:
-                self._disconnect()
                 if stop.reply is not None:
                     stop.reply.send()
                 return
@@ -104,6 +110,7 @@ class Writer:
         conflicts: dict[Job, ConflictError] = {}
         try:
             connection = self._connect()
+            check_identity(self._path, self._identity)
             connection.execute("BEGIN IMMEDIATE")
             for job in batch:
                 connection.execute("SAVEPOINT job")
@@ -117,10 +124,10 @@ class Writer:
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; it is told to every waiting task
             # A connection that met an error is given up: what it believes about the file may be wrong.
-            self._disconnect()
+            self.abandon()
             for job in batch:
-                failure: StoreError = explained(error, self._path)
-                failure.__cause__ = error
+                failure = copy.copy(explained(error, self._path))
+                failure.__cause__ = error.__cause__ if isinstance(error, StoreError) else error
                 job.reply.send(failure)
             return
         kept = [change for job in batch if job not in conflicts for change, _ in job.changes]
@@ -139,7 +146,7 @@ class Writer:
             self._scrub = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0])
             connection.set_busy_timeout(BUSY_SECONDS * 1000)
         except Exception:  # noqa: BLE001 - the commit stands whether or not the log could be emptied; it is tried again
-            self._disconnect()
+            self.abandon()
         self._pause = min(self._pause * 2, _SCRUB_PAUSE_SECONDS) if self._scrub else _SCRUB_SECONDS
 
     def _connect(self) -> Connection:
@@ -147,7 +154,8 @@ class Writer:
             self._connection = connect(self._path, self._synchronous, writing=True)
         return self._connection
 
-    def _disconnect(self) -> None:
+    def abandon(self) -> None:
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

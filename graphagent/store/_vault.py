@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
-from graphagent.store._items import Item, Key, Put
+from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._ordered import Ordered
+from graphagent.store._reply import Gate
 from graphagent.store._scan import Scan
 from graphagent.store._seal import (
     Blinder,
@@ -92,6 +93,8 @@ class Domain(Ledger[DomainState, bytes]):
     items: bytes = b""
     """The encoded inner key that begins the keys of its items."""
     weight: int = 0
+    gate: Gate = field(default_factory=Gate)
+    """Who reads it in full."""
 
     @classmethod
     def at(cls, path: Key, generation: int, version: int, state: DomainState) -> Domain:
@@ -220,13 +223,13 @@ class Vault:
 
     # Finding
 
-    def depth(self, room: object) -> int:
+    def depth(self, room: Segment) -> int:
         """Give how many segments make a domain in a room.
 
         Raises:
             StoreError: the store was made with another depth than is declared now.
         """
-        made = self.root.state.depths.get(encode((room,)))  # type: ignore[arg-type]
+        made = self.root.state.depths.get(encode((room,)))
         declared = self._declared.get(room) if isinstance(room, str) else None
         if made is not None and declared not in (None, made):
             raise StoreError(
@@ -252,7 +255,11 @@ class Vault:
             known = self._domains.get(path)
             if known is not None:
                 if known.members is None and known.debt > known.state.count:
-                    await self._read_in_full(known, room)
+                    if await known.gate.entered():
+                        try:
+                            await self._read_in_full(known, room)
+                        finally:
+                            known.gate.leave()
                     continue
                 if known.members is None:
                     known.debt += _OPERATION
@@ -271,7 +278,9 @@ class Vault:
                     continue
                 raise self.damaged(room, "the row of a domain is missing")
             state = self._opened_domain(row, found, room)
-            self.keep(Domain.at(path, generation, found.version, state))
+            with self.lock:
+                if path not in self._domains:
+                    self.keep(Domain.at(path, generation, found.version, state))
         raise self.restless(room)
 
     def keep(self, domain: Domain) -> None:
@@ -366,14 +375,20 @@ class Vault:
     async def _read_root_in_full(self) -> bool:
         root, version = self.root, self.root.version
         members: dict[bytes, int] = {}
-        total = count = 0
-        async for found in self.store.scan(("d",)):
-            path, generation = _split(self, found.key)
-            members[encode(path)] = generation
-            total, count = added(total, self.domain_member(path, generation)), count + 1
+        total = 0
+
+        def fold(chunk: list[Item]) -> None:
+            nonlocal total
+            for found in chunk:
+                path, generation = _split(self, found.key)
+                members[encode(path)] = generation
+                total = added(total, self.domain_member(path, generation))
+
+        await folded(self.store.scan(("d",)), fold)
+        ordered = await anyio.to_thread.run_sync(Ordered, members) if len(members) > _CHUNK else Ordered(members)
         with self.lock:
-            if root.version == version and (count, total) == (root.state.count, root.state.total):
-                root.members, root.debt = Ordered(members), 0
+            if root.version == version and (len(members), total) == (root.state.count, root.state.total):
+                root.members, root.debt = ordered, 0
                 return True
         found_now = await self.store.get(ROOT)
         if root.version == version and found_now is not None and found_now.version == version:
@@ -385,20 +400,17 @@ class Vault:
         for _ in range(_FULL_READS):
             version = domain.version
             members: dict[bytes, bytes] = {}
-            chunk: list[Item] = []
-            async for found in self.rows(domain):
-                chunk.append(found)
-                if len(chunk) == _CHUNK:
-                    members.update(await anyio.to_thread.run_sync(self._members, domain, chunk))
-                    chunk = []
-            if len(chunk) <= _CHUNK_INLINE:
-                members.update(self._members(domain, chunk))
-            else:
-                members.update(await anyio.to_thread.run_sync(self._members, domain, chunk))
-            if len(members) <= _CHUNK_INLINE:
-                ordered, total = _summed(members)
-            else:
-                ordered, total = await anyio.to_thread.run_sync(_summed, members)
+            total = 0
+
+            def fold(chunk: list[Item], members: dict[bytes, bytes] = members) -> None:
+                nonlocal total
+                for item in chunk:
+                    place = encode(item.key)
+                    each = members[place[len(domain.items) :]] = self.member(place, item)
+                    total = added(total, each)
+
+            await folded(self.rows(domain), fold)
+            ordered = await anyio.to_thread.run_sync(Ordered, members) if len(members) > _CHUNK else Ordered(members)
             with self.lock:
                 if domain.version == version and (len(members), total) == (domain.state.count, domain.state.total):
                     domain.members, domain.debt = ordered, 0
@@ -421,10 +433,6 @@ class Vault:
 
         return Scan(more)
 
-    def _members(self, domain: Domain, chunk: list[Item]) -> dict[bytes, bytes]:
-        places = [encode(item.key) for item in chunk]
-        return {place[len(domain.items) :]: self.member(place, item) for place, item in zip(places, chunk, strict=True)}
-
     def _opened_domain(self, row: Key, found: Item, room: object) -> DomainState:
         to = bound(self._keyset.store_id, b"domain", encode(row), found.version)
         try:
@@ -442,8 +450,18 @@ def domain_row(path: Key, generation: int) -> Key:
     return ("d", *path, "#", generation)
 
 
-def _summed(members: dict[bytes, bytes]) -> tuple[Ordered[bytes], int]:
-    return Ordered(members), added(sum(int.from_bytes(each, "big") for each in members.values()))
+async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) -> None:
+    """Give rows to a function, in chunks, in a worker thread where they are many."""
+    chunk: list[Item] = []
+    async for found in rows:
+        chunk.append(found)
+        if len(chunk) == _CHUNK:
+            await anyio.to_thread.run_sync(fold, chunk)
+            chunk = []
+    if len(chunk) > _CHUNK_INLINE:
+        await anyio.to_thread.run_sync(fold, chunk)
+    else:
+        fold(chunk)
 
 
 async def _is_new(store: Store) -> bool:

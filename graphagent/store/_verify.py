@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
-
-import anyio.to_thread
 
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._sealed_scan import open_item
-from graphagent.store._vault import Domain, MismatchError, Vault
+from graphagent.store._vault import Domain, MismatchError, Vault, folded
 
 if TYPE_CHECKING:
     from graphagent.store._items import Item
 
 _PASSES = 5
-_CHUNK = 1024
 
 
 async def verify(vault: Vault) -> int:
@@ -52,14 +50,8 @@ async def verify(vault: Vault) -> int:
 async def _opens(vault: Vault, domain: Domain) -> bool:
     """Open all items of a domain; gives False where others have changed it meanwhile."""
     seen = domain.version
-    chunk: list[Item] = []
     try:
-        async for found in vault.rows(domain):
-            chunk.append(found)
-            if len(chunk) == _CHUNK:
-                await anyio.to_thread.run_sync(_open, vault, domain, chunk)
-                chunk = []
-        await anyio.to_thread.run_sync(_open, vault, domain, chunk)
+        await folded(vault.rows(domain), partial(_open, vault, domain))
     except MismatchError as error:
         if await vault.moved(domain, seen, "(any)"):
             return False

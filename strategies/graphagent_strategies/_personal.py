@@ -18,8 +18,8 @@ def personal(
 ) -> Strategy[Prompt, str]:
     """Make a strategy that answers with all that is known, and keeps what it learns; it needs `AgentMemory`.
 
-    What was said in the run is looked through for facts once, when the answer is there, so a run costs one model request more
-    than `single_run`. The facts are kept in the scope of the agent, by default under the strategy's name.
+    What was said in the run is looked through for facts once, when the answer is there, so a run costs one model request
+    more than `single_run`. The facts are kept in the scope of the agent, by default under the strategy's name.
 
     ```mermaid
     flowchart TD

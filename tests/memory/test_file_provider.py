@@ -685,3 +685,15 @@ def test_any_text_comes_back(tmp_path_factory, name, texts, description):
         assert fact.concept.description == description
 
     anyio.run(round_trip)
+
+
+async def test_lines_that_lost_their_breaks_are_damage_and_no_torn_line(tmp_path):
+    """Where line breaks were overwritten, the rest of a file is not taken for what a crash left of its last line."""
+    provider = FileMemoryProvider(tmp_path)
+    for value in ("a", "b", "c", "d", "e"):
+        await provider.save(SingleFact(Concept("letter"), value), Subject("user"), Scope.agent("x"))
+    [file] = tmp_path.rglob("*.jsonl")
+    head, *rest = file.read_bytes().split(b"\n")
+    file.write_bytes(head + b"\n" + b"\xf5".join(rest))
+    with pytest.raises(DamagedStoreError, match="line 2"):
+        await FileMemoryProvider(tmp_path).verify()

@@ -102,9 +102,12 @@ def test_a_task_is_shown_as_what_it_is():
     assert TaskStep(None, (PICTURE,)).to_messages() == [Message.user(PICTURE)]
 
 
-def test_a_final_answer_is_not_sent():
-    """The model has said it."""
-    assert FinalAnswerStep("42").to_messages() == []
+def test_a_final_answer_is_sent_where_the_model_did_not_say_it():
+    """In a later run the model sees what was answered, once, whoever made the answer; what is no text is not shown."""
+    said = ActionStep(model_output_message=Message.assistant("42"))
+    assert shape(RunMemory(steps=[TaskStep("?"), said, FinalAnswerStep("42")])) == [("user", "?"), ("assistant", "42")]
+    assert shape(RunMemory(steps=[TaskStep("?"), FinalAnswerStep("42")])) == [("user", "?"), ("assistant", "42")]
+    assert shape(RunMemory(steps=[TaskStep("?"), FinalAnswerStep(42)])) == [("user", "?")]
 
 
 # ---- turns

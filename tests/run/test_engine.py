@@ -13,8 +13,7 @@ from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, N
 from graphagent.events import NodeFailed, PathTaken
 from graphagent.llm import ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
-from graphagent.run import Meter, RunState, plan, walk
-from graphagent.run import call_of as engine_call_of
+from graphagent.run import Meter, RunState, outermost, walk
 from graphagent.testing import ScriptedModel
 
 text = passthrough(str, name="text")
@@ -517,7 +516,7 @@ async def test_the_entries_of_a_run_are_its_node_executions_in_the_order_of_thei
     meter, memory = Meter(), RunMemory()
     state = RunState(run_id="r", owner="", memory=memory, meter=meter, features={}, handlers={}, clock=lambda: 0.0)
     ctx = Context(state, model=None, tools=(), memory=memory, meter=meter, prefix="")
-    assert await walk(plan(strategy, engine_call_of), ctx, "ab") == (2,)
+    assert await walk(outermost(strategy), ctx, "ab") == (2,)
     assert state.entries == [
         ("inner/", "upper", "AB"),
         ("inner/", "look", "AB"),
@@ -526,3 +525,18 @@ async def test_the_entries_of_a_run_are_its_node_executions_in_the_order_of_thei
         ("", "parallel", (2,)),
     ]
     assert meter.nodes == 3
+
+
+async def test_nothing_hides_a_script_that_is_too_short():
+    """A test whose script ran out fails, whatever error paths, retries and forks there are."""
+
+    @node
+    async def mend(ctx: Context, error: Exception) -> str:
+        return "mended"
+
+    ask = llm_request(tools=False)
+    caught = Strategy("caught", START >> ask >> END, ask.on_error(Exception) >> mend >> END)
+    collected = Strategy("collected", START >> parallel(caught, caught.named("again"), failures="collect") >> END)
+    for strategy in (caught, collected, Strategy("patient", START >> ask.retry(attempts=2, wait=0) >> END)):
+        with pytest.raises(NodeFailedError, match="script"):
+            await Agent(strategy, model=ScriptedModel([])).run("a")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
@@ -15,9 +13,7 @@ def make(kind, folder):
         "memory": lambda: MemoryStore(),
         "sqlite": lambda: SqliteStore(folder / "plain" / "store.db"),
         "sealed-memory": lambda: EncryptedStore(MemoryStore(), KEY, domains={"facts": 5}),
-        "sealed-sqlite": lambda: EncryptedStore(
-            SqliteStore(folder / "sealed" / "store.db"), KEY, domains={"facts": 5}
-        ),
+        "sealed-sqlite": lambda: EncryptedStore(SqliteStore(folder / "sealed" / "store.db"), KEY, domains={"facts": 5}),
     }[kind]()
 
 
@@ -30,12 +26,3 @@ def kind(request):
 async def store(kind, tmp_path):
     async with make(kind, tmp_path) as store:
         yield store
-
-
-@pytest.fixture
-def key_text(monkeypatch):
-    import base64
-
-    text = base64.b64encode(KEY).decode()
-    monkeypatch.setitem(os.environ, "STORE_TEST_KEY", text)
-    return text

@@ -8,8 +8,8 @@ import pickle
 import traceback
 
 import anyio
+import anyio.lowlevel
 import pytest
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,8 +176,7 @@ async def outcomes(store):
     ):
         try:
             found.append(await read())
-        except DamagedStoreError as error:
-            assert "damaged" in str(error)
+        except DamagedStoreError:
             found.append(DamagedStoreError)
     return found
 
@@ -211,7 +210,9 @@ async def test_a_row_in_no_domain_is_found_by_verify():
         await sealed(inner).verify()
 
 
-@pytest.mark.parametrize("name", ["delete the newest", "replay, old version", "plain text in place of an item", "an item more"])
+@pytest.mark.parametrize(
+    "name", ["delete the newest", "replay, old version", "plain text in place of an item", "an item more"]
+)
 async def test_nothing_is_put_over_what_is_damaged(name):
     """A commit over a forged item is refused, in a live store and in a fresh one."""
     for live in (False, True):
@@ -227,7 +228,7 @@ async def test_nothing_is_put_over_what_is_damaged(name):
 
 async def test_the_row_of_a_removed_domain_cannot_come_back():
     """A domain that was forgotten stays forgotten, also when its rows are put back."""
-    inner, store, _, at = await filled()
+    inner, store, _, _ = await filled()
     old = rows_of(inner)
     await store.commit(DeleteAll(("room", "ann")))
     back = {**old, **rows_of(inner)}
@@ -384,7 +385,7 @@ async def test_handles_that_write_at_once():
         for number in range(25):
             await handle.commit(Put(("r", "shared", name, number), b"v"), Put(("r", "count", 0), b"v"))
             await handle.commit(Put(("r", f"own-{name}-{number % 3}", number), b"v"))
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             try:
                 await handle.commit(Put(("r", "once", number), name.encode(), expected=0))
                 won.append((number, name.encode()))
@@ -424,7 +425,7 @@ async def test_a_lagging_handle_catches_up(monkeypatch):
     assert len(full) <= 1, "only the scan that was asked for went over all"
     for _ in range(60):
         await two.get(("r", "o", 5))
-    [domain] = [each for each in two._vault._domains.values()]
+    [domain] = list(two._vault._domains.values())
     assert domain.members is not None
     assert len(domain.members) == 500
     assert await one.verify() == 500
@@ -471,7 +472,9 @@ async def test_forgetting_a_domain_destroys_its_key():
     inner = MemoryStore()
     store = sealed(inner, domains={"facts": 3})
     for owner in ("ann", "bob"):
-        await store.commit(*(Put(("facts", owner, subject, number), b"v") for subject in ("s", "t") for number in range(3)))
+        await store.commit(
+            *(Put(("facts", owner, subject, number), b"v") for subject in ("s", "t") for number in range(3))
+        )
     assert len([key for key in rows_of(inner) if key[0] == "d"]) == 4
     await store.commit(DeleteAll(("facts", "ann", "s", 1)))
     assert len([key for key in rows_of(inner) if key[0] == "d"]) == 4
@@ -508,6 +511,23 @@ async def test_a_save_reads_and_writes_the_same_at_any_size():
         await store.get(("r", "o", 5))
         assert [len(changes) for changes in commits] == [2, 2]
         assert len(gets) <= 2
+
+
+async def test_tasks_that_come_at_once_read_a_domain_once():
+    """Tasks that use a store for the first time at once open it once, and read the domain in full once."""
+    inner = MemoryStore()
+    await sealed(inner).commit(*(Put(("r", "o", number), b"v") for number in range(300)))
+    store, scans, scan = sealed(inner), [], inner.scan
+
+    def counted(prefix, **how):
+        scans.append(prefix)
+        return scan(prefix, **how)
+
+    inner.scan = counted
+    async with anyio.create_task_group() as group:
+        for number in range(10):
+            group.start_soon(store.get, ("r", "o", number))
+    assert sorted(len(prefix) for prefix in scans) == [1, 3]
 
 
 async def test_concurrent_commits_share_one():

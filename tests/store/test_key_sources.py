@@ -6,6 +6,7 @@ import base64
 import os
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from graphagent.errors import StoreError, WrongKeyError
@@ -16,7 +17,7 @@ TEXT = base64.b64encode(KEY).decode()
 
 
 async def async_key():
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     return KEY
 
 

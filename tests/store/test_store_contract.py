@@ -67,7 +67,9 @@ async def test_expected_versions(store):
 async def test_changes_of_a_commit_follow_one_another(store):
     """Later changes of a commit see what the earlier ones did."""
     key, other = ("r", "w", 1), ("r", "w", 2)
-    await store.commit(Put(key, b"1", expected=0), Put(key, b"2", expected=1), Put(other, b"x"), Delete(other, expected=1))
+    await store.commit(
+        Put(key, b"1", expected=0), Put(key, b"2", expected=1), Put(other, b"x"), Delete(other, expected=1)
+    )
     assert await everything(store) == [Item(key, b"2", 2)]
     await store.commit(DeleteAll(("r",)), Put(key, b"3", expected=0), Put(("r", "v", 1), b"y"))
     assert {item.key: item.version for item in await everything(store)} == {key: 1, ("r", "v", 1): 1}
@@ -158,7 +160,22 @@ async def test_a_scan_over_what_changes(store):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\0", "a\0b", "\0\xff", "\ud800", "\udfff\ud800", "é", "e\u0301", "../../x", "/abs", "CON", "🔑" * 500, "\U0010ffff"]
+    "text",
+    [
+        "",
+        "\0",
+        "a\0b",
+        "\0\xff",
+        "\ud800",
+        "\udfff\ud800",
+        "é",
+        "e\u0301",
+        "../../x",
+        "/abs",
+        "CON",
+        "🔑" * 500,
+        "\U0010ffff",
+    ],
 )
 async def test_any_text_is_a_segment(store, text):
     """Any text round-trips as a segment, hostile names and lone surrogates included."""
@@ -168,7 +185,9 @@ async def test_any_text_is_a_segment(store, text):
     assert await keys(store, ("room", text)) == [key]
 
 
-@pytest.mark.parametrize("key", [(), ("a", -1), ("a", 2**63), ("a", 1.0), ("a", True), ("a", None), ("a", b"b"), "text", ["a"]])
+@pytest.mark.parametrize(
+    "key", [(), ("a", -1), ("a", 2**63), ("a", 1.0), ("a", True), ("a", None), ("a", b"b"), "text", ["a"]]
+)
 async def test_what_is_no_key(store, key):
     """What is no key raises a ValueError and changes nothing."""
     for attempt in (store.get(key), store.commit(Put(("a", "b"), b"x"), Put(key, b"v")), store.commit(Delete(key))):

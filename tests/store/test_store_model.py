@@ -55,7 +55,9 @@ def test_a_store_is_a_dictionary(kind, plan, probes):
             stores = [MemoryStore()]
         else:
             inner = MemoryStore()
-            stores = [EncryptedStore(inner, bytes(32), domains={"a": 3}) for _ in range(2 if kind == "sealed twice" else 1)]
+            stores = [
+                EncryptedStore(inner, bytes(32), domains={"a": 3}) for _ in range(2 if kind == "sealed twice" else 1)
+            ]
         model = {}
         for number, step in enumerate(plan):
             store = stores[number % len(stores)]
@@ -111,7 +113,12 @@ def test_encoded_keys(one, two):
 
 
 @settings(max_examples=400)
-@given(st.one_of(st.binary(max_size=20), st.lists(st.sampled_from([b"\x01", b"\x02", b"\0", b"\xff", b"a"]), max_size=12).map(b"".join)))
+@given(
+    st.one_of(
+        st.binary(max_size=20),
+        st.lists(st.sampled_from([b"\x01", b"\x02", b"\0", b"\xff", b"a"]), max_size=12).map(b"".join),
+    )
+)
 def test_decoding_is_strict(place):
     """Bytes either are those of exactly one key, or are refused with a ValueError."""
     try:

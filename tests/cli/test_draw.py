@@ -1,0 +1,87 @@
+"""`graphagent draw`: from modules and files, as Mermaid and SVG, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphagent_strategies import react
+
+PROGRAM = """
+from graphagent import Agent, END, START, Context, Strategy, node
+
+print("this is printed while it is imported")
+
+@node
+async def shout(ctx: Context, text: str) -> str:
+    return text.upper()
+
+loud = Strategy("loud", START >> shout >> END)
+agent = Agent(loud)
+number = 3
+
+def make():
+    return Strategy("made", START >> shout >> END)
+
+def wants(something):
+    return loud
+"""
+
+
+@pytest.fixture
+def program(home):
+    """A program with a strategy, one that is made, and an agent."""
+    (home / "program.py").write_text(PROGRAM)
+    return home / "program.py"
+
+
+def test_a_ready_made_strategy_is_drawn(run):
+    """A function that gives a strategy is called."""
+    assert run("draw", "graphagent_strategies:react").out == react().to_mermaid()
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["program.py:loud", "program.py:make", "program.py:agent", "program:loud", "program.py", "./program.py:loud"],
+)
+def test_a_program_of_ones_own_is_drawn(run, program, target):
+    """By file or by module, a strategy, what makes one, an agent, or the only one there is; and nothing else is printed."""
+    ended = run("draw", target)
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("flowchart TD\n")
+    assert '"shout"' in ended.out
+
+
+def test_a_picture_goes_into_a_file(run, program, home):
+    """The format is what the file's name says, or what is asked for."""
+    assert run("draw", "program.py:loud", "--out", "loud.svg").out == ""
+    assert (home / "loud.svg").read_text().startswith("<svg")
+    run("draw", "program.py:loud", "--out", "loud.txt")
+    assert (home / "loud.txt").read_text().startswith("flowchart")
+    assert run("draw", "program.py:loud", "--format", "svg").out.startswith("<svg")
+    assert "cannot be written" in run("draw", "program.py:loud", "--out", "no/folder/x.svg").said
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere.at.all:x", "there is no module 'nowhere'"),
+        ("json.nowhere:x", "there is no module 'json.nowhere'"),
+        ("nowhere.py:x", "there is no Python file 'nowhere.py'"),
+        ("program.py:quiet", "has no 'quiet'; strategies in it: loud"),
+        ("program.py:number", "is a int, and no strategy; in it are: loud"),
+        ("program.py:wants", "cannot be called without arguments"),
+        ("json", "does not hold exactly one strategy; write json:NAME (there: none)"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(run, program, target, said):
+    """The error says what is missing, and what there is."""
+    ended = run("draw", target)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.said
+
+
+def test_an_error_in_the_program_is_its_own(run, home):
+    """What a program raises while it is imported comes through, so that its author sees where."""
+    (home / "broken.py").write_text("import nowhere_to_be_found\n")
+    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
+        run("draw", "broken.py:x")

@@ -1,0 +1,82 @@
+"""The command itself: help, version, what is missing, and what it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import graphagent
+
+COMMANDS = [
+    [], ["chat"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
+    ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["facts", "verify"], ["keys"], ["keys", "new"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help(run, words):
+    """It ends with 0, and every command that does something shows an example of itself."""
+    ended = run(*words, "--help")
+    assert ended.code == 0
+    if words not in ([], ["facts"], ["keys"]):
+        assert f"Example: graphagent {' '.join(words)}" in ended.out
+
+
+def test_the_help_of_a_key_warns_of_the_history(run):
+    """A key on the command line would stay there."""
+    assert "shell's history" in " ".join(run("chat", "--help").out.replace("│", " ").split())
+
+
+def test_the_version_is_told(run):
+    """`--version` says which graphagent this is."""
+    assert run("--version").out == f"graphagent {graphagent.__version__}\n"
+
+
+def test_an_unknown_command_is_a_wrong_call(run):
+    """It ends with 2, and names what was asked for."""
+    ended = run("sing")
+    assert ended.code == 2
+    assert "sing" in ended.said
+
+
+def test_without_the_extra_it_says_what_to_install():
+    """One line with the command to run, and no traceback."""
+    program = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('typer', 'rich'): raise ModuleNotFoundError(name=name)\n"
+        "import importlib.util\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, package=None: None if name in ('typer', 'rich') else found(name, package)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from graphagent.cli import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "the graphagent command needs an extra: pip install 'graphagent[cli]'\n"
+
+
+def test_help_loads_no_heavy_library():
+    """openai, networkx and cryptography are not needed to tell what there is."""
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*{'openai', 'networkx', 'cryptography'} & sys.modules.keys(), file=sys.stderr))\n"
+        "sys.argv = ['graphagent', '--help']\n"
+        "from graphagent.cli import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.split()) == (0, [])
+
+
+def test_a_reader_that_goes_away_is_no_error(home):
+    """As in `graphagent chat --script … | head -1`: nothing is complained of."""
+    (home / "script.txt").write_text("Hello\n" * 2000)
+    command = f"{sys.executable} -m graphagent chat --script script.txt | head -1"
+    ended = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith("model offline")
+    assert ended.stderr == ""
