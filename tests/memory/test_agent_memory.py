@@ -60,9 +60,7 @@ GOOD = {"facts": [fact()]}
     [
         GOOD,
         [fact()],
-        "```json\n"
-        + '{"facts": [{"subject": "user", "keyword": "city", "description": "d", "value": "Oslo"}]}'
-        + "\n```",
+        ('```json\n{"facts": [{"subject": "user", "keyword": "city", "description": "d", "value": "Oslo"}]}\n```'),
         'Sure! {"facts": [{"subject": "User ", "keyword": "city", "description": "d", "value": " Oslo "}]} Anything else?',
         '{"facts": [{"subject": "user", "keyword": "city", "value": "Oslo"}]}',
     ],
@@ -79,7 +77,8 @@ async def test_detected_facts_are_kept_in_whatever_form_the_answer_holds_them(pr
         "auto_detect_facts",
         "inferred",
     )
-    assert kept.source.step is not None and kept.timestamp is not None
+    assert kept.source.step is not None
+    assert kept.timestamp is not None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,8 @@ async def test_an_answer_that_is_no_use_keeps_nothing_and_is_told_as_an_event(pr
     failed: list[ExtractionFailed] = []
     agent.on(ExtractionFailed, failed.append)
     assert (await agent.run("I live in Oslo.")).output == "Hello!"
-    assert len(failed) == 1 and "Oslo" not in failed[0].reason
+    assert len(failed) == 1
+    assert "Oslo" not in failed[0].reason
     assert await provider.load_all(USER, HERE) == []
     assert len(model.requests) in (2, 3)
 
@@ -125,7 +125,8 @@ async def test_unknown_subjects_and_answers_that_are_no_facts_are_dropped(provid
     with caplog.at_level(logging.WARNING, "graphagent"):
         await agent.run("I live in Oslo.")
     assert [kept.concept.keyword for kept in await provider.load_all(USER, HERE)] == ["city"]
-    assert "dropped" in caplog.text and "secret" not in caplog.text
+    assert "dropped" in caplog.text
+    assert "secret" not in caplog.text
 
 
 async def test_several_values_of_one_keyword_are_one_fact(provider):
@@ -133,7 +134,8 @@ async def test_several_values_of_one_keyword_are_one_fact(provider):
     agent, _ = learner(provider, {"facts": [fact("git", "tools"), fact("vim", "tools"), fact("git", "tools")]})
     await agent.run("I use git and vim.")
     [kept] = await provider.load(TOOLS, USER, HERE)
-    assert isinstance(kept, MultipleFacts) and kept.values == ("git", "vim")
+    assert isinstance(kept, MultipleFacts)
+    assert kept.values == ("git", "vim")
 
 
 async def test_extraction_leaves_the_transcript_as_it_was(provider):
@@ -148,7 +150,8 @@ async def test_extraction_counts_in_tokens(provider):
     """Its tokens are in the run's usage."""
     agent, model = learner(provider, GOOD)
     result = await agent.run("I live in Oslo.")
-    assert result.usage.total_tokens > 0 and len(model.requests) == 2
+    assert result.usage.total_tokens > 0
+    assert len(model.requests) == 2
 
 
 async def test_what_came_through_a_tool_makes_facts_untrusted(provider):
@@ -179,7 +182,9 @@ async def test_extraction_hears_this_run_alone_and_no_loaded_facts(provider):
     first = await agent.run("I live in Oslo.")
     await agent.run("And you?", steps=first.memory)
     said = model.requests[3].messages[-1].text
-    assert "And you?" in said and "Oslo" not in said and "Tove" not in said
+    assert "And you?" in said
+    assert "Oslo" not in said
+    assert "Tove" not in said
     assert sum("Tove" in message.text for message in model.requests[2].messages) == 1
 
 
@@ -206,12 +211,14 @@ async def test_loaded_facts_stand_before_the_task(provider):
     loaded: list[FactsLoaded] = []
     agent.on(FactsLoaded, loaded.append)
     await agent.run("Where do I live?")
-    assert [message.role for message in model.requests[0].messages] == ["system", "user"] and not loaded
+    assert [message.role for message in model.requests[0].messages] == ["system", "user"]
+    assert not loaded
     await provider.save(SingleFact(CITY, "Oslo"), USER, HERE)
     result = await agent.run("Where do I live?")
     sent = model.requests[1].messages
     assert [message.role for message in sent] == ["system", "user", "user"]
-    assert "<facts>" in sent[1].text and sent[2].text == "Where do I live?"
+    assert "<facts>" in sent[1].text
+    assert sent[2].text == "Where do I live?"
     assert [type(step) for step in result.memory.steps[1:3]] == [FactsStep, ActionStep]
     assert [event.count for event in loaded] == [1]
 
@@ -228,7 +235,9 @@ async def test_the_narrower_and_more_important_fact_is_loaded(provider):
     agent.install(AgentMemory, provider=provider, product_name="app")
     await agent.run("Where?")
     sent = model.requests[0].messages[0].text
-    assert "narrow" in sent and "wide" not in sent and "everywhere" not in sent
+    assert "narrow" in sent
+    assert "wide" not in sent
+    assert "everywhere" not in sent
 
 
 @node
@@ -247,7 +256,8 @@ async def test_memory_in_a_node_stamps_where_a_fact_comes_from(provider):
     assert result.output == ["Oslo"]
     [kept] = await provider.load(CITY, USER, HERE)
     assert (kept.source.run_id, kept.source.origin, kept.source.trust) == ("run-1", "remember", "trusted")
-    assert kept.timestamp is not None and 1_000_000 <= kept.timestamp < 1_001_000
+    assert kept.timestamp is not None
+    assert 1_000_000 <= kept.timestamp < 1_001_000
 
 
 async def test_owners_are_kept_apart(provider):
@@ -322,7 +332,8 @@ async def test_memory_that_cannot_be_written_fails_the_run_with_a_typed_error(tm
     agent.install(AgentMemory, provider=FileMemoryProvider(tmp_path / "memory"))
     with pytest.raises(NodeFailedError) as caught:
         await agent.run("Oslo")
-    assert caught.value.node == "remember" and isinstance(caught.value.__cause__, StoreError)
+    assert caught.value.node == "remember"
+    assert isinstance(caught.value.__cause__, StoreError)
     assert "Oslo" not in str(caught.value)
 
 
