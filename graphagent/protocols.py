@@ -70,7 +70,7 @@ class Store(Protocol):
         """Make all changes or none; they are durable when this returns.
 
         Raises:
-            ConflictError: an item is not at the version that a change expects.
+            ConflictError: an item is not at the version that a change expects, or not there where one must be.
             StoreError: the store cannot be written.
         """
         ...

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import to_thread
 
+from graphagent._threads import Worker
 from graphagent.errors import StoreError
 from graphagent.memory._fact_files import FactFiles
 from graphagent.memory._facts import Concept, Fact, Scope, Subject, checked_owner
@@ -41,13 +42,15 @@ class FileMemoryProvider:
                 "FileMemoryProvider needs the locks of POSIX; use StoreMemoryProvider(SqliteStore(path)) here"
             )
         self._files = FactFiles(str(Path(root).absolute()))
+        self._writer = Worker()
 
     def __repr__(self) -> str:
         return f"FileMemoryProvider({self._files.root!r})"
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Keep a fact as the next version of its concept; it is on the disk when this returns."""
-        await to_thread.run_sync(self._files.save, (checked_owner(owner), scope, subject.name), fact)
+        place = (checked_owner(owner), scope, subject.name)
+        await self._writer.run(lambda: self._files.save(place, fact))
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""

@@ -13,7 +13,7 @@ from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._facts import Concept, Fact, Scope, ScopeKind, SingleFact, Subject, checked_owner, stamped
 from graphagent.memory._records import by_place, export_record, fact_record, following, read_export, read_fact
 from graphagent.memory._resolve import Known
-from graphagent.store import DeleteAll, Item, Key, Put, Receipt
+from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
 
 if TYPE_CHECKING:
     from graphagent.memory._records import Place
@@ -51,15 +51,22 @@ class StoreMemoryProvider:
         """Keep a fact as the next version of its concept; it is as durable as the store when this returns."""
         domain = _domain((checked_owner(owner), scope, subject.name))
         keys = (*domain, fact.concept.keyword)
+        number = self._versions.get(keys, 0)
         while True:
-            version = _version(await self._last(keys)) + 1
-            changes = [_put(keys, stamped(fact, version))]
-            if version == 1:
+            number = number or _version(await self._last(keys))
+            version = number + 1
+            changes: list[Change] = [_put(keys, stamped(fact, version))]
+            if number:
+                changes.append(Exists((*keys, number)))  # it may have been forgotten since
+            else:
                 changes.append(_listed(domain, _version(await self._highest((*domain, _CONCEPTS))), fact))
             try:
                 await self._store.commit(*changes)
             except ConflictError:
+                number = 0
+                self._versions.pop(keys, None)
                 continue  # somebody was faster, so this ends
+            _remember(self._versions, keys, version)
             return
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:

@@ -6,6 +6,7 @@ from graphagent.store._encrypted import EncryptedStore as EncryptedStore
 from graphagent.store._items import Change as Change
 from graphagent.store._items import Delete as Delete
 from graphagent.store._items import DeleteAll as DeleteAll
+from graphagent.store._items import Exists as Exists
 from graphagent.store._items import Item as Item
 from graphagent.store._items import Key as Key
 from graphagent.store._items import Put as Put

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 
-from graphagent.store._items import Change, Delete, DeleteAll, Key, Put, Segment
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
 
 MAX_VALUE = 2**29
 """The largest value, in bytes; SQLite takes not much more."""
@@ -25,11 +26,14 @@ def encode(key: Iterable[Segment]) -> bytes:
     return b"".join([_encoded(segment) for segment in key])
 
 
+@lru_cache(maxsize=4096)
+def _text(segment: str) -> bytes:
+    return b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
+
+
 def _encoded(segment: Segment) -> bytes:
     if type(segment) is str:
-        if segment.isascii() and "\0" not in segment:
-            return b"\x02%b\0" % segment.encode("ascii")
-        return b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
+        return _text(segment)
     if type(segment) is int and 0 <= segment < 2**63:
         return b"\x01" + segment.to_bytes(8, "big")
     what = "an int out of range" if type(segment) is int else f"a {type(segment).__name__}"
@@ -113,8 +117,8 @@ def check_change(change: Change) -> bytes:
         if len(change.value) > MAX_VALUE:
             raise ValueError(f"a value has {len(change.value)} bytes; at most {MAX_VALUE} can be kept under one key")
         return encode_key(change.key)
-    if isinstance(change, Delete):
+    if isinstance(change, Delete | Exists):
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
         return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Delete or a DeleteAll, not a {type(change).__name__}")
+    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not a {type(change).__name__}")

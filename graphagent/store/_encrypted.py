@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import anyio
 
+from graphagent._threads import Gate, Reply
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._key_sources import HeldKey, KeySource
 from graphagent.store._plan import OvertakenError, Plan, check
-from graphagent.store._reply import Gate, Reply
 from graphagent.store._scan import Scan
 from graphagent.store._sealed_scan import SealedScan, open_item
 from graphagent.store._vault import TRIES, MismatchError, Vault

@@ -45,7 +45,14 @@ class DeleteAll:
     prefix: Key = field(repr=False)
 
 
-Change = Put | Delete | DeleteAll
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Change nothing, provided that there is an item under a key."""
+
+    key: Key = field(repr=False)
+
+
+Change = Put | Delete | DeleteAll | Exists
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Self
 
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
-from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._ordered import Ordered
 from graphagent.store._scan import Scan
 
@@ -74,6 +74,10 @@ class MemoryStore:
             return
         known = staged[place] if place in staged else self._items.get(place)
         version = known.version if known else 0
+        if isinstance(change, Exists):
+            if not version:
+                raise ConflictError(change.key, 1, 0)
+            return
         if change.expected is not None and change.expected != version:
             raise ConflictError(change.key, change.expected, version)
         if isinstance(change, Put):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._ordered import Ordered
 from graphagent.store._seal import DomainState, RootState, UnreadableError, added, fresh_keys
 from graphagent.store._vault import ROOT, Domain, Location, MismatchError, Vault, domain_row
@@ -80,6 +80,9 @@ class Plan:
             return
         location = self.vault.locate(change.key)
         before = await self._sum(location)
+        if isinstance(change, Exists):
+            await self._exists(before, location)
+            return
         now = await self._now(before, location)
         version = now.version if now else 0
         if change.expected is not None and change.expected != version:
@@ -90,6 +93,23 @@ class Plan:
             self.changes.append(Delete(location.inner, expected=version))
             self.items[location.place] = None
             self._without(location.path, [now.member])
+
+    async def _exists(self, before: _Sum | None, location: Location) -> None:
+        domain = before.domain if before else None
+        if location.place in self.items:
+            there = self.items[location.place] is not None
+        elif before is None or domain is None:
+            there = False
+        elif domain.members is not None and location.place[len(domain.items) :] in domain.members:
+            there = True
+        else:  # it may have been put there by others meanwhile
+            found = await self.vault.store.get(location.inner)
+            await self._checked(before, domain, location.key[0], location.place, found)
+            there = found is not None
+        if not there:
+            raise ConflictError(location.key, 1, 0)
+        if location.place not in self.items:
+            self.changes.append(Exists(location.inner))  # what is known of the domain may be out of date
 
     def _put(self, before: _Sum | None, now: _Now | None, location: Location, clear: bytes, value: bytes) -> None:
         vault = self.vault

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
 import anyio.to_thread
 
+from graphagent._threads import Reply
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._forks import in_use, register
-from graphagent.store._reply import Reply
 from graphagent.store._scan import Scan
 from graphagent.store._sqlite_file import Connection, check_identity, checked_item, connect, explained, identity, make
 from graphagent.store._sqlite_writer import Job, Writer

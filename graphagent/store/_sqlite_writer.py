@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._forks import in_use, register
-from graphagent.store._items import Change, Delete, DeleteAll
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
 from graphagent.store._sqlite_file import BUSY_SECONDS, Connection, check_identity, checked_version, connect, explained
 
 if TYPE_CHECKING:
-    from graphagent.store._reply import Reply
+    from graphagent._threads import Reply
 
 _TOGETHER = 256
 _SCRUB_SECONDS = 0.05
@@ -165,11 +165,28 @@ def _apply(connection: Connection, change: Change, place: bytes, path: Path) -> 
     if isinstance(change, DeleteAll):
         connection.execute("DELETE FROM items WHERE key>=? AND key<?", (place, place + b"\xff"))
         return
+    if isinstance(change, Put) and change.expected is not None and _put(connection, change, change.expected, place):
+        return
     found = connection.execute("SELECT version FROM items WHERE key=?", (place,)).fetchall()
     version = checked_version(found[0][0], path) if found else 0
+    if isinstance(change, Exists):
+        if not version:
+            raise ConflictError(change.key, 1, 0)
+        return
     if change.expected is not None and change.expected != version:
         raise ConflictError(change.key, change.expected, version)
     if isinstance(change, Delete):
         connection.execute("DELETE FROM items WHERE key=?", (place,))
     else:
         connection.execute("REPLACE INTO items VALUES (?, ?, ?)", (place, version + 1, change.value))
+
+
+def _put(connection: Connection, change: Put, expected: int, place: bytes) -> bool:
+    """Put a value where the item is at the version that it must have; gives False, and does nothing, where it is not."""
+    if expected == 0:
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, ?)", (place, change.value))
+    else:
+        connection.execute(
+            "UPDATE items SET version=version+1, value=? WHERE key=? AND version=?", (change.value, place, expected)
+        )
+    return connection.changes() == 1

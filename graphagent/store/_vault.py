@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
 
+from graphagent._threads import Gate
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._ordered import Ordered
-from graphagent.store._reply import Gate
 from graphagent.store._scan import Scan
 from graphagent.store._seal import (
     Blinder,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Item, MemoryStore, Put
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
 from graphagent.store import _vault as vault_module
 from graphagent.store._encoding import encode
 from graphagent.store._seal import padded_size
@@ -706,3 +706,19 @@ def test_padding_hides_sizes(size):
     """Sizes are shown rounded up: to 256 at least, and by 12 % at most above that."""
     assert size <= padded_size(size) <= max(256, size * 1.12)
     assert padded_size(padded_size(size)) == padded_size(size)
+
+
+async def test_an_item_that_another_handle_removed_is_not_there():
+    """What a handle knows of a domain may be out of date; a commit that asks for an item sees that it is gone."""
+    inner = MemoryStore()
+    one, two = sealed(inner), sealed(inner)
+    key, other = ("room", "who", "key"), ("room", "who", "other")
+    await one.commit(Put(key, b"1"), Put(other, b"1"))
+    await two.commit(Delete(key))
+    for changes in ((Exists(key),), (Exists(key), Put(other, b"2")), (Exists(key), Put(("elsewhere", "x", "y"), b"2"))):
+        with pytest.raises(ConflictError):
+            await one.commit(*changes)
+    assert (await one.get(other)).value == b"1"
+    await two.commit(Put(key, b"again"))
+    await one.commit(Exists(key), Put(other, b"2"))
+    assert await one.verify() == 2

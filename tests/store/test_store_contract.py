@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, Item, Put
+from graphagent.store import Delete, DeleteAll, Exists, Item, Put
 
 
 async def everything(store, prefix=(), **how):
@@ -62,6 +62,25 @@ async def test_expected_versions(store):
     await store.commit(Put(key, b"2", expected=1))
     await store.commit(Delete(key, expected=2))
     assert await everything(store) == []
+
+
+async def test_a_commit_may_ask_for_an_item_to_be_there(store):
+    """Exists changes nothing where there is an item; where there is none, nothing of the commit is kept."""
+    kept, gone, new = ("room", "who", "kept"), ("room", "who", "gone"), ("room", "who", "new")
+    await store.commit(Put(kept, b"1"), Put(gone, b"1"))
+    await store.commit(Delete(gone))
+    await store.commit(Exists(kept), Put(new, b"1"))
+    for change in (Exists(gone), Exists(("room", "who")), Exists(("other", "room", "key"))):
+        with pytest.raises(ConflictError):
+            await store.commit(Put(new, b"2"), change)
+    await store.commit(Put(gone, b"again"), Exists(gone))
+    with pytest.raises(ConflictError):
+        await store.commit(Delete(gone), Exists(gone))
+    assert (await store.get(new)).value == b"1"
+    assert (await store.get(gone)).value == b"again"
+    assert (await store.get(kept)).version == 1
+    await store.commit(Exists(kept))
+    assert await store.verify() == 3
 
 
 async def test_changes_of_a_commit_follow_one_another(store):

@@ -1,0 +1,115 @@
+"""Waiting across threads and event loops: a task waits, whoever it waits for answers; and a thread of one's own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
+
+T = TypeVar("T")
+
+
+class Reply:
+    """Made in the task that will wait; answered once, from anywhere."""
+
+    def __init__(self) -> None:
+        native = cast(Any, current_token().native_token)
+        # A trio token or an asyncio loop: each has one call that any thread may make and that does not wait.
+        soon = native.run_sync_soon if hasattr(native, "run_sync_soon") else native.call_soon_threadsafe
+        self._soon: Callable[[Callable[[], object]], object] = soon
+        self._event = anyio.Event()
+        self._error: BaseException | None = None
+
+    def send(self, error: BaseException | None = None) -> bool:
+        """Let the waiting task go on; with an error, it raises it. Gives False where its event loop is gone."""
+        self._error = error
+        with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
+            self._soon(self._event.set)
+            return True
+        return False
+
+    async def wait(self) -> None:
+        """Wait for the answer."""
+        await self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Gate:
+    """Lets one task at a time do what all who come meanwhile would do too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Reply] | None = None
+
+    async def entered(self) -> bool:
+        """Give True where the task is to do it, and then to call `leave`; else wait until another one has."""
+        with self._lock:
+            if self._waiting is None:
+                self._waiting = []
+                return True
+            reply = Reply()
+            self._waiting.append(reply)
+        await reply.wait()
+        return False
+
+    def leave(self) -> None:
+        """Let those go on who wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+        for reply in waiting or ():
+            reply.send()
+
+
+class Worker:
+    """A thread that does one blocking thing after the other, for tasks of any event loop.
+
+    It costs half of what a thread of a pool does, since nobody asks for a place in it. It is made at the first use, ends with
+    the object, and the end of the process does not wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
+        self._pid = 0
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Call a function in the thread and give what it gives. Once it was begun, it is waited for, cancelled or not."""
+        await checkpoint_if_cancelled()
+        reply, context = Reply(), copy_context()
+        given: list[T] = []
+
+        def call() -> None:
+            try:
+                given.append(context.run(function))
+            except BaseException as error:  # noqa: BLE001  raised where it is waited for
+                reply.send(error)
+            else:
+                reply.send()
+
+        self._queue().put(call)
+        with anyio.CancelScope(shield=True):
+            await reply.wait()
+        return given[0]
+
+    def _queue(self) -> queue.SimpleQueue[Callable[[], None] | None]:
+        with self._lock:
+            if self._work is None or self._pid != os.getpid():  # a forked process has none of its parent's threads
+                self._work, self._pid = queue.SimpleQueue(), os.getpid()
+                threading.Thread(target=_serve, args=(self._work,), name="graphagent-worker", daemon=True).start()
+                weakref.finalize(self, self._work.put, None).atexit = False
+            return self._work
+
+
+def _serve(work: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (call := work.get()) is not None:
+        call()
+        del call
