@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from graphagent.graph._check import Problem as Problem
+from graphagent.graph._declare import node as node
+from graphagent.graph._declare import tap as tap
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel
 from graphagent.graph._forks import Race as Race
@@ -18,8 +20,6 @@ from graphagent.graph._node import Path as Path
 from graphagent.graph._node import Start as Start
 from graphagent.graph._node import Tap as Tap
 from graphagent.graph._node import TapOf as TapOf
-from graphagent.graph._node import node as node
-from graphagent.graph._node import tap as tap
 from graphagent.graph._policies import Retry as Retry
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout

@@ -8,11 +8,11 @@ is a static error.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
 from graphagent.graph import _types
+from graphagent.graph._functions import described, plain_arguments
 from graphagent.graph._policies import Policy, Retry, Timeout, check_errors
 
 if TYPE_CHECKING:
@@ -250,20 +250,20 @@ class Outlet(Path[I, O]):
     def when(self, test: Callable[[Context, O], bool]) -> Outlet[I, O]: ...
     def when(self, test: Any) -> Any:
         """Take this way out when the test of `(output)` or `(ctx, output)` says so. It must not have effects."""
-        count = _plain_arguments(test)
+        count = plain_arguments(test)
         if count not in (1, 2):
             raise TypeError(
                 f".when() of node {self.node.name!r} takes a plain, not async, function of (output) or of (ctx, output)"
             )
 
-        return self._add(Rule(_label("when", test), test=test if count == 2 else lambda _, value: test(value)))
+        return self._add(Rule(described("when", test), test=test if count == 2 else lambda _, value: test(value)))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
         """Hand on what `change` makes of the output. It must not have effects."""
-        if _plain_arguments(change) not in (0, 1):
+        if plain_arguments(change) not in (0, 1):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         given = _types.hints(change, 1).get("return", Any) if not isinstance(change, type) else change
-        return self._add(Rule(_label("map", change), change=change, value=given))
+        return self._add(Rule(described("map", change), change=change, value=given))
 
 
 class Node(Outlet[I, O]):
@@ -413,92 +413,6 @@ Placed = Outlet[Any, Any] | _Tapping | Start | End
 """What stands in a path; a node is an outlet, and a bare outlet stands only at the head."""
 
 
-@overload
-def node(function: Callable[[Context, A], Awaitable[B]], /) -> Node[A, B]: ...
-@overload
-def node(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[B]]], Node[A, B]]: ...
-def node(function: Any = None, /, *, name: str | None = None) -> Any:
-    """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
-
-    Raises:
-        TypeError: the function is not async, or takes something else than a context and an input.
-    """
-    if function is None:
-
-        def named(function: Callable[..., Awaitable[Any]]) -> Node[Any, Any]:
-            return _node_of(function, name)
-
-        return named
-    return _node_of(function, name)
-
-
-def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
-    takes, gives = _read(function, "node")
-    return Node[Any, Any](function, name=name or _name_of(function), takes=takes, gives=gives)
-
-
-# A function that takes anything fits both: the first is asked first, and its Tap goes wherever the TapOf would.
-@overload
-def tap(function: Callable[[Context, object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
-@overload
-def tap(function: Callable[[Context, A], Awaitable[None]], /) -> TapOf[A]: ...
-@overload
-def tap(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[None]]], TapOf[A]]: ...
-def tap(function: Any = None, /, *, name: str | None = None) -> Any:
-    """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
-
-    One that takes `object` stands before and behind any node.
-
-    Raises:
-        TypeError: the function is not async, or takes something else than a context and an input.
-    """
-    if function is None:
-
-        def named(function: Callable[..., Awaitable[None]]) -> TapOf[Any]:
-            return _tap_of(function, name)
-
-        return named
-    return _tap_of(function, name)
-
-
-def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> TapOf[Any]:
-    takes, _ = _read(function, "tap")
-    return TapOf[Any](function, name=name or _name_of(function), takes=takes)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _plain_arguments(function: Any) -> int:
-    """Count the arguments of a plain function; -1 for anything else."""
-    names = _needed(function) if callable(function) and not _is_async(function) else None
-    return -1 if names is None else len(names)
-
-
-def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
-    named = _name_of(function)
-    if not _is_async(function):
-        raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
-    names = _needed(function)
-    if names is None or len(names) != 2:
-        raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
-    found = _types.hints(function, 3)
-    return found.get(names[1], Any), found.get("return", Any)
-
-
-def _needed(function: Callable[..., Any]) -> list[str] | None:
-    """Give the names of the arguments that a call must give; None where it cannot be called with those by position."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ["value"]  # a builtin that tells nothing takes the value
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty for each in parameters):
-        return None
-    return [each.name for each in parameters if each.kind in plain and each.default is each.empty]
-
-
 def _next(link: Link, other: Placed) -> Placed:
     if isinstance(other, Node | _Tapping | End):
         return other
@@ -508,15 +422,6 @@ def _next(link: Link, other: Placed) -> Placed:
     before = link.element.node if isinstance(link.element, Outlet) else link.element
     named = getattr(before, "name", type(before).__name__)
     raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
-
-
-def _name_of(function: object) -> str:
-    return str(getattr(function, "__name__", None) or type(function).__name__)
-
-
-def _label(verb: str, function: object) -> str:
-    named = _name_of(function)
-    return verb if named == "<lambda>" else f"{verb} {named}"
 
 
 def _checked_name(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from graphagent.errors import StrategyError
-from graphagent.graph import END, START, Node, Retry, Strategy, Timeout, each, node, parallel, race, tap
+from graphagent.graph import END, START, Node, Retry, Strategy, Tap, Timeout, each, node, parallel, race, tap
 from tests.graph.parts import nothing, step, steps, taps
 
 
@@ -416,3 +416,18 @@ def test_nodes_can_have_any_printable_name():
     """A name is for people."""
     assert Strategy("ü", START >> step("日本 «x» <b>") >> END).name == "ü"
     assert isinstance(step("🙂"), Node)
+
+
+def test_a_tap_that_takes_anything_does_not_settle_what_a_strategy_takes():
+    """It stands behind START and before any node; the strategy takes what that node takes."""
+
+    @tap
+    async def watch(ctx: object, value: object) -> None: ...
+
+    @node
+    async def length(ctx: object, text: str) -> int:
+        return len(text)
+
+    strategy = Strategy("watched", START >> watch >> length >> END)
+    assert type(watch) is Tap
+    assert (strategy.takes, strategy.gives) == (str, int)

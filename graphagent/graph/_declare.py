@@ -1,0 +1,81 @@
+"""Nodes and taps made of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from graphagent.graph import _types
+from graphagent.graph._functions import is_async, name_of, needed
+from graphagent.graph._node import Node, Tap, TapOf
+
+if TYPE_CHECKING:
+    from graphagent.run import Context
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@overload
+def node(function: Callable[[Context, A], Awaitable[B]], /) -> Node[A, B]: ...
+@overload
+def node(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[B]]], Node[A, B]]: ...
+def node(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
+
+    Raises:
+        TypeError: the function is not async, or takes something else than a context and an input.
+    """
+    if function is None:
+
+        def named(function: Callable[..., Awaitable[Any]]) -> Node[Any, Any]:
+            return _node_of(function, name)
+
+        return named
+    return _node_of(function, name)
+
+
+def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
+    takes, gives = _read(function, "node")
+    return Node[Any, Any](function, name=name or name_of(function), takes=takes, gives=gives)
+
+
+# A function that takes anything fits both: the first is asked first, and its Tap goes wherever the TapOf would.
+@overload
+def tap(function: Callable[[Context, object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
+@overload
+def tap(function: Callable[[Context, A], Awaitable[None]], /) -> TapOf[A]: ...
+@overload
+def tap(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[None]]], TapOf[A]]: ...
+def tap(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
+
+    One that takes `object` stands before and behind any node.
+
+    Raises:
+        TypeError: the function is not async, or takes something else than a context and an input.
+    """
+    if function is None:
+
+        def named(function: Callable[..., Awaitable[None]]) -> Tap | TapOf[Any]:
+            return _tap_of(function, name)
+
+        return named
+    return _tap_of(function, name)
+
+
+def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
+    takes, _ = _read(function, "tap")
+    kind = Tap if takes is object else TapOf[Any]
+    return kind(function, name=name or name_of(function), takes=takes)
+
+
+def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
+    named = name_of(function)
+    if not is_async(function):
+        raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
+    names = needed(function)
+    if names is None or len(names) != 2:
+        raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
+    found = _types.hints(function, 3)
+    return found.get(names[1], Any), found.get("return", Any)

@@ -1,0 +1,38 @@
+"""What is asked of a function before it becomes part of a strategy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def plain_arguments(function: Any) -> int:
+    """Count the arguments of a plain function; -1 for anything else."""
+    names = needed(function) if callable(function) and not is_async(function) else None
+    return -1 if names is None else len(names)
+
+
+def needed(function: Callable[..., Any]) -> list[str] | None:
+    """Give the names of the arguments that a call must give; None where it cannot be called with those by position."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ["value"]  # a builtin that tells nothing takes the value
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if any(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty for each in parameters):
+        return None
+    return [each.name for each in parameters if each.kind in plain and each.default is each.empty]
+
+
+def name_of(function: object) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def described(verb: str, function: object) -> str:
+    named = name_of(function)
+    return verb if named == "<lambda>" else f"{verb} {named}"
