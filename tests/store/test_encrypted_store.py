@@ -51,7 +51,7 @@ async def filled():
     await store.commit(Put(A1, b"a1"), Put(A2, b"a2"), Put(A3, b"a3"), Put(B1, b"b1"))
     before = rows_of(inner)
     await store.commit(Put(A2, b"a2 new"), Put(B2, b"b2"))
-    blind = (await store._ready()).blind
+    blind = (await store._sealed().ready()).blind
     return inner, store, before, {key: ("i", *blind(key)) for key in (A1, A2, A3, B1, B2)}
 
 
@@ -425,7 +425,7 @@ async def test_a_lagging_handle_catches_up(monkeypatch):
     assert len(full) <= 1, "only the scan that was asked for went over all"
     for _ in range(60):
         await two.get(("r", "o", 5))
-    [domain] = list(two._vault._domains.values())
+    [domain] = list(two._sealed().vault._domains.values())
     assert domain.members is not None
     assert len(domain.members) == 500
     assert await one.verify() == 500
@@ -663,7 +663,7 @@ async def test_old_domains_are_forgotten_first(monkeypatch):
     await sealed(inner).commit(*(Put(("r", f"o{a}", b), b"v") for a in range(20) for b in range(10)))
     store = sealed(inner)
     assert len(await all_of(store)) == 200
-    assert len(store._vault._domains) <= 5
+    assert len(store._sealed().vault._domains) <= 5
     assert (await store.get(("r", "o0", 3))).value == b"v"
     assert await store.verify() == 200
 
@@ -681,8 +681,15 @@ async def test_nothing_in_clear(caplog):
     await store.commit(Put(key, secret))
     await store.get(key)
     rows = rows_of(inner)
-    shown = [repr(store), str(store), caplog.text, repr(vars(store)), repr(vars(store._vault)), repr(store._vault.root)]
-    shown += [repr(each) for each in store._vault._domains.values()]
+    shown = [
+        repr(store),
+        str(store),
+        caplog.text,
+        repr(vars(store)),
+        repr(vars(store._sealed().vault)),
+        repr(store._sealed().vault.root),
+    ]
+    shown += [repr(each) for each in store._sealed().vault._domains.values()]
     try:
         await store.commit(Put(key, secret, expected=5))
     except ConflictError as error:

@@ -1,0 +1,213 @@
+"""What an encrypted store does: seals what is put, checks what is read, and commits for all tasks together."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from graphagent._threads import Gate, Reply
+from graphagent.errors import ConflictError, StoreError
+from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._items import Change, DeleteAll, Item, Key
+from graphagent.store._plan import OvertakenError, Plan, check
+from graphagent.store._scan import Scan
+from graphagent.store._sealed_scan import SealedScan, open_item
+from graphagent.store._vault import TRIES, MismatchError, Vault
+from graphagent.store._verify import verify
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.store._key_sources import HeldKey
+
+_TOGETHER = 256
+_LONGEST_PAUSE = 0.05
+
+
+class SealedStore:
+    """What an EncryptedStore does, apart from it because the cryptography behind it is slow to import."""
+
+    def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str) -> None:
+        self.vault: Vault | None = None
+        self._store = store
+        self._key = key
+        self._depths = depths
+        self._where = where
+        self._opening = Gate()
+        self._lock = threading.Lock()
+        self._waiting: list[_Commit] = []
+        self._led = False
+
+    async def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None."""
+        clear = encode_key(key)
+        vault = await self.ready()
+        if vault is None:
+            return None
+        room = key[0]
+        for _ in range(TRIES):
+            location = vault.locate(key)
+            domain = await vault.domain(location.path, room)
+            if domain is None:
+                if vault.locate(key) == location:
+                    return None
+                continue
+            seen = domain.version
+            found = await self._store.get(location.inner)
+            try:
+                if found is None:
+                    check(vault, domain, location.place, None)
+                    return None
+                sealed_key, value = open_item(vault, domain, location.place, found)
+            except MismatchError as error:
+                if not await vault.moved(domain, seen, room):
+                    raise vault.damaged(room, str(error)) from None
+                continue
+            if sealed_key != clear:
+                raise vault.damaged(room, "an item is sealed under another key")
+            return Item(key, value, found.version)
+        raise vault.restless(room)
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> AsyncIterator[Item]:
+        """Give the items whose keys begin with the segments of `prefix`, those equal up to an int in its order."""
+        bounds(prefix, after)
+        return Scan(SealedScan(self.ready, prefix, after, checked_limit(limit), reverse=reverse).more)
+
+    async def commit(self, *changes: Change) -> None:
+        """Make all changes or none; they are as durable as the store within makes them when this returns."""
+        checked = [(change, check_change(change)) for change in changes]
+        if not checked:
+            return
+        vault = await self.ready(make=True)
+        assert vault is not None  # noqa: S101 - it was to be made
+        for change in changes:
+            if not isinstance(
+                change, DeleteAll
+            ):  # a long first reading is not to hold up those that commit after this one
+                await vault.domain(vault.path(change.key), change.key[0])
+        mine = _Commit(checked)
+        with self._lock:
+            self._waiting.append(mine)
+            mine.leads, self._led = not self._led, True
+            mine.reply = None if mine.leads else Reply()
+        try:
+            if mine.reply is not None:
+                await mine.reply.wait()
+            if mine.leads and not mine.done:
+                # Others wait for what this task does for them, so it is finished even when this task is cancelled.
+                with anyio.CancelScope(shield=True):
+                    await self._commit_waiting(vault)
+        finally:
+            with self._lock:
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+                if mine.leads:
+                    self._pass_on()
+        if mine.error is not None:
+            raise mine.error
+
+    def _pass_on(self) -> None:
+        for each in list(self._waiting):
+            each.leads = True
+            if each.reply is not None and each.reply.send():
+                return
+            self._waiting.remove(each)  # its event loop is gone
+        self._led = False
+
+    async def _commit_waiting(self, vault: Vault) -> None:
+        """Commit what is waiting, in one commit of the store within."""
+        with self._lock:
+            batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+        try:
+            errors = await self._committed(vault, batch)
+        except BaseException as error:
+            told = error if isinstance(error, StoreError) else StoreError(f"{self._where}: a commit was broken off")
+            for each in batch:
+                each.finish(copy.copy(told))
+            if not isinstance(error, StoreError):
+                raise
+            return
+        for each in batch:
+            each.finish(errors.get(each))
+
+    async def _committed(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
+        """Commit a batch; gives what went wrong with single commits of it, which left nothing."""
+        for attempt in range(TRIES):
+            errors: dict[_Commit, StoreError] = {}
+            plan = Plan.begun(vault, wary=attempt > 0)
+            try:
+                for each in batch:
+                    trial = plan.copy() if len(batch) > 1 else plan
+                    try:
+                        for change, clear in each.changes:
+                            await trial.add(change, clear)
+                    except StoreError as error:
+                        errors[each] = error
+                    else:
+                        plan = trial
+                changes = plan.finish() if len(errors) < len(batch) else []
+                if changes:
+                    vault.flight = plan
+                    await self._store.commit(*changes)
+                    plan.apply()
+                return errors
+            except OvertakenError:
+                pass
+            except ConflictError:
+                await self._catch_up(vault, plan)
+            finally:
+                vault.flight = None
+            await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))
+        raise vault.restless("(several)")
+
+    async def _catch_up(self, vault: Vault, plan: Plan) -> None:
+        """Find out what another process has changed."""
+        await vault.renew_root()
+        for each in plan.sums.values():
+            if each.domain is not None:
+                await vault.moved(each.domain, each.version, "(any)")
+
+    async def verify(self) -> int:
+        """Read everything, here and in the store within, and check it. Gives the number of items."""
+        verify_within = getattr(self._store, "verify", None)
+        if verify_within is not None:
+            await verify_within()
+        vault = await Vault.open(self._store, self._key, self._depths, self._where, make=False)
+        return 0 if vault is None else await verify(vault)
+
+    async def ready(self, *, make: bool = False) -> Vault | None:
+        while self.vault is None:
+            if not await self._opening.entered():
+                if self.vault is None and not make:
+                    return None
+                continue
+            try:
+                self.vault = await Vault.open(self._store, self._key, self._depths, self._where, make=make)
+                return self.vault
+            finally:
+                self._opening.leave()
+        return self.vault
+
+
+@dataclass(eq=False, slots=True)
+class _Commit:
+    """A commit that waits for its turn."""
+
+    changes: list[tuple[Change, bytes]]
+    reply: Reply | None = None
+    leads: bool = False
+    """Whether its task is the one that commits for all that wait."""
+    done: bool = False
+    error: StoreError | None = None
+
+    def finish(self, error: StoreError | None) -> None:
+        self.error, self.done = error, True
+        if self.reply is not None:
+            self.reply.send()
