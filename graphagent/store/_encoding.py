@@ -23,7 +23,7 @@ def encode(key: Iterable[Segment]) -> bytes:
     Raises:
         ValueError: a segment is neither text nor an int of 0 to 2**63 - 1.
     """
-    return b"".join([_encoded(segment) for segment in key])
+    return b"".join([_text(segment) if type(segment) is str else _number(segment) for segment in key])
 
 
 @lru_cache(maxsize=4096)
@@ -31,9 +31,7 @@ def _text(segment: str) -> bytes:
     return b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
 
 
-def _encoded(segment: Segment) -> bytes:
-    if type(segment) is str:
-        return _text(segment)
+def _number(segment: object) -> bytes:
     if type(segment) is int and 0 <= segment < 2**63:
         return b"\x01" + segment.to_bytes(8, "big")
     what = "an int out of range" if type(segment) is int else f"a {type(segment).__name__}"
@@ -73,7 +71,7 @@ def decode(place: bytes) -> Key:
             while end and place[end : end + 1] == b"\xff":
                 end = place.find(b"\0", end) + 1
             segments.append(place[at + 1 : end - 1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass"))
-        if place[at:end] != _encoded(segments[-1]):
+        if place[at:end] != encode(segments[-1:]):
             raise ValueError("no key has these bytes")
         at = end
     return tuple(segments)
