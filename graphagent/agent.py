@@ -73,8 +73,7 @@ class Agent(Generic[I, O]):
         """What the model may call."""
         self.system_prompt = system_prompt
         """The rules that the model is given."""
-        self.max_seconds = max_seconds
-        """Wall time a run may take, in seconds."""
+        self._max_seconds = max_seconds
         _check_budgets(max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_seconds=max_seconds)
         self._limits = (max_nodes, max_turns, max_tokens)
         _check_ways(strategy, self.tools)
@@ -183,11 +182,11 @@ class Agent(Generic[I, O]):
         return state.result(output)
 
     async def _walk(self, first: Slot, ctx: Context, task: Any) -> Any:
-        if self.max_seconds is None:
+        if self._max_seconds is None:
             return await walk(first, ctx, task)
-        with anyio.move_on_after(self.max_seconds):
+        with anyio.move_on_after(self._max_seconds):
             return await walk(first, ctx, task)
-        raise ctx.state.spent("seconds", self.max_seconds)
+        raise ctx.state.spent("seconds", self._max_seconds)
 
     @overload
     def run_sync(

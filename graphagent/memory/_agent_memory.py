@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from graphagent import _clock
-from graphagent.errors import FeatureError, OutputError
+from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import structured
 from graphagent.memory import _extract
-from graphagent.memory._facts import EVERYTHING, Concept, Fact, Scope, ScopeKind, Source, Subject
+from graphagent.memory._facts import EVERYTHING, Concept, Fact, Scope, ScopeKind, Source, Subject, least_trust
 from graphagent.memory._no_memory import NoMemory
 from graphagent.memory._resolve import resolve
 from graphagent.memory._steps import FactsStep, KnownFact
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse
     from graphagent.memory._steps import Step
     from graphagent.run import Context
+    from graphagent.store import Receipt
 
 _log = logging.getLogger("graphagent")
 
@@ -69,6 +70,11 @@ class AgentMemory:
         organization_name: str | None = None,
         subjects: Iterable[Subject] | None = None,
     ) -> None:
+        if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "provider= is an object that keeps facts, such as FileMemoryProvider(folder) or "
+                "EncryptedMemoryProvider(folder, key=…), or one of your own with the four methods of FactProvider"
+            )
         self.provider: FactProvider = NoMemory() if provider is None else provider
         """Where facts are kept."""
         names = (agent_name, feature_name, product_name, organization_name)
@@ -155,10 +161,11 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
+        places = self._places(subjects, scopes)
         found = [
             KnownFact(fact, subject, scope)
             for concept in concepts
-            for subject, scope in self._places(subjects, scopes)
+            for subject, scope in places
             for fact in await self._load(concept, subject, scope)
         ]
         return self._show(found)
@@ -184,7 +191,7 @@ class AgentMemory:
         """
         steps, trust = self._heard()
         kept: list[Fact] = []
-        for concept in concepts:
+        for concept in concepts if steps else ():
             found = await self._ask(_extract.answer_messages(concept, steps), _extract.answer())
             values = [value.strip() for value in found.values if _extract.is_fact(value)] if found else []
             if len(values) > _extract.MOST_FACTS:
@@ -214,6 +221,8 @@ class AgentMemory:
         places = [self._scope(place) for place in (scopes if scopes is not None else (ScopeKind.AGENT,))]
         known = [each.fact.concept for each in await self._all(asked, places)]
         steps, trust = self._heard()
+        if not steps:
+            return []
         found = await self._ask(_extract.detection_messages(asked, known, steps), _extract.detection())
         if found is None:
             return []
@@ -229,6 +238,36 @@ class AgentMemory:
             for scope in places:
                 await self._save(fact, subject, scope, trust)
         return [fact for fact, _ in facts]
+
+    async def history(
+        self, concept: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
+    ) -> list[Fact]:
+        """Give every version of a concept's facts, the newest first.
+
+        Raises:
+            UnsupportedError: the provider keeps no history.
+            StoreError: it could not be read.
+        """
+        provider = self._keeping("history")
+        return await provider.history(concept, subject, self._scope(scope), **self._options())
+
+    async def forget(
+        self, *, concept: Concept | None = None, subject: Subject | None = None, scope: Place | None = None
+    ) -> Receipt:
+        """Remove, for good, all facts that fit what is given, of the run's owner.
+
+        Raises:
+            UnsupportedError: the provider cannot forget.
+            StoreError: it could not be written.
+        """
+        within = None if scope is None else self._scope(scope)
+        provider = self._keeping("forgetting")
+        return await provider.forget(concept=concept, subject=subject, scope=within, **self._options())
+
+    def _keeping(self, ability: str) -> KeepingProvider:
+        if not isinstance(self.provider, KeepingProvider):
+            raise UnsupportedError(self.provider, ability)
+        return self.provider
 
     def _scope(self, place: Place, node: str = "") -> Scope:
         if isinstance(place, Scope):
@@ -266,6 +305,10 @@ class AgentMemory:
     async def _save(self, fact: Fact, subject: Subject, scope: Place, trust: str) -> None:
         ctx = self._ctx
         origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
+        if ctx is not None and ctx.memory.open is not None:
+            trust = least_trust((trust, "inferred"))  # a tool is being called, with what the model gave it
+        if fact.source.trust:
+            trust = least_trust((trust, fact.source.trust))
         stamped = replace(
             fact,
             source=Source(run_id, step, origin, trust),
@@ -281,7 +324,7 @@ class AgentMemory:
         places = {id(known.fact): known for known in reversed(found)}
         facts = resolve([(known.fact, known.subject, known.scope) for known in found])
         shown = {
-            (known.fact.concept.keyword, known.fact.values, known.subject)
+            (known.fact.concept.keyword, known.subject): known.fact.values
             for step in ctx.memory.steps
             if isinstance(step, FactsStep)
             for known in step.facts
@@ -291,7 +334,7 @@ class AgentMemory:
             KnownFact(fact, known.subject, known.scope)
             for fact in facts
             for known in (places.get(id(fact)) or first[fact.concept.keyword],)
-            if (fact.concept.keyword, fact.values, known.subject) not in shown
+            if shown.get((fact.concept.keyword, known.subject)) != fact.values
         ]
         if resolved:
             ctx.memory.steps.append(FactsStep(tuple(resolved)))
@@ -301,8 +344,7 @@ class AgentMemory:
     def _heard(self) -> tuple[list[Step], str]:
         """Give what was said since the run began, and how far it can be trusted."""
         memory = self._running().memory
-        steps = memory.steps[memory.inherited :]
-        return steps, "untrusted" if _extract.heard_tools(steps) else "inferred"
+        return memory.steps[memory.begun :], _extract.trust_of(memory.steps)
 
     async def _ask(self, messages: Sequence[Any], form: Any) -> Any:
         ctx = self._running()

@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Message, OutputFormat
-from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject
+from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject, least_trust
 from graphagent.memory._prompt import frame
-from graphagent.memory._steps import ActionStep, MessageStep, TaskStep
+from graphagent.memory._steps import ActionStep, FactsStep, MessageStep, TaskStep
 
 if TYPE_CHECKING:
     from graphagent.memory._steps import Step
@@ -130,9 +130,18 @@ def _lines(step: Step) -> list[dict[str, str]]:
     return []
 
 
-def heard_tools(steps: Iterable[Step]) -> bool:
-    """Tell whether something from outside, such as a tool's result, stands in a conversation."""
-    return any(isinstance(step, ActionStep) and step.observations for step in steps)
+def trust_of(steps: Iterable[Step]) -> str:
+    """Give how far something can be trusted that a model took from a transcript: as far as the worst that stands there.
+
+    What tools gave comes from outside, and loaded facts keep the trust that they have.
+    """
+    levels = ["inferred"]
+    for step in steps:
+        if isinstance(step, ActionStep) and step.observations:
+            levels.append("untrusted")
+        elif isinstance(step, FactsStep):
+            levels.extend(known.fact.source.trust for known in step.facts)
+    return least_trust(levels)
 
 
 def facts_of(

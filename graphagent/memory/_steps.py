@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -268,13 +269,15 @@ _NOTHING = object()
 class RunMemory:
     """The transcript of a run: the system prompt, and the steps in the order in which they happened."""
 
-    __slots__ = ("_asked", "_awaited", "inherited", "open", "steps", "system_prompt")
+    __slots__ = ("_asked", "_awaited", "begun", "inherited", "open", "steps", "system_prompt")
 
     def __init__(self, system_prompt: str = "", steps: Iterable[Step] = ()) -> None:
         self.system_prompt = SystemPromptStep(system_prompt)
         """The rules that the model is given."""
         self.steps: list[Step] = list(steps)
         """What happened."""
+        self.begun = len(self.steps)
+        """How many steps stood here before the run began."""
         self.inherited = len(self.steps)
         """How many steps stood here before the run, or the branch, began."""
         self.open: ActionStep | None = None
@@ -357,9 +360,13 @@ class RunMemory:
 
     def fork(self) -> RunMemory:
         """Give a transcript that begins with the same steps and then goes its own way."""
+        steps = self.steps if self.open is None else [*self.steps, self.open]
+        # Turns are copied: their results may be taken up, or edited, in the branch alone.
         other = RunMemory(
-            self.system_prompt.system_prompt, self.steps if self.open is None else [*self.steps, self.open]
+            self.system_prompt.system_prompt,
+            [copy.copy(step) if isinstance(step, ActionStep) else step for step in steps],
         )
+        other.begun = self.begun
         other._awaited, other._asked = self._awaited, self._asked
         return other
 

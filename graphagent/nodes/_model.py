@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent import _clock
-from graphagent.errors import OutputError
+from graphagent.errors import OutputError, RunError, ScriptError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Node, Tap
 from graphagent.llm import (
@@ -91,6 +91,10 @@ class _LlmRequest:
             if not offered:
                 called = ", ".join(repr(call.name) for call in message.tool_calls)
                 raise OutputError(f"no tools are offered here, and it called {called}", output=message.text)
+            others = [repr(call.name) for call in message.tool_calls if self.force not in (None, call.name)]
+            if others:
+                called = ", ".join(others)
+                raise OutputError(f"the tool {self.force!r} was to be called, and not {called}", output=message.text)
             return ToolCalls(message.tool_calls, message.text)
         if self.force is not None:
             raise OutputError(f"the tool {self.force!r} was to be called, and text came", output=message.text)
@@ -186,6 +190,8 @@ class _ExecuteTools:
             call = calls[number]
             ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
             result = await call_tool(known.get(call.name), call, known=known, context=ctx)
+            if _is_of_run(result.value, ctx.run_id):
+                raise result.value
             ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
             results[number] = result
 
@@ -197,6 +203,11 @@ class _ExecuteTools:
         given = ToolResults([results[number] for number in range(len(calls))])
         ctx.memory.observe(turn, given)
         return given
+
+
+def _is_of_run(error: object, run_id: str) -> bool:
+    """Say whether a tool met an end of the run itself, such as a used-up budget, which is no answer for the model."""
+    return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id == run_id)
 
 
 def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCalls, ToolResults]:

@@ -143,6 +143,13 @@ def _is_final(error: BaseException | None, run_id: str) -> bool:
     return isinstance(error, ScriptError) or (isinstance(error, HandlerError) and error.run_id == run_id)
 
 
+def _ends_all(error: Exception, run_id: str) -> bool:
+    """Say whether an error of one branch ends a race: what is final, and a budget of the whole run."""
+    if isinstance(error, BudgetError) and error.run_id == run_id:
+        return not error.where
+    return _is_final(error, run_id)
+
+
 def call_of(element: Element) -> Call:
     """Give how an element is executed, its policies included."""
     if not isinstance(element, Node):
@@ -279,13 +286,13 @@ def _race(node: Race) -> Call:
                 won.append((number, await walk(branches[number], contexts[number], value)))
             except Exception as error:  # noqa: BLE001  a race fails only when all do, and then raises the first one's
                 failed[number] = error
-                if not isinstance(error, HandlerError):
+                if not _ends_all(error, ctx.run_id):
                     return
             scope.cancel()
 
         with anyio.CancelScope() as scope:
             await together(execute, len(branches))
-        broken = next((error for error in failed.values() if isinstance(error, HandlerError)), None)
+        broken = next((error for error in failed.values() if _ends_all(error, ctx.run_id)), None)
         if broken is not None or not won:
             raise broken or _all_failed(failed)
         winner, given = won[0]

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, node, tool
-from graphagent.errors import FeatureError, NodeFailedError, StoreError
+from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
+from graphagent.errors import FeatureError, NodeFailedError, StoreError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import (
@@ -21,10 +21,19 @@ from graphagent.memory import (
     Scope,
     ScopeKind,
     SingleFact,
+    Source,
     StoreMemoryProvider,
     Subject,
 )
-from graphagent.nodes import auto_detect_facts, execute_tools, llm_request, load_all_facts, load_facts, save_facts
+from graphagent.nodes import (
+    auto_detect_facts,
+    execute_tools,
+    llm_request,
+    load_all_facts,
+    load_facts,
+    passthrough,
+    save_facts,
+)
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
 
@@ -343,3 +352,139 @@ def test_nodes_that_take_concepts_want_some():
         load_facts()
     with pytest.raises(TypeError, match="auto_detect_facts"):
         save_facts()
+
+
+async def test_a_value_that_changes_back_is_shown_again(provider):
+    """What the model was shown last of a fact counts, not what it was shown once."""
+    ask = llm_request(tools=False)
+    agent = Agent(
+        Strategy("talk", START >> load_all_facts(subjects=[USER]) >> ask >> END),
+        model=ScriptedModel(["ok"] * 4),
+    )
+    agent.install(AgentMemory, provider=provider)
+    steps = None
+    for city in ("Oslo", "Bergen", "Oslo", "Oslo"):
+        await provider.save(SingleFact(CITY, city), USER, HERE)
+        steps = (await agent.run("?", steps=steps)).memory
+    frames = [step.facts[0].fact.value for step in steps.steps if isinstance(step, FactsStep)]
+    assert frames == ["Oslo", "Bergen", "Oslo"]
+
+
+async def test_facts_made_of_untrusted_ones_are_untrusted(provider):
+    """What a model repeats of an untrusted fact, or of a tool's result in an earlier run, gains no trust by that."""
+
+    @tool
+    def page() -> str:
+        """A page of the web."""
+        return "The user lives in Oslo."
+
+    pet = Concept("pet")
+    await provider.save(SingleFact(pet, "a snake", source=Source(trust="untrusted")), USER, HERE)
+    ask, learn = llm_request(tools=False), auto_detect_facts(subjects=[USER])
+    agent = Agent(
+        Strategy("talk", START >> load_all_facts(subjects=[USER]) >> ask >> learn >> END),
+        model=ScriptedModel(["You have a snake.", {"facts": [fact("snake", "animal")]}]),
+    )
+    agent.install(AgentMemory, provider=provider)
+    await agent.run("What do you know?")
+    [kept] = await provider.load(Concept("animal"), USER, HERE)
+    assert kept.source.trust == "untrusted"
+
+    ask, act, learn = llm_request(), execute_tools(), auto_detect_facts(subjects=[USER])
+    strategy = Strategy("talk", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> learn >> END)
+    replies = [ToolCalls([ToolCall("page")]), "Read.", {"facts": []}, "You live in Oslo.", GOOD]
+    agent = Agent(strategy, model=ScriptedModel(replies), tools=[page])
+    agent.install(AgentMemory, provider=provider)
+    first = await agent.run("Read the page.")
+    await agent.run("Where do I live?", steps=first.memory)
+    [kept] = await provider.load(CITY, USER, HERE)
+    assert kept.source.trust == "untrusted"
+
+
+async def test_a_declared_trust_is_only_lowered(provider):
+    """A fact that says that it is untrusted stays so; what a tool saves with a model's arguments is inferred at most."""
+
+    @node
+    async def quote(ctx: Context, city: str) -> None:
+        await ctx.feature(AgentMemory).save(SingleFact(CITY, city, source=Source(trust="untrusted")), USER)
+
+    agent = Agent(Strategy("talk", START >> quote >> END))
+    agent.install(AgentMemory, provider=provider)
+    await agent.run("Oslo")
+    [kept] = await provider.load(CITY, USER, HERE)
+    assert kept.source.trust == "untrusted"
+
+    @tool
+    async def note(ctx: Context, pet: str) -> str:
+        """Note a pet."""
+        await ctx.feature(AgentMemory).save(SingleFact(Concept("pet"), pet), USER)
+        return "noted"
+
+    ask, act = llm_request(), execute_tools()
+    strategy = Strategy("talk", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+    agent = Agent(strategy, model=ScriptedModel([ToolCalls([ToolCall("note", {"pet": "cat"})]), "ok"]), tools=[note])
+    agent.install(AgentMemory, provider=provider)
+    await agent.run("I have a cat.")
+    [kept] = await provider.load(Concept("pet"), USER, HERE)
+    assert kept.source.trust == "inferred"
+
+
+async def test_extraction_in_a_branch_hears_what_was_said_before_the_fork(provider):
+    """A branch learns from the whole run; where nothing was said, the model is not asked."""
+    learn = auto_detect_facts(subjects=[USER])
+    ask = llm_request(tools=False)
+    branch = Strategy("branch", START >> passthrough(str) >> learn >> END)
+    model = ScriptedModel(["Hello!", GOOD, {"facts": []}])
+    agent = Agent(
+        Strategy("talk", START >> ask >> parallel(branch, passthrough(str, name="other")) >> END), model=model
+    )
+    agent.install(AgentMemory, provider=provider, agent_name="talk")
+    await agent.run("I live in Oslo.")
+    assert "I live in Oslo." in model.requests[1].messages[-1].text
+    [kept] = await provider.load(CITY, USER, HERE)
+    assert kept.value == "Oslo"
+
+
+async def test_subjects_may_be_any_iterable(provider):
+    """An iterator is used for all concepts, not for the first alone."""
+    pet = Concept("pet")
+    await provider.save(SingleFact(CITY, "Oslo"), USER, HERE)
+    await provider.save(SingleFact(pet, "cat"), USER, HERE)
+    found = []
+
+    @node
+    async def look(ctx: Context, text: str) -> None:
+        memory = ctx.feature(AgentMemory)
+        found.extend(await memory.load_facts_to_agent(CITY, pet, subjects=(each for each in [USER])))
+
+    agent = Agent(Strategy("talk", START >> look >> END))
+    agent.install(AgentMemory, provider=provider)
+    await agent.run("?")
+    assert [each.value for each in found] == ["Oslo", "cat"]
+
+
+async def test_history_and_forgetting_in_a_node(provider):
+    """They are those of the run's owner; a provider of four methods lacks them, and a typed error says so."""
+
+    @node
+    async def leave(ctx: Context, city: str) -> list[int]:
+        memory = ctx.feature(AgentMemory)
+        await memory.save(SingleFact(CITY, city), USER)
+        versions = len(await memory.history(CITY, USER))
+        return [versions, (await memory.forget(subject=USER)).facts, len(await memory.load_all([USER]))]
+
+    agent = Agent(Strategy("talk", START >> leave >> END))
+    agent.install(AgentMemory, provider=provider)
+    assert (await agent.run("Oslo", owner="a")).output == [1, 1, 0]
+    plain = Agent(Strategy("talk", START >> leave >> END))
+    plain.install(AgentMemory, provider=FourMethods())
+    with pytest.raises(NodeFailedError) as caught:
+        await plain.run("Oslo")
+    assert isinstance(caught.value.__cause__, UnsupportedError)
+
+
+@pytest.mark.parametrize("wrong", ["facts/", FileMemoryProvider, 5])
+def test_what_is_no_provider_is_refused_at_install(wrong):
+    """A path, or a class instead of an object, is an error where it stands."""
+    with pytest.raises(TypeError, match="keeps facts"):
+        Agent(Strategy("talk", START >> remember >> END)).install(AgentMemory, provider=wrong)

@@ -10,11 +10,12 @@ from pydantic import BaseModel
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, tap, tool
 from graphagent._clock import clock
-from graphagent.errors import ModelRequestError, NodeFailedError, OutputError, ToolError
+from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, OutputError, ToolError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.llm import (
     Image,
     Message,
+    ModelRequest,
     ModelResponse,
     Reasoning,
     Text,
@@ -729,3 +730,46 @@ def test_a_node_says_what_it_gives():
     assert llm_request(output=City).gives is City
     assert llm_request(output=City, tools=True).gives == City | ToolCalls
     assert llm_request().takes == Prompt
+
+
+async def test_a_forced_tool_is_the_one_that_is_called():
+    """A model that calls another one is asked again; nothing that was not asked for is executed."""
+    called = []
+
+    @tool
+    def right() -> str:
+        """The right one."""
+        called.append("right")
+        return "done"
+
+    @tool
+    def wrong() -> str:
+        """The wrong one."""
+        called.append("wrong")
+        return "done"
+
+    ask, act = llm_request(force=right), execute_tools()
+    strategy = Strategy("forced", START >> ask >> act >> END)
+    replies = [ToolCalls([ToolCall("wrong")]), ToolCalls([ToolCall("right")])]
+    await Agent(strategy, model=ScriptedModel(replies), tools=[right, wrong]).run("go")
+    assert called == ["right"]
+
+
+async def test_what_ends_a_run_is_no_answer_of_a_tool():
+    """A tool that meets a used-up budget, a broken handler or a short script ends the run as a node would."""
+
+    @tool
+    async def ask_again(ctx: Context) -> str:
+        """Ask the model."""
+        return (await ctx.request(ModelRequest((Message.user("?"),)))).message.text
+
+    ask, act = llm_request(), execute_tools()
+    strategy = Strategy("asking", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+
+    def agent(replies, **budgets):
+        return Agent(strategy, model=ScriptedModel(replies), tools=[ask_again], **budgets)
+
+    with pytest.raises(BudgetError):
+        await agent([ToolCalls([ToolCall("ask_again")]), "a", "b"], max_tokens=1).run("go")
+    with pytest.raises(NodeFailedError, match="script"):
+        await agent([ToolCalls([ToolCall("ask_again")])]).run("go")

@@ -366,3 +366,22 @@ async def test_no_handler_costs_no_event():
         agent.on(RunFinished, lambda event: None)
         await agent.run("x")
     assert len(made) == 1
+
+
+async def test_an_event_type_that_is_defined_later_is_heard():
+    """Listening to Event hears types that did not exist yet, and listening to a type hears its later kinds."""
+    told = []
+
+    @node
+    async def tell(ctx: Context, text: str) -> str:
+        @dataclasses.dataclass(frozen=True, slots=True)
+        class Noted(Event):
+            pass
+
+        ctx.emit(Noted(ctx.run_id))
+        return text
+
+    agent = Agent(Strategy("s", START >> tell >> END))
+    agent.on(Event, lambda event: told.append(type(event).__name__))
+    await agent.run("a")
+    assert "Noted" in told

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import BudgetError, NodeFailedError, NoPathError
 from graphagent.events import NodeFinished, NodeStarted
 from graphagent.llm import ToolCall, ToolCalls, ToolResult, ToolResults
@@ -492,3 +492,45 @@ async def test_events_of_branches_name_their_paths():
     await agent.run("ab")
     assert sorted(told[:2]) == [("parallel/0/upper", "AB"), ("parallel/1/length", 2)]
     assert told[2] == ("parallel", ("AB", 2))
+
+
+async def test_a_race_ends_with_what_ends_the_run():
+    """A used-up budget of the run, or a script that is too short, is no branch that merely lost."""
+    ask = llm_request(tools=False)
+
+    @node
+    async def late(ctx: Context, text: str) -> str:
+        await anyio.sleep(0.02)
+        return text
+
+    strategy = Strategy("racing", START >> race(ask, late) >> END)
+    with pytest.raises(BudgetError):
+        await Agent(strategy, model=ScriptedModel(["never"]), max_turns=0).run("a")
+    with pytest.raises(NodeFailedError, match="script"):
+        await Agent(strategy, model=ScriptedModel([])).run("a")
+
+
+async def test_a_dropped_branch_edits_no_turn_of_its_parent():
+    """A branch works on copies of the turns before the fork: only a kept transcript changes anything."""
+    ask = llm_request()
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    @node
+    async def edit(ctx: Context, calls: ToolCalls) -> str:
+        turn = ctx.memory.last_action
+        assert turn is not None
+        turn.observations = "edited in a branch"
+        return "edited"
+
+    strategy = Strategy(
+        "editing",
+        START >> ask,
+        ask.on(ToolCalls) >> parallel(edit, edit.named("again")) >> END,
+        ask.on(str) >> END,
+    )
+    result = await Agent(strategy, model=ScriptedModel([ToolCalls([ToolCall("look")])]), tools=[look]).run("a")
+    assert all("edited" not in message.text for message in result.memory.to_messages())
