@@ -65,6 +65,10 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"an agent runs a Strategy, not a {type(strategy).__name__}; write Strategy(name, START >> … >> END)"
             )
+        if model is not None and not callable(getattr(model, "respond", None)):
+            raise TypeError(
+                f"model= is an object that responds, such as OpenAIModel('gpt-…'), not a {type(model).__name__}"
+            )
         self.strategy = strategy
         """What it does."""
         self.model = model
@@ -159,6 +163,9 @@ class Agent(Generic[I, O]):
             task = None
             if not fits(None, self.strategy.takes):
                 raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
+        for name, given in (("owner", owner), ("run_id", run_id or "")):
+            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name}= is text, not a {type(given).__name__}")
         first = self._first or self._prepare()
         memory = RunMemory(self.system_prompt, map(copy.copy, steps.steps) if steps is not None else ())
         memory.begin(task, images)

@@ -456,3 +456,13 @@ async def test_a_run_may_end_with_tool_calls():
     result = await only(llm_request(), model=ScriptedModel([ToolCall("double", {"n": 1})]), tools=[double]).run("x")
     assert [call.name for call in result.output] == ["double"]
     assert [type(step) for step in result.memory.steps] == [TaskStep, ActionStep, FinalAnswerStep]
+
+
+async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
+    """An owner that is None would share the facts of nobody in particular with everybody."""
+    with pytest.raises(TypeError, match="OpenAIModel"):
+        Agent(Strategy("s", START >> END), model="gpt-5")
+    agent = Agent(Strategy("s", START >> END))
+    for wrong in ({"owner": None}, {"owner": 5}, {"run_id": 5}):
+        with pytest.raises(TypeError, match="is text"):
+            await agent.run("a", **wrong)

@@ -80,7 +80,11 @@ def talk(
 
 
 def _model(name: str, base_url: str | None, key_variable: str | None) -> OfflineModel | OpenAIModel:
-    if name == "offline" and base_url is None:
+    if name == "offline":
+        if base_url is not None:
+            raise typer.BadParameter(
+                "--base-url needs --model NAME: the offline model asks no server", param_hint="--model"
+            )
         return OfflineModel()
     api_key = os.environ.get(key_variable) if key_variable else None
     if key_variable and not api_key:
@@ -93,7 +97,10 @@ def _model(name: str, base_url: str | None, key_variable: str | None) -> Offline
         )
     from graphagent.llm.openai import OpenAIModel
 
-    return OpenAIModel(name, base_url=base_url, api_key=api_key)
+    try:
+        return OpenAIModel(name, base_url=base_url, api_key=api_key)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--base-url") from None
 
 
 def _lines(script: Path) -> list[str]:

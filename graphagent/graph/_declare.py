@@ -78,4 +78,6 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
     if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.hints(function, 3)
+    if getattr(found.get(names[1]), "__graphagent_context__", False):
+        raise TypeError(f"@{kind} {named!r} takes the context first: write `async def {named}(ctx: Context, …)`")
     return found.get(names[1], Any), found.get("return", Any)

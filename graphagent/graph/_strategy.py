@@ -124,9 +124,11 @@ class Strategy(Node[I, O]):
     ) -> None: ...
     @overload
     def __init__(self, name: str, first: First[I, O], /, *rest: Part[O]) -> None: ...
-    def __init__(self, name: str, first: Any, /, *rest: Any) -> None:
+    def __init__(self, name: str, first: Any = None, /, *rest: Any) -> None:
         from graphagent.graph._check import check
 
+        if not isinstance(name, str) or first is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("a strategy has a name and then its paths: Strategy('name', START >> … >> END, …)")
         edges = _edges(name, (first, *rest))
         report = check(edges)
         if report.problems:

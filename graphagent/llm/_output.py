@@ -169,7 +169,10 @@ def read_json(text: str) -> Any:
     """
     from pydantic_core import from_json
 
-    return from_json(text, allow_inf_nan=False)
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except TypeError:  # what pydantic makes of half a surrogate pair
+        raise ValueError("it holds half a surrogate pair") from None
 
 
 def _candidates(text: str) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphagent.graph import Tap
 from graphagent.memory import EVERYTHING, AgentMemory, Concept, FactUse, Scope, ScopeKind, Subject
@@ -12,6 +12,7 @@ from graphagent.memory import EVERYTHING, AgentMemory, Concept, FactUse, Scope, 
 if TYPE_CHECKING:
     from graphagent.run import Context
 
+T = TypeVar("T")
 Subjects = Iterable[Subject] | None
 Scopes = Iterable[ScopeKind | Scope] | None
 
@@ -73,7 +74,11 @@ def load_facts(*concepts: Concept, subjects: Subjects = None, scopes: Scopes = N
     """
     if not concepts:
         raise TypeError("load_facts() takes concepts; for all that is known use load_all_facts()")
-    return Tap(_Load(concepts, _tuple(subjects), _tuple(scopes)), name=name, needs=(AgentMemory,))
+    return Tap(
+        _Load(_concepts(concepts), _subjects(subjects), None if scopes is None else _scopes(scopes)),
+        name=name,
+        needs=(AgentMemory,),
+    )
 
 
 def load_all_facts(*, subjects: Subjects = None, scopes: Scopes = None, name: str = "load_all_facts") -> Tap:
@@ -84,7 +89,9 @@ def load_all_facts(*, subjects: Subjects = None, scopes: Scopes = None, name: st
         scopes: From where; by default from every scope that has a name.
         name: How the tap is called.
     """
-    return Tap(_Load((), _tuple(subjects), _tuple(scopes)), name=name, needs=(AgentMemory,))
+    return Tap(
+        _Load((), _subjects(subjects), None if scopes is None else _scopes(scopes)), name=name, needs=(AgentMemory,)
+    )
 
 
 def save_facts(
@@ -103,7 +110,9 @@ def save_facts(
     """
     if not concepts:
         raise TypeError("save_facts() takes concepts; for facts of any concept use auto_detect_facts()")
-    return Tap(_Save(concepts, subject, scope), name=name, needs=(AgentMemory,))
+    [about] = _all_of((subject,), "subject=", "a Subject", Subject)
+    [within] = _scopes((scope,))
+    return Tap(_Save(_concepts(concepts), about, within), name=name, needs=(AgentMemory,))
 
 
 def auto_detect_facts(
@@ -119,8 +128,26 @@ def auto_detect_facts(
         scopes: Where they are kept: in each of these.
         name: How the tap is called.
     """
-    return Tap(_Detect(_tuple(subjects), tuple(scopes)), name=name, needs=(AgentMemory,))
+    return Tap(_Detect(_subjects(subjects), _scopes(scopes)), name=name, needs=(AgentMemory,))
 
 
-def _tuple(given: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    return None if given is None else tuple(given)
+def _concepts(given: tuple[Concept, ...]) -> tuple[Concept, ...]:
+    return _all_of(given, "the node", "concepts", Concept)
+
+
+def _subjects(given: Subjects) -> tuple[Subject, ...] | None:
+    return None if given is None else _all_of(given, "subjects=", "a list of Subject", Subject)
+
+
+def _scopes(given: Iterable[ScopeKind | Scope]) -> tuple[ScopeKind | Scope, ...]:
+    return _all_of(given, "scopes=", "a list of ScopeKind or Scope", ScopeKind, Scope)
+
+
+def _all_of(given: Iterable[T], what: str, wanted: str, *kinds: type) -> tuple[T, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what} takes {wanted}, not a {type(given).__name__}")
+    found = tuple(given)
+    for each in found:
+        if not isinstance(each, kinds):
+            raise TypeError(f"{what} takes {wanted}; there is a {type(each).__name__} among them")
+    return found

@@ -431,3 +431,23 @@ def test_a_tap_that_takes_anything_does_not_settle_what_a_strategy_takes():
     strategy = Strategy("watched", START >> watch >> length >> END)
     assert type(watch) is Tap
     assert (strategy.takes, strategy.gives) == (str, int)
+
+
+@pytest.mark.parametrize("wrong", [(START >> step("a") >> step("b"),), ("s",), ()])
+def test_a_strategy_without_a_name_or_a_path_says_what_it_takes(wrong):
+    """The name comes first, then the paths."""
+    with pytest.raises(TypeError):
+        Strategy(*wrong)
+
+
+def test_a_node_that_takes_its_context_second_is_refused():
+    """Swapped parameters are found when the node is made."""
+
+    class Fake:
+        __graphagent_context__ = True
+
+    with pytest.raises(TypeError, match="context first"):
+
+        @node
+        async def swapped(text: str, ctx: Fake) -> str:
+            return text

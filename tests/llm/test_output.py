@@ -303,3 +303,11 @@ async def test_rules_of_the_model_are_checked():
     """What a schema can only hint at is checked on the value."""
     model = ScriptedModel([{"score": 2}, {"score": 0.5}])
     assert (await structured(model.respond, [], Limited)).score == 0.5
+
+
+def test_half_a_surrogate_pair_is_no_json():
+    """Text that no server can send gets the same error as any other that is no JSON, and is looked through for JSON."""
+    form = OutputFormat.of(list[int])
+    assert form.parse("\ud800 [1]") == [1]
+    with pytest.raises(OutputError):
+        form.parse("\ud800")

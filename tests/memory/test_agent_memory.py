@@ -488,3 +488,20 @@ def test_what_is_no_provider_is_refused_at_install(wrong):
     """A path, or a class instead of an object, is an error where it stands."""
     with pytest.raises(TypeError, match="keeps facts"):
         Agent(Strategy("talk", START >> remember >> END)).install(AgentMemory, provider=wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: load_facts("city"), "concepts"),
+        (lambda: load_all_facts(subjects=USER), "a list of Subject, not a Subject"),
+        (lambda: load_all_facts(subjects=["user"]), "a list of Subject; there is a str"),
+        (lambda: save_facts(CITY, subject="user"), "a Subject"),
+        (lambda: save_facts(CITY, scope="agent"), "ScopeKind or Scope"),
+        (lambda: auto_detect_facts(scopes="agent"), "ScopeKind or Scope, not a str"),
+    ],
+)
+def test_names_in_the_place_of_values_are_refused_where_they_stand(make, said):
+    """A memory node takes concepts, subjects and scopes, and says so when it is made."""
+    with pytest.raises(TypeError, match=said):
+        make()
