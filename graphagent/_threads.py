@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar, cast
@@ -41,6 +41,43 @@ class Reply:
         await self._event.wait()
         if self._error is not None:
             raise self._error
+
+    async def outwait(self) -> None:
+        """Wait for the answer, cancelled or not; a cancellation that came meanwhile is raised then."""
+        cancelled: BaseException | None = None
+        with anyio.CancelScope(shield=True):
+            while not self._event.is_set():
+                try:
+                    await self._event.wait()
+                except anyio.get_cancelled_exc_class() as error:  # asyncio's own Task.cancel knows no shield
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        if self._error is not None:
+            raise self._error
+
+
+async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
+    """Call a function and await it to its end, cancelled or not; a cancellation that came meanwhile is raised then."""
+    loop = cast(Any, current_token().native_token)
+    if not hasattr(loop, "create_task"):
+        with anyio.CancelScope(shield=True):  # trio has no cancellation that gets past it
+            await function()
+        return
+    reply = Reply()
+
+    async def call() -> None:
+        try:
+            await function()
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            reply.send(error)
+        else:
+            reply.send()
+
+    # Task.cancel breaks off whatever its task awaits, so this is awaited in another one. It is held here, for the loop does not.
+    task = loop.create_task(call())
+    await reply.outwait()
+    del task
 
 
 class Gate:
@@ -96,16 +133,16 @@ class Worker:
                 reply.send()
 
         self._queue().put(call)
-        with anyio.CancelScope(shield=True):
-            await reply.wait()
+        await reply.outwait()
         return given[0]
 
     def _queue(self) -> queue.SimpleQueue[Callable[[], None] | None]:
         with self._lock:
             if self._work is None or self._pid != os.getpid():  # a forked process has none of its parent's threads
-                self._work, self._pid = queue.SimpleQueue(), os.getpid()
-                threading.Thread(target=_serve, args=(self._work,), name="graphagent-worker", daemon=True).start()
-                weakref.finalize(self, self._work.put, None).atexit = False
+                work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+                threading.Thread(target=_serve, args=(work,), name="graphagent-worker", daemon=True).start()
+                weakref.finalize(self, work.put, None).atexit = False
+                self._work, self._pid = work, os.getpid()  # only now, for there may be no thread to be had
             return self._work
 
 

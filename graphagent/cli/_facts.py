@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import anyio
 import typer
@@ -57,15 +57,16 @@ def list_facts(
     """Show what is known: the last value of each fact."""
 
     async def read(provider: KeepingProvider) -> tuple[list[tuple[_Place, Fact]], set[str]]:
-        found, owners = await _places_of(provider, None, owner, subject, scope)
-        return [
+        found = await _places_of(provider, None, owner, subject, scope)
+        known = [
             (place, fact)
             for place in found
             for fact in sorted(
                 await provider.load_all(Subject(place.subject), place.scope, owner=owner),
                 key=lambda fact: fact.concept.keyword,
             )
-        ], owners
+        ]
+        return known, set() if known else await _owners(provider, subject, scope)
 
     known, owners = _with(memory, key, read)
     if form is Format.JSON:
@@ -98,7 +99,7 @@ def show(
     concept = _concept(keyword)
 
     async def read(provider: KeepingProvider) -> list[tuple[_Place, Fact]]:
-        found, _ = await _places_of(provider, keyword, owner, subject, scope)
+        found = await _places_of(provider, keyword, owner, subject, scope)
         return [
             (place, fact)
             for place in found
@@ -191,28 +192,15 @@ def forget(
     within = _places.scope_of(scope) if scope else None
     about = _places.subject_of(subject) if subject else None
 
-    async def count(provider: KeepingProvider) -> tuple[int, set[str]]:
-        versions, keywords = 0, set[str]()
-        async for record in _records(provider, keyword, owner, subject, within):
-            versions += 1
-            keywords.add(str(record["keyword"]))
-        return versions, keywords
-
-    versions, keywords = _with(memory, key, count)
-    if not versions:
-        _screen.complain(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
-        raise typer.Exit(1)
     if not yes:
-        what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
-        typer.confirm(
-            f"Forget {_counted(versions, 'version')} of {_counted(len(keywords), 'fact')} ({what}) for good?",
-            abort=True,
-        )
+        _confirm(memory, key, keyword, owner, subject, within)
 
     async def remove(provider: KeepingProvider) -> Any:
         return await provider.forget(concept=concept, subject=about, scope=within, owner=owner)
 
     receipt = _with(memory, key, remove)
+    if not receipt.bytes:
+        _nothing_fits(owner)
     print(f"Forgotten: {_counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
 
 
@@ -243,7 +231,11 @@ def import_facts(
     memory: Memory = None,
     key: Key = None,
 ) -> None:
-    """Read what `facts export` wrote. Facts that are there already are left; all are taken in or none."""
+    """Read what `facts export` wrote. Facts that are there already are left.
+
+    Where a line is wrong or the memory is damaged, nothing is taken in. A sealed memory takes in all or none. A plain one has
+    many files: where the disk fails or the process ends in between, import the same again, which adds what is missing.
+    """
     records = _read_lines(file)
 
     async def add(provider: KeepingProvider) -> int:
@@ -281,6 +273,33 @@ def write_private(path: Path, text: str) -> None:
         raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
 
 
+def _confirm(
+    memory: Path | None, key: str | None, keyword: str | None, owner: str, subject: str | None, scope: Scope | None
+) -> None:
+    """Say how much would be forgotten, and ask."""
+
+    async def count(provider: KeepingProvider) -> tuple[int, set[str]]:
+        versions, keywords = 0, set[str]()
+        async for record in _records(provider, keyword, owner, subject, scope):
+            versions += 1
+            keywords.add(str(record["keyword"]))
+        return versions, keywords
+
+    versions, keywords = _with(memory, key, count)
+    if not versions:
+        _nothing_fits(owner)
+    what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
+    typer.confirm(
+        f"Forget {_counted(versions, 'version')} of {_counted(len(keywords), 'fact')} ({what}) for good?",
+        abort=True,
+    )
+
+
+def _nothing_fits(owner: str) -> NoReturn:
+    _screen.complain(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
+    raise typer.Exit(1)
+
+
 def _with(memory: Path | None, key: str | None, work: Any) -> Any:
     """Open the memory, do something with it, and close it."""
     provider = _places.provider(_places.folder(memory), key)
@@ -307,16 +326,22 @@ async def _records(
 
 async def _places_of(
     provider: KeepingProvider, keyword: str | None, owner: str, subject: str | None, scope: str | None
-) -> tuple[list[_Place], set[str]]:
-    """Give where facts of an owner stand, and which owners have some."""
+) -> list[_Place]:
+    """Give where facts of an owner stand."""
     within = _places.scope_of(scope) if scope else None
     found: dict[_Place, None] = {}
-    owners: set[str] = set()
-    async for record in _records(provider, keyword, None, subject, within):
-        owners.add(record["owner"])
-        if record["owner"] == owner:
-            found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
-    return sorted(found, key=_order), owners
+    async for record in _records(provider, keyword, owner, subject, within):
+        found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
+    return sorted(found, key=_order)
+
+
+async def _owners(provider: KeepingProvider, subject: str | None, scope: str | None) -> set[str]:
+    """Give which owners have facts; none where that cannot be read, which is for those to hear who ask for them."""
+    within = _places.scope_of(scope) if scope else None
+    try:
+        return {record["owner"] async for record in _records(provider, None, None, subject, within)}
+    except StoreError:
+        return set()
 
 
 def _order(place: _Place) -> tuple[int, str, int, str]:
@@ -330,7 +355,7 @@ def _read_lines(file: Path) -> list[dict[str, object]]:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise StoreError(f"{str(file)!r} cannot be read: {reason}") from None
     records: list[dict[str, object]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 records.append(json.loads(line))

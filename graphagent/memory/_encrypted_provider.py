@@ -46,7 +46,7 @@ class EncryptedMemoryProvider:
         return await self._facts.load(concept, subject, scope, owner=owner)
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of every concept. Reads all versions."""
+        """Give what is known of every concept, in the order in which the concepts were first saved."""
         return await self._facts.load_all(subject, scope, owner=owner)
 
     async def load_by_description(

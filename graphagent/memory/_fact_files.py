@@ -49,7 +49,7 @@ class FactFiles:
 
     def close(self) -> None:
         """Let go of what is known; it is read again when it is needed."""
-        self._pages.clear()
+        self._pages = {}  # whoever saves meanwhile keeps the one that it has in hand
 
     def current(self, place: Place) -> Page | None:
         """Give the page of a place if nothing was written since it was read, else None. Quick enough for an event loop."""
@@ -148,9 +148,10 @@ class FactFiles:
         return page
 
     def _keep(self, place: Place, page: Page) -> None:
-        self._pages[place] = page
-        while len(self._pages) > _MOST_PAGES:
-            self._pages.pop(next(iter(self._pages)))
+        pages = self._pages
+        pages[place] = page
+        while len(pages) > _MOST_PAGES:
+            pages.pop(next(iter(pages)))
 
     def _append(self, place: Place, make: _Make) -> int:
         """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
@@ -178,7 +179,7 @@ class FactFiles:
         facts = make(page, lambda: _pages.read_lines(file, place, path)[0])
         if facts and page.stamp is not None:
             data = (b"\n" if page.unended else b"") + _pages.lines(facts)
-            self._pages.pop(place)
+            self._pages.pop(place, None)
             self._take(place, page, facts, data, _files.append(file, data, page.end, page.stamp.size, path))
         return len(facts)
 

@@ -100,13 +100,18 @@ class FileMemoryProvider:
         """Keep what `export` gave; facts that are there already (same id) are left. Gives how many were new.
 
         Where a concept has facts already, new ones come behind them, with the versions that follow.
-        Where it fails between two files, importing the same again adds what is missing.
+        Every file that is there is read and checked before the first one is written, so that where one is damaged, nothing
+        is kept. Where the disk fails or the process ends in between, the facts up to some place are kept, each whole;
+        importing the same again adds what is missing.
 
         Raises:
             ValueError: a record is not one of an export; nothing is kept.
         """
+        places = by_place(read_export(records))
+        for place in places:
+            await to_thread.run_sync(self._files.facts, place)
         added = 0
-        for place, facts in by_place(read_export(records)).items():
+        for place, facts in places.items():
             added += await to_thread.run_sync(self._files.add, place, facts)
         return added
 

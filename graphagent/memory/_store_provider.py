@@ -108,7 +108,8 @@ class StoreMemoryProvider:
             subject.name if subject else None,
             concept.keyword if concept else None,
         )
-        given = next((depth for depth, part in enumerate(wanted) if part is None), len(wanted))
+        # Without the keyword: the list of concepts, which stands beside it, is to be read too.
+        given = next((depth for depth, part in enumerate(wanted[:3]) if part is None), 3)
         base = (_ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
         depth = 2 + max((place + 1 for place, part in enumerate(wanted) if part is not None), default=0)
         prefixes: dict[Key, None] = {}

@@ -7,11 +7,12 @@ import random
 import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
-from graphagent._threads import Gate, Reply
+from graphagent._threads import Gate, Reply, unbroken
 from graphagent.errors import ConflictError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
@@ -101,9 +102,7 @@ class SealedStore:
             if mine.reply is not None:
                 await mine.reply.wait()
             if mine.leads and not mine.done:
-                # Others wait for what this task does for them, so it is finished even when this task is cancelled.
-                with anyio.CancelScope(shield=True):
-                    await self._commit_waiting(vault)
+                await self._commit_waiting(vault)
         finally:
             with self._lock:
                 if mine in self._waiting:
@@ -125,10 +124,19 @@ class SealedStore:
         """Commit what is waiting, in one commit of the store within."""
         with self._lock:
             batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+        if len(batch) == 1:
+            with anyio.CancelScope(shield=True):
+                await self._commit_batch(vault, batch)
+        else:
+            # Others wait for what this task does for them, so it is finished however this task is cancelled.
+            await unbroken(partial(self._commit_batch, vault, batch))
+
+    async def _commit_batch(self, vault: Vault, batch: list[_Commit]) -> None:
         try:
             errors = await self._committed(vault, batch)
         except BaseException as error:
-            told = error if isinstance(error, StoreError) else StoreError(f"{self._where}: a commit was broken off")
+            broken = f"{self._where}: a commit was broken off; all of it was made or none"
+            told = error if isinstance(error, StoreError) else StoreError(broken)
             for each in batch:
                 each.finish(copy.copy(told))
             if not isinstance(error, StoreError):
@@ -185,9 +193,7 @@ class SealedStore:
     async def ready(self, *, make: bool = False) -> Vault | None:
         while self.vault is None:
             if not await self._opening.entered():
-                if self.vault is None and not make:
-                    return None
-                continue
+                continue  # whoever opened it may have been cancelled, or met an error that this task has to meet too
             try:
                 self.vault = await Vault.open(self._store, self._key, self._depths, self._where, make=make)
                 return self.vault

@@ -115,8 +115,7 @@ class SqliteStore:
             reply = Reply()
             opened.close_readers()
             if opened.writer.close(reply):
-                with anyio.CancelScope(shield=True):
-                    await reply.wait()
+                await reply.outwait()
 
     async def __aenter__(self) -> Self:
         return self

@@ -147,6 +147,16 @@ def test_an_export_goes_into_another_memory(run, memory, home):
     assert [json.loads(line)["owner"] for line in only] == ["bob"]
 
 
+@pytest.mark.parametrize("break_", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r", "\n"])
+def test_a_value_with_any_line_break_survives_export_and_import(run, home, break_):
+    """Only what ends a line of the export ends one at the import."""
+    run("facts", "set", "city", f"a{break_}b")
+    run("facts", "export", "--out", "facts.jsonl")
+    assert run("facts", "import", "facts.jsonl", "--memory", "other").out == "1 of 1 version was new.\n"
+    [fact] = _json(run("facts", "list", "--format", "json", "--memory", "other"))
+    assert fact["values"] == [f"a{break_}b"]
+
+
 def test_an_export_overwrites_nothing(run, memory, home):
     """A file that is there stays as it is."""
     (home / "facts.jsonl").write_text("mine")
@@ -219,6 +229,30 @@ def test_a_damaged_memory_is_refused(run, memory, home):
         ended = run("facts", *words, *memory)
         assert (ended.code, ended.out) == (1, ""), ended
         assert "damaged" in ended.said
+
+
+def test_damage_is_met_by_those_alone_whom_it_concerns(run, home):
+    """Where one owner's file is damaged, others' facts are shown, and the damaged ones can be forgotten."""
+    run("facts", "set", "city", "Oslo", "--owner", "ann")
+    run("facts", "set", "city", "Rome", "--owner", "bob")
+    [file] = (path for path in home.rglob("*.jsonl") if b'"bob"' in path.read_bytes())
+    file.write_bytes(file.read_bytes().replace(b"Rome", b"Rime"))
+    for words in (["list"], ["show", "city"]):
+        assert [fact["values"] for fact in _json(run("facts", *words, "--owner", "ann", "--format", "json"))] == [
+            ["Oslo"]
+        ]
+        assert "is damaged" in run("facts", *words, "--owner", "bob").said
+    assert run("facts", "list", "--owner", "eve").said == "Nothing is known for owner 'eve' here."
+    assert "is damaged" in run("facts", "forget", "--all", "--owner", "bob", stdin="y\n").said
+    assert run("facts", "forget", "--all", "--owner", "bob", "--yes").out.startswith("Forgotten: 1 version, ")
+    assert not file.exists()
+    assert run("facts", "verify").out == "Sound: 1 version of facts.\n"
+
+
+def test_forgetting_what_is_not_there_with_a_yes_is_an_error_too(run, memory):
+    """Nothing was asked and nothing was there: that is told."""
+    ended = run("facts", "forget", "city", "--yes", *memory)
+    assert (ended.code, ended.said) == (1, "error: nothing that is known fits, so nothing was forgotten")
 
 
 def test_a_sealed_memory_wants_its_key(run, home, monkeypatch):

@@ -23,6 +23,7 @@ from graphagent.memory import (
     Scope,
     SingleFact,
     Subject,
+    _pages,
 )
 from graphagent.testing import fixed_clock, fixed_ids
 
@@ -313,6 +314,27 @@ async def test_a_damaged_file_is_not_written(tmp_path):
     with pytest.raises(DamagedStoreError, match="line 3"):
         _ = [record async for record in provider.export()]
     assert file.read_bytes() == damaged
+
+
+async def test_an_import_into_a_damaged_file_keeps_nothing_anywhere(tmp_path):
+    """Of several files that an import adds to, one is damaged: no byte of the others is changed, no file is made."""
+    source, target = FileMemoryProvider(tmp_path / "source"), FileMemoryProvider(tmp_path / "target")
+    subjects = [USER, Subject("first"), Subject("second"), Subject("zeta")]
+    for subject in subjects:
+        await source.save(SingleFact(CITY, "Oslo"), subject, APP)
+    for subject in subjects[:3]:
+        await target.save(MultipleFacts(TOOLS, ["git"]), subject, APP)
+    damaged = files(tmp_path / "target")[1]
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole.replace(b"git", b"tig"))
+    before = on_disk(tmp_path / "target")
+    records = [record async for record in source.export()]
+    for order in (records, records[::-1]):
+        with pytest.raises(DamagedStoreError, match="line 2"):
+            await target.import_(order)
+        assert on_disk(tmp_path / "target") == before
+    damaged.write_bytes(whole)
+    assert await target.import_(records) == 4
 
 
 async def test_a_moved_file_is_noticed(tmp_path):
@@ -656,6 +678,21 @@ async def test_a_cancelled_save_is_done_or_not(tmp_path):
     kept = await FileMemoryProvider(tmp_path).verify()
     await provider.save(SingleFact(CITY, "after"), USER, APP)
     assert (await values(provider), await provider.verify()) == (["after"], kept + 1)
+
+
+async def test_closing_disturbs_no_save(tmp_path, monkeypatch):
+    """A provider that is closed in the middle of every save saves on, and loses nothing."""
+    provider, lines = FileMemoryProvider(tmp_path), _pages.lines
+
+    def closing(facts):
+        provider._files.close()
+        return lines(facts)
+
+    monkeypatch.setattr(_pages, "lines", closing)
+    for number in range(5):
+        await provider.save(SingleFact(CITY, f"{number}"), USER, APP)
+    async with provider:
+        assert (await values(provider), await provider.verify()) == (["4"], 5)
 
 
 async def test_more_files_than_are_kept_in_memory(tmp_path, monkeypatch):

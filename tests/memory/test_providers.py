@@ -30,7 +30,7 @@ from graphagent.memory import (
     Subject,
     _no_memory,
 )
-from graphagent.store import DeleteAll, MemoryStore, Put, SqliteStore
+from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_provider
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -144,6 +144,21 @@ async def test_forgetting_leaves_no_byte(make, tmp_path):
         assert b"secret" not in on_disk(tmp_path)
     assert [fact.value for fact in await provider.load(CITY, USER, APP)] == ["Oslo"]
     assert await provider.verify() == 1
+
+
+@pytest.mark.parametrize("given", range(8))
+@pytest.mark.parametrize("is_sealed", [False, True])
+async def test_forgetting_leaves_no_item(is_sealed, given):
+    """Whatever says what to forget, no version, no keyword in a list and no row of a domain is left in the store."""
+    inner = MemoryStore()
+    provider = StoreMemoryProvider(EncryptedStore(inner, KEY) if is_sealed else inner)
+    await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
+    await provider.save(SingleFact(CITY, "Moss"), USER, APP)
+    fits = [("concept", CITY), ("subject", USER), ("scope", APP)]
+    receipt = await provider.forget(**{name: each for bit, (name, each) in enumerate(fits) if given & 1 << bit})
+    assert receipt.facts == 2
+    left = [item.key[0] async for item in inner.scan(())]
+    assert left == (["k", "r"] if is_sealed else [])  # the keys and the root of an encrypted store
 
 
 async def test_an_import_is_lossless_and_adds_behind(make):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import pickle
@@ -606,6 +607,74 @@ async def test_a_cancelled_leader_does_not_hold_up_the_others():
     assert {0, 9, *others} <= numbers
     assert follower not in numbers
     assert await store.verify() == len(numbers)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_task_cancelled_by_asyncio_itself_breaks_no_other_off(together, landed):
+    """Task.cancel, which knows no shield, ends the commit of its task at most, whoever leads and however far it is."""
+
+    async def check():
+        inner = MemoryStore()
+        store = sealed(inner)
+        await store.commit(Put(("r", "o", 0), b"v"))
+        commit, begun, go_on = inner.commit, asyncio.Queue(), asyncio.Queue()
+
+        async def held(*changes):
+            if landed:
+                await commit(*changes)
+            begun.put_nowait(None)
+            await go_on.get()
+            if not landed:
+                await commit(*changes)
+
+        inner.commit = held
+        first = asyncio.create_task(store.commit(Put(("r", "first"), b"v")))
+        await begun.get()
+        leader, *others = [
+            asyncio.create_task(store.commit(Put(("r", "o", number), b"v"))) for number in range(1, together + 1)
+        ]
+        await asyncio.sleep(0.01)
+        go_on.put_nowait(None)
+        await begun.get()
+        leader.cancel()
+        late = asyncio.create_task(store.commit(Put(("r", "o", 9), b"v")))
+        for _ in range(9):
+            go_on.put_nowait(None)
+        assert await asyncio.gather(first, *others, late) == [None] * (together + 1)
+        with pytest.raises(asyncio.CancelledError):
+            await leader
+        numbers = {item.key[2] for item in await all_of(store, ("r", "o"))}
+        assert numbers - {1} == {0, *range(2, together + 1), 9}
+        assert (1 in numbers) == (together > 1 or landed)
+        assert await store.verify() == len(numbers) + 1
+
+    asyncio.run(check())
+
+
+async def test_tasks_that_wait_for_a_store_to_open_meet_its_error_too():
+    """Where it cannot be opened, no task that waited meanwhile is told that the store is empty."""
+    inner = MemoryStore()
+    await sealed(inner).commit(Put(("r", "o", 0), b"v"))
+    other, errors = sealed(inner, bytes(32)), []
+
+    async def one():
+        try:
+            await other.get(("r", "o", 0))
+        except WrongKeyError as error:
+            errors.append(error)
+
+    get = inner.get
+
+    async def slow(key):
+        await anyio.sleep(0.01)
+        return await get(key)
+
+    inner.get = slow
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(one)
+    assert len(errors) == 3
 
 
 async def test_a_failing_store_within_fails_all_that_wait():
