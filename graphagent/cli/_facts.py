@@ -255,6 +255,9 @@ def verify(memory: Memory = None, key: Key = None) -> None:
     async def check(provider: KeepingProvider) -> int:
         return await provider.verify()
 
+    folder = _places.folder(memory)
+    if not folder.exists():
+        raise StoreError(f"there is no memory in {str(folder)!r}; name its folder with --memory")
     print(f"Sound: {_counted(_with(memory, key, check), 'version')} of facts.")
 
 

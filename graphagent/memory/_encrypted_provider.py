@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from graphagent.errors import StoreError
+from graphagent.memory._files import LOCK_FILE, SEALED_FILE
 from graphagent.memory._store_provider import StoreMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
 
@@ -28,10 +30,15 @@ class EncryptedMemoryProvider:
 
     Raises:
         ValueError: the key is none.
+        StoreError: the folder is a FileMemoryProvider's.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource) -> None:
-        self._store = EncryptedStore(SqliteStore(Path(root) / "facts.db"), key)
+        if (Path(root) / LOCK_FILE).exists() and not (Path(root) / SEALED_FILE).exists():
+            raise StoreError(
+                f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or take another folder"
+            )
+        self._store = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key)
         self._facts = StoreMemoryProvider(self._store)
 
     def __repr__(self) -> str:

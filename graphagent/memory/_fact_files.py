@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphagent.errors import DamagedStoreError
+from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.memory import _files, _pages
 from graphagent.memory._facts import Concept, Fact, Scope, ScopeKind, Subject, stamped
+from graphagent.memory._files import SEALED_FILE
 from graphagent.memory._pages import Page
 from graphagent.memory._records import following
 from graphagent.store import Receipt
@@ -93,7 +94,7 @@ class FactFiles:
         with _files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
             self._pages.clear()
             try:
-                stack.enter_context(_files.locked(self.root))
+                stack.enter_context(self._locked())
             except FileNotFoundError:
                 return Receipt()
             for location in list(self._walk(owner, scope, subject)):
@@ -118,6 +119,13 @@ class FactFiles:
                 raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
             return [(place, fact) for fact in _pages.read_lines(file, place, location.path)[0]]
 
+    def _locked(self, *, shared: bool = False, make: bool = False) -> AbstractContextManager[None]:
+        if os.path.exists(os.path.join(self.root, SEALED_FILE)):  # noqa: PTH110, PTH118  three times as fast
+            raise StoreError(
+                f"{self.root!r} holds sealed facts ({SEALED_FILE}); open it with EncryptedMemoryProvider, or take another folder"
+            )
+        return _files.locked(self.root, shared=shared, make=make)
+
     def _turn(self) -> threading.Lock:
         """Give what one thread at a time holds while it reads or writes pages."""
         if self._pid != os.getpid():
@@ -129,7 +137,7 @@ class FactFiles:
     def _reading(self, location: Location) -> Generator[int | None]:
         with _files.typed_errors("read", location.path), ExitStack() as stack:
             try:
-                stack.enter_context(_files.locked(self.root, shared=True))
+                stack.enter_context(self._locked(shared=True))
                 folder = stack.enter_context(_files.opened_folder(self.root, location.folders))
                 file = stack.enter_context(_files.opened(location.name, folder))
             except FileNotFoundError:
@@ -156,7 +164,7 @@ class FactFiles:
     def _append(self, place: Place, make: _Make) -> int:
         """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
         folders, name, path = _located(self.root, place)
-        with _files.typed_errors("write", path), self._turn(), _files.locked(self.root, make=True):
+        with _files.typed_errors("write", path), self._turn(), self._locked(make=True):
             page = self._pages.get(place)
             if page is not None:
                 # The file that was reached without links before is the same one now: there is no need to go the long way.

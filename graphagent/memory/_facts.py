@@ -33,6 +33,17 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def check_filter(concept: object, subject: object, scope: object) -> None:
+    """See that what is to be forgotten is named by values: a mere name would fit nothing, and look like success.
+
+    Raises:
+        TypeError: it is not.
+    """
+    for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
+        if given is not None and not isinstance(given, kind):
+            raise TypeError(f"{what}= is a {kind.__name__}, not a {type(given).__name__}")
+
+
 def checked_owner(owner: str) -> str:
     """Give an owner's name in form NFC; it may be empty.
 

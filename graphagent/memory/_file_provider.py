@@ -14,7 +14,7 @@ from anyio import to_thread
 from graphagent._threads import Worker
 from graphagent.errors import StoreError
 from graphagent.memory._fact_files import FactFiles
-from graphagent.memory._facts import Concept, Fact, Scope, Subject, checked_owner
+from graphagent.memory._facts import Concept, Fact, Scope, Subject, check_filter, checked_owner
 from graphagent.memory._records import by_place, export_record, read_export
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class FileMemoryProvider:
         Files and folders that are empty then are removed too, and with them the names. The bytes of what is removed are
         overwritten; what copies, snapshots or the disk's own bookkeeping still have of them is out of reach.
         """
+        check_filter(concept, subject, scope)
         return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:

@@ -17,7 +17,9 @@ from graphagent.errors import StoreError
 if sys.platform != "win32":
     import fcntl
 
-_LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"
+SEALED_FILE = "facts.db"
+"""Where EncryptedMemoryProvider keeps its facts: a folder is either its own or a FileMemoryProvider's."""
 _LOCK_SECONDS = 30.0
 _TEMPORARY = ".tmp"
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC if sys.platform != "win32" else 0
@@ -93,12 +95,12 @@ def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[
 
 def _open_lock(root: str, *, shared: bool) -> int | None:
     try:
-        return os.open(f"{root}/{_LOCK_FILE}", os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
+        return os.open(f"{root}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
     except OSError as error:
         if not shared or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
     try:
-        return os.open(f"{root}/{_LOCK_FILE}", os.O_RDONLY | _SAFE)
+        return os.open(f"{root}/{LOCK_FILE}", os.O_RDONLY | _SAFE)
     except FileNotFoundError:
         return None  # a read-only copy without its lock file: nobody writes there
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import orjson
 
 from graphagent.errors import ConflictError, DamagedStoreError
-from graphagent.memory._facts import Concept, Fact, Scope, ScopeKind, SingleFact, Subject, checked_owner, stamped
+from graphagent.memory._facts import (
+    Concept,
+    Fact,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Subject,
+    check_filter,
+    checked_owner,
+    stamped,
+)
 from graphagent.memory._records import by_place, export_record, fact_record, following, read_export, read_fact
 from graphagent.memory._resolve import Known
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
@@ -103,6 +113,7 @@ class StoreMemoryProvider:
         owner: str = "",
     ) -> Receipt:
         """Remove every version of all facts that fit what is given, of one owner, in one commit."""
+        check_filter(concept, subject, scope)
         wanted = (
             *((scope.kind.value, scope.name) if scope else (None, None)),
             subject.name if subject else None,

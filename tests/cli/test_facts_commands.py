@@ -369,3 +369,10 @@ def test_a_key_is_new_each_time(run, home, monkeypatch):
     assert "is there already" in ended.said
     assert (home / "key").read_text() == made
     assert "cannot be written" in run("keys", "new", "--out", os.path.join("no", "folder", "key")).said
+
+
+def test_a_folder_that_is_not_there_is_not_sound(run, tmp_path):
+    """Checking a memory that does not exist, such as a misspelt one, is an error."""
+    ended = run("facts", "verify", "--memory", str(tmp_path / "typo"))
+    assert ended.code == 1
+    assert "there is no memory" in ended.said

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphagent.errors import DamagedStoreError, WrongKeyError
+from graphagent.errors import DamagedStoreError, StoreError, WrongKeyError
 from graphagent.memory import (
     EVERYTHING,
     Concept,
@@ -496,3 +497,26 @@ async def test_no_memory_keeps_nothing_and_says_so_once(caplog, monkeypatch):
     assert (record.name, record.levelname) == ("graphagent", "WARNING")
     assert "not kept" in record.message
     assert "Oslo" not in record.message
+
+
+async def test_a_folder_is_plain_or_sealed(tmp_path):
+    """A provider refuses the other one's folder: it would read as empty, and be written beside."""
+    scope, subject, fact = Scope.agent("a"), Subject("user"), SingleFact(Concept("city"), "Oslo")
+    plain, sealed, key = tmp_path / "plain", tmp_path / "sealed", os.urandom(32)
+    await FileMemoryProvider(plain).save(fact, subject, scope)
+    await EncryptedMemoryProvider(sealed, key=key).save(fact, subject, scope)
+    with pytest.raises(StoreError, match="holds plain facts"):
+        EncryptedMemoryProvider(plain, key=key)
+    wrong = FileMemoryProvider(sealed)
+    for use in (wrong.load_all(subject, scope), wrong.save(fact, subject, scope), wrong.forget(subject=subject)):
+        with pytest.raises(StoreError, match="holds sealed facts"):
+            await use
+    assert [path.name for path in sealed.iterdir() if path.suffix == ".jsonl"] == []
+
+
+async def test_forgetting_by_a_mere_name_is_refused(tmp_path):
+    """A text in the place of a concept, subject or scope would fit nothing, and look as if it had worked."""
+    for provider in (FileMemoryProvider(tmp_path), StoreMemoryProvider(MemoryStore())):
+        for wrong in ({"concept": "city"}, {"subject": "user"}, {"scope": "agent"}):
+            with pytest.raises(TypeError, match="not a str"):
+                await provider.forget(**wrong)
