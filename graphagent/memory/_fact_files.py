@@ -106,6 +106,7 @@ class FactFiles:
 
     def locations(self, owner: str | None) -> list[Location]:
         """Give all files of an owner, or of all where it is None."""
+        self._refuse_sealed()
         with _files.typed_errors("read", self.root):
             return [each for each in self._walk(owner, None, None) if not _files.leftover_of(each.name)]
 
@@ -120,11 +121,15 @@ class FactFiles:
             return [(place, fact) for fact in _pages.read_lines(file, place, location.path)[0]]
 
     def _locked(self, *, shared: bool = False, make: bool = False) -> AbstractContextManager[None]:
-        if os.path.exists(os.path.join(self.root, SEALED_FILE)):  # noqa: PTH110, PTH118  three times as fast
-            raise StoreError(
-                f"{self.root!r} holds sealed facts ({SEALED_FILE}); open it with EncryptedMemoryProvider, or take another folder"
-            )
+        self._refuse_sealed()
         return _files.locked(self.root, shared=shared, make=make)
+
+    def _refuse_sealed(self) -> None:
+        if os.path.exists(f"{self.root}/{SEALED_FILE}"):  # noqa: PTH110  three times as fast
+            raise StoreError(
+                f"{self.root!r} holds sealed facts ({SEALED_FILE}); "
+                f"open it with EncryptedMemoryProvider, or take another folder"
+            )
 
     def _turn(self) -> threading.Lock:
         """Give what one thread at a time holds while it reads or writes pages."""

@@ -508,9 +508,15 @@ async def test_a_folder_is_plain_or_sealed(tmp_path):
     with pytest.raises(StoreError, match="holds plain facts"):
         EncryptedMemoryProvider(plain, key=key)
     wrong = FileMemoryProvider(sealed)
-    for use in (wrong.load_all(subject, scope), wrong.save(fact, subject, scope), wrong.forget(subject=subject)):
+    uses = (
+        lambda: wrong.load_all(subject, scope),
+        lambda: wrong.save(fact, subject, scope),
+        lambda: wrong.forget(subject=subject),
+        wrong.verify,
+    )
+    for use in uses:
         with pytest.raises(StoreError, match="holds sealed facts"):
-            await use
+            await use()
     assert [path.name for path in sealed.iterdir() if path.suffix == ".jsonl"] == []
 
 
