@@ -60,6 +60,7 @@ class FactFiles:
             try:
                 stat = os.stat(path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
             except FileNotFoundError:
+                self._refuse_sealed()
                 return Page()
         page = self._pages.get(place)
         return page if page and page.stamp == _pages.stamp_of(stat) else None
