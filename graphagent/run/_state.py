@@ -178,9 +178,12 @@ class RunState:
 
     def emit(self, event: Event) -> None:
         """Tell all who listen, one after the other. What a handler raises ends the run."""
-        # A type that was defined after the listeners were registered is heard by those of its nearest base.
-        known = next((kind for kind in type(event).__mro__ if kind in self.handlers), None)
-        for handler in self.handlers[known] if known is not None else ():
+        handlers = self.handlers.get(type(event))
+        if handlers is None:
+            # A type that was defined after the listeners were registered is heard by those of its nearest base.
+            known = next((kind for kind in type(event).__mro__ if kind in self.handlers), None)
+            handlers = self.handlers[known] if known is not None else ()
+        for handler in handlers:
             handler(event)
 
     def spent(self, budget: str, limit: float, where: str = "") -> BudgetError:
