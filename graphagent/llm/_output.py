@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent.errors import OutputError
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse
+from graphagent.llm._problems import problems
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -19,7 +20,6 @@ X = TypeVar("X")
 
 _MOST_LOOKS = 2_000_000
 """Characters that are looked at, repeats counted, to find JSON in prose: at worst half a second."""
-_MOST_PROBLEMS = 8
 _WRAP = "value"
 
 
@@ -92,7 +92,7 @@ class OutputFormat(Generic[T]):
                 return self._validated(candidate)
             except ValidationError as error:
                 # The first one is most likely the one that was meant.
-                reason = _reason(error) if index == 0 else reason
+                reason = "; ".join(problems(error)) if index == 0 else reason
             except RecursionError:
                 reason = "it is nested too deeply"
         raise OutputError(f"the answer is not the JSON that was asked for: {reason}", output=text)
@@ -219,12 +219,6 @@ def _end_of_value(text: str, start: int) -> int | None:
             if depth == 0:
                 return token.end()
     return None
-
-
-def _reason(error: Any) -> str:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in found[:_MOST_PROBLEMS]]
-    return "; ".join(told) + (f"; and {len(found) - _MOST_PROBLEMS} more" if len(found) > _MOST_PROBLEMS else "")
 
 
 def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:

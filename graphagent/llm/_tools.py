@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from graphagent._clock import new_id
 from graphagent.errors import ArgumentsError, ToolError
 from graphagent.llm._messages import Image, ToolCall, ToolResult
+from graphagent.llm._problems import problems
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -25,7 +26,6 @@ S = TypeVar("S")
 
 _LONGEST = 2_000
 """Characters of an error that a model is shown: enough to mend a call, too little to flood a prompt."""
-_MOST_PROBLEMS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +228,7 @@ class _Arguments:
             # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
             model = self.model.model_validate_json(to_json(given))
         except ValidationError as error:
-            raise ArgumentsError(self.tool, _problems(error)) from None
+            raise ArgumentsError(self.tool, problems(error)) from None
         except PydanticSerializationError:
             raise ArgumentsError(self.tool, ["all of it: is not JSON"]) from None
         keywords = {
@@ -291,12 +291,6 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
         elif name:
             found[name] = f"{found[name]} {line.strip()}".strip()
     return first, found
-
-
-def _problems(error: ValidationError) -> list[str]:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST_PROBLEMS]]
-    return told + ([f"and {len(found) - _MOST_PROBLEMS} more"] if len(found) > _MOST_PROBLEMS else [])
 
 
 def fresh_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:

@@ -172,7 +172,7 @@ def test_json_is_found_in_prose(text):
         ('{"name": "Tom"', "no complete JSON"),
         ('{"nom": "topsecret"}', "name: Field required"),
         ('{"name": "Tom", "kind": "topsecret"}', "kind: Input should be 'cat' or 'dog'"),
-        ("[]", "the whole: Input should be an object"),
+        ("[]", "all of it: Input should be an object"),
         ('{"name": NaN}', "no complete JSON"),
     ],
 )
