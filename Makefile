@@ -45,7 +45,7 @@ bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.
 bench-peers: $(BIN)/.ready-to-develop ## Measure beside other engines, which go into .venv/peers.
 	@$(BIN)/python -m venv .venv/peers
 	@.venv/peers/bin/python -m pip --disable-pip-version-check -q install --requirement benchmarks/requirements.txt
-	@$(BIN)/python -m benchmarks compare $(ARGS)
+	@$(BIN)/python -m benchmarks compare journal $(ARGS)
 
 smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without development tools, use it.
 	@.ci/smoke $(BIN)/python

@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-NAMES = ("engine", "compare", "facts", "imports")
+PICTURES = PAGE.parent / "pictures"
+NAMES = ("engine", "compare", "journal", "facts", "forgetting", "imports")
 
 
 def main() -> None:
@@ -21,14 +22,19 @@ def main() -> None:
     how.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that everything runs; the figures say nothing"
     )
-    how.add_argument("--write", action="store_true", help=f"rewrite the tables of {PAGE.name}")
+    how.add_argument(
+        "--write", action="store_true", help=f"rewrite the tables of {PAGE.name}, and the pictures of them"
+    )
     chosen = parser.parse_args()
     for name in chosen.names or NAMES:
-        tables = importlib.import_module(f"benchmarks.{name}").report(quick=chosen.quick)
+        benchmark = importlib.import_module(f"benchmarks.{name}")
+        tables = benchmark.report(quick=chosen.quick)
         text = f"{tables}\n\n*{_machine()}: `python -m benchmarks {name}`*"
         print(f"\n{text}", flush=True)
         if chosen.write:
             _write(name, text)
+            for file, picture in benchmark.pictures(tables).items() if hasattr(benchmark, "pictures") else ():
+                (PICTURES / file).write_text(picture, "utf-8")
 
 
 def _machine() -> str:

@@ -26,7 +26,7 @@ def report(*, quick: bool) -> str:
     rows: list[list[str]] = []
     for module, python in ENGINES.items():
         package = module.removeprefix("peers.")
-        if python is PEERS and not _installed(package):
+        if python is PEERS and not installed(package):
             rows.append([package, "not installed", *[""] * (len(HEAD) - 2)])
             continue
         found = _measured(module, python, quick=quick)
@@ -39,7 +39,8 @@ def report(*, quick: bool) -> str:
     return table(HEAD, rows)
 
 
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
+    """Tell whether the peers' environment is there and has a package."""
     program = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     return PEERS.exists() and subprocess.run([PEERS, "-c", program], check=False).returncode == 0
 

@@ -30,6 +30,8 @@ class Rounds:
 QUICK = Rounds(count=2, seconds=0.0)
 """Enough to see that a measurement runs; its figures say nothing."""
 
+UNITS = {"GB": 1e9, "MB": 1e6, "KB": 1e3}
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -111,6 +113,12 @@ def micro(seconds: float) -> str:
 def milli(seconds: float) -> str:
     """Write seconds as milliseconds."""
     return f"{_digits(seconds * 1e3)} ms"
+
+
+def weight(count: float) -> str:
+    """Write bytes as thousands, millions or thousands of millions of them."""
+    unit, size = next((each for each in UNITS.items() if count >= each[1]), ("KB", UNITS["KB"]))
+    return f"{_digits(count / size)} {unit}"
 
 
 def times(ratio: float) -> str:

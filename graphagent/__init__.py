@@ -14,6 +14,7 @@ from graphagent.graph import race as race
 from graphagent.graph import tap as tap
 from graphagent.llm import tool as tool
 from graphagent.run import Context as Context
+from graphagent.run import Run as Run
 from graphagent.run import RunResult as RunResult
 
 __version__ = "0.1.0"

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import copy
 import inspect
-import time
+from dataclasses import replace
+from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import anyio
 
-from graphagent import _clock
-from graphagent.errors import FeatureError, HandlerError, StrategyError
-from graphagent.events import Event, RunFailed, RunFinished, RunStarted
+from graphagent.errors import FeatureError, HandlerError, RunError, SerializationError, StrategyError
+from graphagent.events import Event
 from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits, show
-from graphagent.llm import Image, Tool
-from graphagent.memory import FinalAnswerStep, RunMemory
-from graphagent.run import Context, Handler, Meter, RunResult, RunState, missing, outermost, walk
+from graphagent.llm import Image, Tool, tool
+from graphagent.memory import RunMemory
+from graphagent.run import (
+    AgentTool,
+    Budgets,
+    Callback,
+    Check,
+    Context,
+    FinalCheck,
+    Handler,
+    Run,
+    RunResult,
+    RunStream,
+    Setup,
+    agent_tools,
+    begin,
+    check_budgets,
+    missing,
+    outermost,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from graphagent.protocols import Feature, Model
-    from graphagent.run import Slot
+    from graphagent.memory import Step
+    from graphagent.protocols import Feature, Model, Store
+    from graphagent.run.durable import Diff, Entry, Snapshot
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -38,15 +57,25 @@ class Agent(Generic[I, O]):
     Args:
         strategy: What it does.
         model: Whom its nodes ask.
-        tools: What the model may call, each made by `@tool`.
+        tools: What the model may call: functions with `@tool`, and agents that have a name and a description.
         system_prompt: The rules that the model is given, in front of everything.
+        store: Where runs are kept, so that they survive the process; without one they end with it.
+        name: How the model calls this agent, where it is a tool of another one.
+        description: What it does, for that model.
+        step_callbacks: Called with each step, or with it and the run, before it joins the transcript; the annotation of the
+            first parameter chooses the types of steps. Async or not.
+        final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
+        planning_interval: Every so many model turns the model makes a plan first.
         max_nodes: Node executions a run may take; each attempt counts.
         max_turns: Model turns a run may take.
         max_tokens: Tokens a run may spend, extraction included; None means no limit.
-        max_seconds: Wall time a run may take; None means no limit.
+        max_cost: Money a run may spend, in the currency of the model's prices; None means no limit.
+        max_seconds: Wall time a run may take while it is being executed; None means no limit.
 
     Raises:
         StrategyError: there are tools, and the strategy has no way for tool calls.
+        SerializationError: there is a store, and a node gives what cannot be kept.
+        TypeError: a callback cannot be called with a step.
     """
 
     def __init__(
@@ -54,11 +83,18 @@ class Agent(Generic[I, O]):
         strategy: Strategy[I, O],
         *,
         model: Model | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | Agent[Any, Any]] = (),
         system_prompt: str = "",
+        store: Store | None = None,
+        name: str = "",
+        description: str = "",
+        step_callbacks: Iterable[Callable[..., Any]] = (),
+        final_answer_checks: Iterable[FinalCheck] = (),
+        planning_interval: int | None = None,
         max_nodes: int | None = 1000,
         max_turns: int | None = 20,
         max_tokens: int | None = None,
+        max_cost: Decimal | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -69,6 +105,17 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"model= is an object that responds, such as OpenAIModel('gpt-…'), not a {type(model).__name__}"
             )
+        if store is not None and not callable(getattr(store, "commit", None)):
+            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not a {type(store).__name__}")
+        if planning_interval is not None and planning_interval < 1:
+            raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
+        if callable(step_callbacks) or isinstance(step_callbacks, dict):
+            raise TypeError(
+                "step_callbacks= is a list of functions, such as [save]; the annotation of a function's first parameter "
+                "chooses the types of steps that it sees"
+            )
+        if callable(final_answer_checks):
+            raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
         self.strategy = strategy
         """What it does."""
         self.model = model
@@ -77,14 +124,29 @@ class Agent(Generic[I, O]):
         """What the model may call."""
         self.system_prompt = system_prompt
         """The rules that the model is given."""
-        self._max_seconds = max_seconds
-        _check_budgets(max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_seconds=max_seconds)
-        self._limits = (max_nodes, max_turns, max_tokens)
+        self.store = store
+        """Where runs are kept."""
+        self.name = name
+        """How the model of another agent calls it."""
+        self.description = description
+        """What it does, for that model."""
+        self.callbacks: list[Callback] = list(map(Callback.of, step_callbacks))
+        """What sees each step, in order. Features add theirs when they are installed."""
+        self._checks = tuple(map(Check.of, final_answer_checks))
+        self._planning_interval = planning_interval
+        check_budgets(
+            max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
+        )
+        self._budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
         _check_ways(strategy, self.tools)
+        if store is not None:
+            _check_kept(self)
         self._features: dict[type[Feature], Feature] = {}
         self._listeners: list[tuple[type[Event], Handler]] = []
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
-        self._first: Slot | None = None
+        self._made: Setup | None = None
+        self._tool: Tool | None = None
+        self._last: Run[Any] | None = None
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> F:
         """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself.
@@ -94,7 +156,7 @@ class Agent(Generic[I, O]):
             TypeError: the feature has no such setting.
         """
         named = getattr(feature, "__name__", repr(feature))
-        if self._first is not None:
+        if self._made is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")
         made = feature(*args, **settings)
         if type(made) in self._features:
@@ -120,6 +182,8 @@ class Agent(Generic[I, O]):
             )
         self._listeners.append((event, handler))
         self._handlers = _by_type(self._listeners)
+        if self._made is not None:
+            self._made = replace(self._made, handlers=self._handlers)
 
     @overload
     async def run(
@@ -159,41 +223,238 @@ class Agent(Generic[I, O]):
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed.
         """
-        if task is _NO_TASK:
-            task = None
-            if not fits(None, self.strategy.takes):
-                raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
-        for name, given in (("owner", owner), ("run_id", run_id or "")):
-            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"{name}= is text, not a {type(given).__name__}")
-        first = self._first or self._prepare()
-        memory = RunMemory(self.system_prompt, map(copy.copy, steps.steps) if steps is not None else ())
-        memory.begin(task, images)
-        state = RunState(
-            run_id=run_id or _clock.new_id(), owner=owner, memory=memory, meter=Meter(None, *self._limits),
-            features=self._features, handlers=self._handlers, clock=time.monotonic,
-        )  # fmt: skip
-        ctx = Context(state, model=self.model, tools=self.tools, memory=memory, meter=state.meter, prefix="")
-        for feature in self._features.values():
-            await feature.begin(ctx)
-        state.emit(RunStarted(state.run_id, self.strategy.name, owner))
-        try:
-            output = await self._walk(first, ctx, task)
-        except BaseException as error:
-            memory.close()
-            state.emit(RunFailed(state.run_id, error))
-            raise
-        memory.close()
-        memory.steps.append(FinalAnswerStep(output))
-        state.emit(RunFinished(state.run_id, output, state.usage))
-        return state.result(output)
+        return await self._begun(task, owner, run_id, steps, images).finish()
 
-    async def _walk(self, first: Slot, ctx: Context, task: Any) -> Any:
-        if self._max_seconds is None:
-            return await walk(first, ctx, task)
-        with anyio.move_on_after(self._max_seconds):
-            return await walk(first, ctx, task)
-        raise ctx.state.spent("seconds", self._max_seconds)
+    @overload
+    def start(
+        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+    ) -> Run[Answer]: ...
+    @overload
+    def start(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[Image] = (),
+    ) -> Run[O]: ...
+    def start(
+        self,
+        task: Any = _NO_TASK,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[Image] = (),
+    ) -> Run[Any]:
+        """Give a run that has not begun: to change its steps, to go through it step by step, to answer it.
+
+        Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`.
+        """
+        return self._begun(task, owner, run_id, steps, images)
+
+    @overload
+    def stream(
+        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+    ) -> RunStream[Answer]: ...
+    @overload
+    def stream(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[Image] = (),
+    ) -> RunStream[O]: ...
+    def stream(
+        self,
+        task: Any = _NO_TASK,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[Image] = (),
+    ) -> RunStream[Any]:
+        """Run, and give the events while they happen: `async with agent.stream(task) as events: async for event in events: …`.
+
+        The arguments are those of `run`. What the model says comes in pieces, as TextStreamed. Leaving the block early
+        cancels the run, which can be gone on with: `events.run`. Afterwards `events.result` is what it came to.
+        """
+        return RunStream(self._begun(task, owner, run_id, steps, images))
+
+    async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False) -> Run[O]:
+        """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`.
+
+        Args:
+            run_id: Which.
+            owner: For whom it runs.
+            allow_changed: Whether to take it though the strategy has changed since, where its journal still fits.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+            StrategyChangedError: the strategy has changed since; the differences are named.
+            DamagedStoreError: what is kept is not what was written.
+        """
+        from graphagent.run.durable import read
+
+        return await read(self._kept(), owner, run_id, allow_changed=allow_changed, children=True)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        answer: object = _NO_TASK,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+    ) -> RunResult[O]:
+        """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
+
+        What was done is not done again. A run that has ended is only read. For more budget, resume it with an agent that has
+        more.
+
+        Args:
+            run_id: Which.
+            answer: The answer to its only open question.
+            answers: Answers to several, by their ids.
+            results: Results of deferred tool calls, by the ids of the calls.
+            owner: For whom it runs.
+            allow_changed: Whether to go on though the strategy has changed since, where its journal still fits.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+            RunClaimedError: another process, or another task, has it.
+            AnswerError: an answer fits no open question, or not its type; nothing was written.
+            StrategyChangedError: the strategy has changed since; the differences are named.
+            RunError: as `run` raises it.
+        """
+        from graphagent.run.durable import read
+
+        run = await read(self._kept(), owner, run_id, allow_changed=allow_changed)
+        given = {**(answers or {}), **(results or {})}
+        if not run.done:
+            if answer is not _NO_TASK:
+                run.answer(answer)
+            if given:
+                run.answer(answers=given)
+        self._last = run
+        return await run.finish()
+
+    async def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
+        """Give the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+        """
+        from graphagent.run.durable import history
+
+        return await history(self._kept(), owner, run_id)
+
+    async def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
+        """Give how a run stood behind one of its entries: its transcript, where it was, what it had spent.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+            ValueError: it has no such entry.
+        """
+        from graphagent.run.durable import state_at
+
+        return await state_at(self._kept(), owner, run_id, number)
+
+    async def fork(
+        self,
+        origin: str,
+        /,
+        *,
+        at: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        edit: Callable[[Snapshot], None] | None = None,
+        run_id: str | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+    ) -> RunResult[O]:
+        """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is.
+
+        Args:
+            origin: The run that it begins as.
+            at: Behind which entry they part.
+            before: Before the last execution of which node they part, by its path.
+            after: Behind the last execution of which node they part.
+            edit: Changes the snapshot where they part: its transcript (`memory`) and the `value` that stands there.
+            run_id: How the other run is called; a fresh id where none is given.
+            owner: For whom both run.
+            allow_changed: Whether to take the origin though the strategy has changed since, where its journal still fits.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+            RunExistsError: there is a run `run_id` already.
+            ValueError: not exactly one of `at`, `before` and `after` is given, or there is no such place.
+        """
+        from graphagent.run.durable import fork
+
+        run = await fork(
+            self._kept(), owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
+            allow_changed=allow_changed,
+        )  # fmt: skip
+        self._last = run
+        return await run.finish()
+
+    async def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
+        """Compare two runs: what they have in common, and what each did then.
+
+        Raises:
+            RunNotFoundError: the store has no such run.
+        """
+        from graphagent.run.durable import diff
+
+        return await diff(self._kept(), owner, a, b)
+
+    async def rerun(
+        self, run_id: str, *, until: int | str | None = None, new_id: str | None = None, owner: str = ""
+    ) -> RunResult[O]:
+        """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls.
+
+        Args:
+            run_id: Which.
+            until: Behind which entry, or behind the last execution of which node, live calls begin; None: there are none.
+            new_id: How the new run is called.
+            owner: For whom both run.
+
+        Raises:
+            DivergedError: something is asked for that was not recorded; nothing live was called.
+            RunNotFoundError: the store has no such run.
+        """
+        from graphagent.run.durable import rerun
+
+        run = await rerun(self._kept(), owner, run_id, until=until, new_id=new_id)
+        self._last = run
+        return await run.finish()
+
+    @property
+    def features(self) -> Mapping[type[Feature], Feature]:
+        """What is installed, by its type."""
+        return MappingProxyType(self._features)
+
+    @property
+    def last(self) -> Run[O] | None:
+        """The run that this agent started, or went on with, last."""
+        return self._last
+
+    def replay(self, *, detailed: bool = False) -> None:
+        """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent.
+
+        Raises:
+            RunError: it has started none.
+        """
+        if self._last is None:
+            raise RunError(
+                "this agent has started no run yet; for one from the store: (await agent.read(run_id)).replay()"
+            )
+        self._last.replay(detailed=detailed)
 
     @overload
     def run_sync(
@@ -223,13 +484,83 @@ class Agent(Generic[I, O]):
 
         return anyio.run(main)
 
-    def _prepare(self) -> Slot:
-        for path, element in self.strategy.walk():
+    def _begun(
+        self, task: Any, owner: str, run_id: str | None, steps: RunMemory | None, images: Iterable[Image]
+    ) -> Run[Any]:
+        if task is _NO_TASK:
+            task = None
+            if not fits(None, self.strategy.takes):
+                raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
+        for name, given in (("owner", owner), ("run_id", run_id or "")):
+            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name}= is text, not a {type(given).__name__}")
+        if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
+                f"not a {type(steps).__name__}"
+            )
+        images = tuple(images)
+        for each in images:
+            if not isinstance(each, Image):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"images= are Image(…) of graphagent.llm, not {type(each).__name__}")
+        setup = self._made or self._setup()
+        copies: Iterable[Step] = ()
+        if steps is not None:
+            copies = map(copy.copy, filter(None, (*steps.steps, steps.open)))
+        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=images)
+        self._last = run
+        return run
+
+    def as_tool(self) -> Tool:
+        """Give the agent as a tool of another one: `tools=[agent]` does that. It takes the agent's task, and gives its answer.
+
+        Its runs are parts of the run that calls it: they share its store and its owner, count in what it spends, and are
+        suspended with it.
+
+        Raises:
+            TypeError: the agent has no name or no description, or a task that JSON cannot say.
+        """
+        if self._tool is None:
+            self._tool = _tool_of(self, self._prepared)
+        return self._tool
+
+    def _kept(self) -> Setup:
+        """Give what runs of the store are read with.
+
+        Raises:
+            RunError: there is no store.
+        """
+        if self.store is None:
+            raise RunError("this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db'))")
+        return self._setup()
+
+    def _setup(self) -> Setup:
+        if self._made is None:
+            self._check_features({})
+        return self._prepared()
+
+    def _check_features(self, around: Mapping[type[Feature], Feature], path: str = "") -> None:
+        """See that nodes find the features that they need: the agent's own, or those of the agents that call it.
+
+        Raises:
+            FeatureError: one is missing.
+        """
+        features = {**around, **self._features}
+        for node, element in self.strategy.walk():
             for kind in element.needs:
-                if kind not in self._features:
-                    raise missing(kind, path)
-        self._first = outermost(self.strategy)
-        return self._first
+                if kind not in features:
+                    raise missing(kind, path + node)
+        for each in agent_tools(self.strategy, self.tools):
+            each.agent._check_features(features, f"{path}{each.name}/")  # noqa: SLF001  of this class
+
+    def _prepared(self) -> Setup:
+        if self._made is None:
+            plan, call = outermost(self.strategy)
+            self._made = Setup(
+                self.strategy, plan, call, self.model, self.tools, self.system_prompt, self._budgets, self._features,
+                self._handlers, self.store, tuple(self.callbacks), self._checks, self._planning_interval,
+            )  # fmt: skip
+        return self._made
 
     def __repr__(self) -> str:
         return f"<agent of {self.strategy!r}>"
@@ -243,21 +574,35 @@ def _in_event_loop() -> bool:
     return True
 
 
+def _check_kept(agent: Agent[Any, Any], path: str = "") -> None:
+    """See that what nodes give can be kept, as far as their declared types tell: those of the agent, and of those it calls.
+
+    Raises:
+        SerializationError: it cannot.
+    """
+    from graphagent.memory.saving import check_type
+
+    strategy = agent.strategy
+    kinds = [(name, element.gives) for name, element in strategy.walk() if isinstance(element, Node)]
+    for name, kind in [(f"START of {strategy.name}", strategy.takes), *kinds]:
+        try:
+            check_type(kind)
+        except SerializationError as error:
+            raise SerializationError(f"node {path + name!r}: {error}") from None
+    for each in agent_tools(strategy, agent.tools):
+        _check_kept(each.agent, f"{path}{each.name}/")
+
+
 def _checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
     found: dict[str, Tool] = {}
-    for tool in tools:
+    for each in tools:
+        tool = each.as_tool() if isinstance(each, Agent) else each
         if not isinstance(tool, Tool):
             raise TypeError(f"{getattr(tool, '__name__', tool)!r} is no tool; put @tool on the function")
         if tool.name in found:
             raise ValueError(f"two tools are named {tool.name!r}; rename one with @tool(name=…)")
         found[tool.name] = tool
     return tuple(found.values())
-
-
-def _check_budgets(**budgets: float | None) -> None:
-    for name, limit in budgets.items():
-        if limit is not None and not (isinstance(limit, int | float) and limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}={limit!r} is no budget; give 0 or more, or None for no limit")
 
 
 def _check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
@@ -270,7 +615,9 @@ def _check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
     if isinstance(node, Strategy):
         if node.setting is not None:
             own = node.setting
-            _check_budgets(max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens)
+            check_budgets(
+                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
+            )
             tools = tools if own.tools is None else _checked_tools(own.tools)
         if tools and node.without_tools:
             raise StrategyError(node.name, node.without_tools)
@@ -303,3 +650,26 @@ def _by_type(listeners: Sequence[tuple[type[Event], Handler]]) -> dict[type[Even
         kinds.extend(kind.__subclasses__())
     found = {kind: tuple(_ending(told) for event, told in listeners if issubclass(kind, event)) for kind in kinds}
     return {kind: handlers for kind, handlers in found.items() if handlers}
+
+
+def _tool_of(agent: Agent[Any, Any], setup: Callable[[], Setup]) -> Tool:
+    if not agent.name or not agent.description:
+        raise TypeError(
+            f"the agent of strategy {agent.strategy.name!r} is no tool yet: a model calls it by a name and knows it by a "
+            f"description; write Agent(…, name=…, description=…)"
+        )
+
+    async def on_task(task: Any, ctx: Context | None = None) -> Any:
+        from graphagent.run.durable import run_inside
+
+        return await run_inside(agent.name, setup(), ctx, task)
+
+    async def on_nothing(ctx: Context | None = None) -> Any:
+        return await on_task(None, ctx)
+
+    takes: Any = agent.strategy.takes
+    # A model says a task in words, where the strategy takes words among others.
+    on_task.__annotations__ = {"task": str if fits(str, takes) else takes, "ctx": Context | None}
+    call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task
+    made = tool(name=agent.name, description=agent.description)(call)
+    return AgentTool(made.name, made.description, made.parameters, made.run, setup=setup, agent=agent)

@@ -8,16 +8,28 @@ GraphAgentError
 │  ├ NodeFailedError                  .node; what the node raised is the __cause__
 │  ├ NoPathError                      .node, .tried; no way out of a node takes its output
 │  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
-│  └ BudgetError                      .budget, .limit, .result (what was done so far)
+│  ├ BudgetError                      .budget, .limit, .result (what was done so far)
+│  ├ VetoError                        .step, .reason; a callback refused a step
+│  ├ CheckError                       .check; the answer did not pass a final check, and no node can be asked again
+│  ├ RunNotFoundError (LookupError)   the store has no such run
+│  ├ RunExistsError                   a run of this id is there already
+│  ├ RunClaimedError                  .holder; another process, or another task, has the run
+│  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
+│  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
+│  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
+│  └ DivergedError                    .node; what is executed again does something else than what was recorded
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  └ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
+├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
+│  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  └ WrongKeyError                    sound, but sealed with another key
+├ SerializationError (TypeError)      a value is of a type that cannot be kept
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
 ├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
 └ ScriptError (AssertionError)        a test's scripted model was asked more than its script says
@@ -33,6 +45,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from graphagent.graph import Problem
     from graphagent.run import RunResult
 
@@ -116,9 +130,9 @@ class HandlerError(RunError):
 class BudgetError(RunError):
     """A run came to the end of one of its budgets."""
 
-    def __init__(self, budget: str, limit: float, result: RunResult[Any], *, where: str = "") -> None:
+    def __init__(self, budget: str, limit: Decimal | float, result: RunResult[Any], *, where: str = "") -> None:
         self.budget = budget
-        """Which: `nodes`, `turns`, `tokens` or `seconds`."""
+        """Which: `nodes`, `turns`, `tokens`, `cost` or `seconds`."""
         self.limit = limit
         """How much was allowed."""
         self.result = result
@@ -129,6 +143,93 @@ class BudgetError(RunError):
             (f" of strategy {where!r}", f".using(max_{budget}=…)") if where else ("", f"Agent(max_{budget}=…)")
         )
         super().__init__(f"the budget{whose} of {limit:,} {budget} is used up; give it more with {more} to go further")
+
+
+class VetoError(RunError):
+    """A callback refused a step, and the run does not go on from it. It can be resumed, and the step is made again."""
+
+    def __init__(self, step: str, reason: str) -> None:
+        self.step = step
+        """The type of the step."""
+        self.reason = reason
+        """Why, as the callback says. It may repeat what stands in the step: never log it unasked."""
+        super().__init__(f"a callback refused a {step}; .reason says why")
+
+
+class CheckError(RunError):
+    """The answer of a run did not pass one of its final checks, and there is no node to be asked again."""
+
+    def __init__(self, check: str) -> None:
+        self.check = check
+        """The name of the check."""
+        super().__init__(
+            f"the final answer did not pass {check!r}, and no node of the strategy asked a model that could be asked again; "
+            f"answer with llm_request(), or check in a node of your own"
+        )
+
+
+class RunNotFoundError(RunError, LookupError):
+    """The store has no such run."""
+
+    def __init__(self, run_id: str, owner: str) -> None:
+        self.run_id = run_id
+        whose = "of this owner" if owner else "without an owner"
+        super().__init__(f"there is no run {run_id!r} {whose} in the store; `graphagent runs list` shows what is there")
+
+
+class RunExistsError(RunError):
+    """A run of this id is there already; nothing was written."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"there is a run {run_id!r} already; go on with agent.resume({run_id!r}), or give another run_id="
+        )
+
+
+class RunClaimedError(RunError):
+    """Another process, or another task of this one, has the run. Nothing was written."""
+
+    def __init__(self, run_id: str, holder: str) -> None:
+        self.run_id = run_id
+        self.holder = holder
+        """Who: the host and the process."""
+        super().__init__(
+            f"run {run_id!r} is being executed by {holder}; wait until it ends or is suspended. What a process of this "
+            f"machine had is free when it is dead; of another machine, some minutes after its last step"
+        )
+
+
+class StrategyChangedError(RunError):
+    """The strategy is not the one that the run began with. Nothing was executed."""
+
+    def __init__(self, run_id: str, differences: Sequence[str]) -> None:
+        self.run_id = run_id
+        self.differences = tuple(differences)
+        """What is gone (`- …`) and what is new (`+ …`)."""
+        super().__init__(
+            f"the strategy has changed since run {run_id!r} began:\n"
+            + "\n".join(f"  {each}" for each in self.differences)
+            + "\nresume it with the code that it began with, or with allow_changed=True where its journal still fits"
+        )
+
+
+class AnswerError(RunError, ValueError):
+    """An answer fits no open question, or is not of the type that was asked for. Nothing was written."""
+
+    def __init__(self, question: str, reason: str) -> None:
+        self.question = question
+        """The id of the question; empty where there is none."""
+        super().__init__(reason)
+
+
+class DivergedError(RunError):
+    """What is executed again on recorded results does something else than what was recorded. Nothing live was called."""
+
+    def __init__(self, node: str, reason: str) -> None:
+        self.node = node
+        """The path of the node."""
+        super().__init__(f"node {node!r} does not do what was recorded: {reason}")
 
 
 class ModelError(GraphAgentError):
@@ -174,8 +275,32 @@ class ArgumentsError(ToolError):
         super().__init__(f"the arguments of {tool!r} do not fit: {'; '.join(self.problems)}")
 
 
+class Veto(GraphAgentError):
+    """Raise it in a step callback to refuse a step.
+
+    A tool call is not executed, and the model is told why; an answer of the model is asked for again, with the reason; behind
+    any other step the run does not go on.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        """Why."""
+        super().__init__(reason)
+
+
 class StoreError(GraphAgentError, OSError):
     """A store cannot be read or written."""
+
+
+class JournalError(RunError, StoreError):
+    """An entry of a run could not be kept, since the store failed, which is the `__cause__`; the run did not go on."""
+
+    def __init__(self, run_id: str, cause: StoreError) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id!r} cannot be kept: {cause}. Nothing that was kept is lost; go on with agent.resume({run_id!r}) when the "
+            f"store works again"
+        )
 
 
 class ConflictError(StoreError):
@@ -199,6 +324,21 @@ class DamagedStoreError(StoreError):
         super().__init__(f"{where} is damaged: {reason}; nothing was written. Restore it from a backup")
 
 
+class NotErasedError(StoreError):
+    """A commit is made and what it deletes is not found any more, but bytes of that may still be in the file.
+
+    Nothing is to be repeated: the store tries again from time to time and when it is closed, and so does whoever opens the file.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        """The file."""
+        super().__init__(
+            f"the commit is made and what it deletes is not found any more, but bytes of that may still be in {where}. This store, "
+            f"or the next that opens the file, removes them as soon as it can. What was in the way: {reason}"
+        )
+
+
 class WrongKeyError(StoreError):
     """A store is sound, but was sealed with another key."""
 
@@ -206,6 +346,10 @@ class WrongKeyError(StoreError):
         self.where = where
         """The file."""
         super().__init__(f"{where} was sealed with another key; open it with the key that it was made with")
+
+
+class SerializationError(GraphAgentError, TypeError):
+    """A value is of a type that cannot be kept."""
 
 
 class UnsupportedError(GraphAgentError):

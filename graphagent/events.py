@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolResult, Usage
+    from graphagent.memory import Step
+    from graphagent.run import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,30 @@ class RunFailed(Event):
     """A run ended with an error, which is about to be raised. Cancelled runs say so here too."""
 
     error: BaseException = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuspended(Event):
+    """A run stopped before its end without failing: it waits for answers, or was paused."""
+
+    reason: str
+    """`waiting` or `paused`."""
+    questions: tuple[Question, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed(Event):
+    """A run that was stopped goes on."""
+
+    strategy: str
+    owner: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommitted(Event):
+    """A step stands in the transcript, and in the store, if there is one."""
+
+    step: Step = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +155,24 @@ class FactsSaved(Event):
 
     node: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCompressed(Event):
+    """Something brief stands in for steps of the transcript from now on, where a model is asked."""
+
+    node: str
+    steps: int
+    """For how many steps that the model saw until now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionFailed(Event):
+    """A transcript was to be compressed, and stays as it was."""
+
+    node: str
+    reason: str
+    """Why, without anything that was said."""
 
 
 @dataclass(frozen=True, slots=True)

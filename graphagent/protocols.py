@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.agent import Agent
-    from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.memory import Concept, Fact, Scope, Subject
+    from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
+    from graphagent.memory import Concept, Fact, KnownFact, Scope, Step, Subject, SummaryStep
     from graphagent.run import Context
     from graphagent.store import Change, Item, Key, Receipt
 
@@ -71,6 +71,7 @@ class Store(Protocol):
 
         Raises:
             ConflictError: an item is not at the version that a change expects, or not there where one must be.
+            NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the store cannot be written.
         """
         ...
@@ -82,6 +83,8 @@ class FactProvider(Protocol):
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope) -> None:
         """Keep a fact. Durable when this returns; earlier versions stay in the history of providers that have one.
+
+        A fact that has an id and no version keeps that id, by which a node that is executed again finds what it saved.
 
         Raises:
             StoreError: it could not be kept; nothing is half-written.
@@ -206,4 +209,73 @@ class Feature(Protocol):
 
     def bind(self, ctx: Context) -> Self:
         """Give what `ctx.feature(MyFeature)` returns: this feature, speaking for one run."""
+        ...
+
+
+@runtime_checkable
+class FactFeature(Protocol):
+    """A feature that knows the facts to which transcripts refer. Where none is installed, transcripts hold them as text."""
+
+    @property
+    def refers(self) -> bool:
+        """Whether transcripts may refer to facts, since it can look them up again."""
+        ...
+
+    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
+        """Give facts as they were when they were put before a model; those that were forgotten since say so.
+
+        Called with the facts of a run that is read from a store, and of one that is gone on with.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        ...
+
+
+@runtime_checkable
+class PromptFeature(Protocol):
+    """A feature that has a say in what models are sent."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Offered to the model beside the agent's own, wherever it is offered any."""
+        ...
+
+    def shown(self, result: ToolResult) -> ToolResult:
+        """Give the result of a tool call as it is to be recorded, handed on and shown to the model."""
+        ...
+
+    async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
+        """Change the steps of which a prompt is about to be derived.
+
+        Raises:
+            RunError: the run cannot go on, such as where a budget is used up.
+        """
+        ...
+
+    async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
+        """Change the steps after a server refused a prompt as too long. False: there is nothing to be done about it.
+
+        Raises:
+            RunError: the run cannot go on.
+        """
+        ...
+
+
+class Compression(Protocol):
+    """A way to say briefly what steps say at length."""
+
+    @property
+    def keep(self) -> int:
+        """How many model turns at the end stay as they are."""
+        ...
+
+    async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
+        """Give what stands in for steps from now on; None where there is nothing to say, and they are to stay as they are.
+
+        What it covers is filled in by the caller.
+
+        Raises:
+            ModelError: a model was asked, and could not be, or gave nothing of use.
+        """
         ...

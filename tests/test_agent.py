@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, tap, tool
-from graphagent.errors import BudgetError, FeatureError, NodeFailedError, StrategyError
+from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RunError, StrategyError
 from graphagent.events import Event, NodeStarted, RunStarted
 from graphagent.graph import Tap
 from graphagent.llm import Image, Message, ToolCall, ToolCalls, ToolResult
@@ -426,7 +428,7 @@ async def test_events_come_from_an_agent_with_its_strategys_name():
     agent.on(RunStarted, lambda event: told.append(event.strategy))
     agent.on(NodeStarted, lambda event: told.append(event.node))
     await agent.run("x")
-    assert told == ["whole", "whole", "text"]
+    assert told == ["whole", "text"]
 
 
 async def test_a_tap_may_add_to_the_transcript():
@@ -466,3 +468,67 @@ async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
     for wrong in ({"owner": None}, {"owner": 5}, {"run_id": 5}):
         with pytest.raises(TypeError, match="is text"):
             await agent.run("a", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"steps": [TaskStep("a")]}, r"transcript of a run, such as result\.memory .* not a list"),
+        ({"images": ["cat.png"]}, r"Image\(…\) of graphagent\.llm, not str"),
+    ],
+)
+async def test_steps_and_images_of_another_kind_are_refused(given, said):
+    """The error says what they are, before anything runs."""
+    with pytest.raises(TypeError, match=said):
+        only(text).start("a", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"step_callbacks": print}, "list of functions"),
+        ({"step_callbacks": {ActionStep: print}}, "annotation of a function's first parameter chooses"),
+        ({"final_answer_checks": print}, "list of functions"),
+    ],
+)
+def test_one_function_in_the_place_of_several_is_refused(given, said):
+    """So is a dictionary, which other libraries take."""
+    with pytest.raises(TypeError, match=said):
+        only(text, **given)
+
+
+def test_a_callback_whose_annotation_is_not_known_is_refused():
+    """It would see steps that it does not expect; one that is only bound, or an object, is looked through."""
+
+    def unknown(step: NotImported):  # noqa: F821
+        """Do nothing."""
+
+    def prefixed(step: TaskStep, *, prefix: str):
+        """Do nothing."""
+
+    class Saver:
+        def __call__(self, step: TaskStep):
+            """Do nothing."""
+
+    with pytest.raises(TypeError, match=r"'unknown' is annotated with 'NotImported', which is not known"):
+        only(text, step_callbacks=[unknown])
+    agent = only(text, step_callbacks=[partial(prefixed, prefix="> "), Saver()])
+    assert [callback.kinds for callback in agent.callbacks] == [(TaskStep,), (TaskStep,)]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda agent: agent.read("r"),
+        lambda agent: agent.resume("r"),
+        lambda agent: agent.history("r"),
+        lambda agent: agent.state_at("r", 1),
+        lambda agent: agent.fork("r", at=1),
+        lambda agent: agent.diff("r", "s"),
+        lambda agent: agent.rerun("r"),
+    ],
+)
+async def test_an_agent_without_a_store_says_so_where_it_is_asked_for_a_run(ask):
+    """It names the argument that is missing."""
+    with pytest.raises(RunError, match="store=SqliteStore"):
+        await ask(only(text))

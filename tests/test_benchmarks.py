@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import measure, tasks
+from benchmarks import durable, journal, measure, tasks
 from benchmarks.__main__ import NAMES
 
 HOME = Path(__file__).parents[1]
@@ -38,11 +43,17 @@ def test_quick_figures_are_not_written():
     assert run("imports", "--quick", "--write").returncode == 2
 
 
+def block_of(name):
+    """Give what a benchmark wrote into the page."""
+    page = (HOME / "docs" / "performance.md").read_text("utf-8")
+    [block] = re.findall(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", page, re.DOTALL)
+    return block
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_shows_every_benchmark(name):
     """docs/performance.md has a table for each, and the command that made it."""
-    page = (HOME / "docs" / "performance.md").read_text("utf-8")
-    [block] = re.findall(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", page, re.DOTALL)
+    block = block_of(name)
     assert block.startswith("| ")
     assert f"`python -m benchmarks {name}`" in block
 
@@ -77,3 +88,97 @@ async def test_an_engine_that_counts_wrongly_is_refused(anyio_backend):
     lazy = tasks.Engine("lazy", "1", loop=nothing, chain=nothing, fan_out=nothing, runs=nothing, build=int)
     with pytest.raises(AssertionError, match="loop counted to 0 and not to 20 in lazy"):
         await tasks.measure(lazy, tasks.SMALL, measure.QUICK)
+
+
+GROWN = f"""| a | b |
+| --- | ---: |
+| c | d |
+
+| {journal.GROWN} | 1,000 | 4,000 |
+| --- | ---: | ---: |
+| bare sqlite3 3.40.1 | 300 KB | 1.20 MB |
+| graphagent 1.0 | 400 KB | 1.60 MB |
+| LangGraph 1.2 | 128 MB | 2.00 GB |
+| LangGraph, DeltaChannel (beta) 1.2 | 4.00 MB | 41.0 MB |
+| Burr 0.43.0 | 132 MB |  |
+| target |  | ≤ 2 MB |
+"""
+
+
+def test_the_picture_of_the_journal_is_what_the_page_says():
+    """It is drawn from the table, again and again the same, and the page shows it."""
+    for file, picture in journal.pictures(block_of("journal")).items():
+        there = (HOME / "docs" / "pictures" / file).read_text("utf-8")
+        assert there == picture, f"{file} shows other figures; python -m benchmarks journal --write draws it"
+        assert f"](pictures/{file})" in (HOME / "docs" / "performance.md").read_text("utf-8")
+
+
+def test_a_line_is_drawn_to_scale():
+    """Ten times as many bytes are as far up everywhere, and a shorter line ends where its figures end."""
+    root = ElementTree.fromstring(journal.pictures(GROWN)["growth.svg"])
+    shapes = root.findall("{http://www.w3.org/2000/svg}circle")
+    places = {}
+    for shape in shapes:
+        places.setdefault(shape.get("class"), []).append((float(shape.get("cx")), float(shape.get("cy"))))
+    assert {look: len(each) for look, each in places.items()} == {
+        "bare": 2, "ours": 2, "first": 2, "second": 2, "third": 1,
+    }  # fmt: skip
+    decade = places["ours"][0][1] - places["second"][0][1]  # 400 KB and 4 MB
+    assert places["ours"][0][1] - places["ours"][1][1] == pytest.approx(decade * 0.602, abs=0.2)
+    assert places["third"][0][0] == places["first"][0][0]
+    assert all(0 < x < 640 and 0 < y < 400 for each in places.values() for x, y in each)
+
+
+def test_labels_do_not_cover_one_another():
+    """Lines that end at one place have labels one above the other."""
+    same = GROWN.replace("1.60 MB", "1.20 MB").replace("41.0 MB", "1.20 MB")
+    root = ElementTree.fromstring(journal.pictures(same)["growth.svg"])
+    names = [each for each in root.findall("{http://www.w3.org/2000/svg}text") if each.get("class") is None]
+    heights = sorted(float(each.get("y")) for each in names if each.get("text-anchor") == "start")
+    assert len(heights) == 4
+    assert all(after - before >= 15 for before, after in pairwise(heights))
+
+
+ORDER = durable.Order("rewrite", "", "NORMAL", runs=2, steps=3, size=2000)
+
+
+@pytest.mark.parametrize("work", durable.WORKS)
+def test_bare_sqlite_does_the_work(work, tmp_path):
+    """It is measured with every work, and what it keeps is in its file."""
+    order = replace(ORDER, work=work, path=str(tmp_path / "runs.db"))
+    took = asyncio.run(durable.WORKS[work](durable.bare, order))
+    assert took.wall > 0
+    assert took.bytes > (600 if work == "grow" else 12_000)
+    assert (took.resume > 0) is (work == "grow")
+
+
+def test_an_engine_that_keeps_nothing_is_refused(tmp_path):
+    """Steps that are not in the file do not count."""
+
+    class Forgetful:
+        def rewriting(self, steps, size):
+            async def execute(run):
+                return steps
+
+            return execute
+
+    @asynccontextmanager
+    async def opened(path, synchronous):
+        yield Forgetful()
+
+    with pytest.raises(AssertionError, match="a file of 0 bytes cannot hold"):
+        asyncio.run(durable.WORKS["rewrite"](opened, replace(ORDER, path=str(tmp_path / "runs.db"))))
+
+
+def test_an_engine_that_ends_is_named():
+    """A worker that gives no answer ends the measurement."""
+    with pytest.raises(SystemExit, match="nobody ended with 1 and no answer"):
+        journal.Worker(journal.Engine("nobody", "nowhere", "bare"))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(950, "0.95 KB"), (86_016, "86.0 KB"), (1_183_744, "1.18 MB"), (2_012_282_880, "2.01 GB")]
+)
+def test_bytes_are_written_in_their_unit(count, text):
+    """Three digits are told."""
+    assert measure.weight(count) == text

@@ -10,6 +10,7 @@ import typer
 
 from graphagent.cli._facts import facts
 from graphagent.cli._places import Key, Memory, Out, Owner
+from graphagent.cli._runs import runs
 
 app = typer.Typer(
     name="graphagent",
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 keys = typer.Typer(no_args_is_help=True, help="Make keys that seal a memory.")
 app.add_typer(facts, name="facts")
+app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
 
 
@@ -110,7 +112,8 @@ def draw(
     ] = None,
 ) -> None:
     """Draw a strategy."""
-    from graphagent.cli._draw import strategy_at, write
+    from graphagent.cli._draw import write
+    from graphagent.cli._loading import strategy_at
 
     if form is None:
         form = Picture.SVG if out is not None and out.suffix.lower() == ".svg" else Picture.MERMAID

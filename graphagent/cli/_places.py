@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Scope, ScopeKind, Subject
+from graphagent.store import EncryptedStore, SqliteStore
 
 if TYPE_CHECKING:
-    from graphagent.protocols import KeepingProvider
+    from graphagent.protocols import KeepingProvider, Store
 
 SEALED = "facts.db"
 AGENT_NAME = "chat"
@@ -78,15 +81,69 @@ InScope = Annotated[
 ]
 
 
-def folder(memory: Path | None) -> Path:
-    """Give the folder of the memory."""
-    if memory is not None:
-        return memory.expanduser()
-    if home := os.environ.get("GRAPHAGENT_HOME"):
-        return Path(home).expanduser() / "memory"
+RunsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="The file with the runs; by default $GRAPHAGENT_HOME/runs.db, else one in your user data folder.",
+        show_default=False,
+    ),
+]
+RunsKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Open a sealed store: env:NAME or file:PATH says where the key is.",
+        show_default=False,
+    ),
+]
+RunsOwner = Annotated[str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose runs.")]
+
+
+def home() -> Path:
+    """Give the folder in which everything stands by default."""
+    if folder := os.environ.get("GRAPHAGENT_HOME"):
+        return Path(folder).expanduser()
     from platformdirs import user_data_path
 
-    return user_data_path("graphagent", appauthor=False) / "memory"
+    return user_data_path("graphagent", appauthor=False)
+
+
+def folder(memory: Path | None) -> Path:
+    """Give the folder of the memory."""
+    return memory.expanduser() if memory is not None else home() / "memory"
+
+
+@asynccontextmanager
+async def runs_store(file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
+    """Open the store of a file, sealed where there is a key; `new` makes one that is not there.
+
+    Raises:
+        BadParameter: there is none, it is sealed and there is no key, or it is plain and there is one.
+        StoreError: it cannot be read.
+    """
+    path = _runs_file(file, new=new)
+    async with SqliteStore(path) as plain:
+        sealed = await plain.get(("k",)) is not None
+        if key is None:
+            if sealed:
+                raise typer.BadParameter(
+                    f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+                )
+            yield plain
+            return
+        if not sealed and [item async for item in plain.scan((), limit=1)]:
+            raise typer.BadParameter(
+                f"the store {str(path)!r} is plain; leave out --key, or move its runs into a sealed one: graphagent runs "
+                f"export, then graphagent runs import with another --store and --key"
+            )
+        try:
+            store = EncryptedStore(plain, key)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--key") from None
+        yield store
 
 
 def provider(root: Path, key: str | None) -> KeepingProvider:
@@ -107,6 +164,15 @@ def provider(root: Path, key: str | None) -> KeepingProvider:
         return EncryptedMemoryProvider(root, key=key)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--key") from None
+
+
+def _runs_file(file: Path | None, *, new: bool) -> Path:
+    path = file.expanduser() if file is not None else home() / "runs.db"
+    if not path.exists():
+        if not new:
+            raise typer.BadParameter(f"there is no store {str(path)!r}; name the file with the runs: --store FILE")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def scope_of(text: str) -> Scope:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 _WIDEST = 100
+_NARROWEST = 20
 
 
 def screen(*, err: bool = False) -> Console:
@@ -33,6 +37,39 @@ def aside(text: str) -> None:
     screen(err=True).print(Text(shown(text), style="dim"), soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """Say something beside the result that matters to the person who reads it."""
+    screen(err=True).print(Text(shown(text)), soft_wrap=True)
+
+
+def for_output(text: str) -> str:
+    """Give a text as it goes to standard output: as it is into a pipe, and without what could act on a terminal."""
+    return shown(text) if sys.stdout.isatty() else text
+
+
+def plain(value: object) -> Any:
+    """Give any value as JSON data."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=str, serialize_unknown=True)
+
+
+def value_text(value: object) -> str:
+    """Give any value as text: a text as it is, tool calls with their arguments, others as JSON."""
+    from graphagent.llm import ToolCall, ToolCalls, ToolResults
+
+    if isinstance(value, str):
+        return value
+    if isinstance(value, ToolCall):
+        return f"{value.name}({json.dumps(plain(value.arguments), ensure_ascii=False)})"
+    if isinstance(value, ToolCalls):
+        return ", ".join(filter(None, (value.text, *map(value_text, value.calls))))
+    if isinstance(value, ToolResults):
+        return ", ".join(f"{result.name}: {result.content}" for result in value)
+    text = getattr(value, "text", None) or getattr(value, "content", None)
+    return text if isinstance(text, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
 def shown(text: str) -> str:
     """Give a text without what could move a terminal's cursor, hide, or turn the direction of writing."""
     return "".join(
@@ -43,6 +80,12 @@ def shown(text: str) -> str:
         else "�"
         for character in text
     )
+
+
+def json_text(data: object) -> str:
+    """Give JSON data as text in which no character acts on a terminal, and which reads as the same data."""
+    text = json.dumps(data, ensure_ascii=False, indent=2, default=str)
+    return "".join(each if each == "\n" or shown(each) == each else json.dumps(each)[1:-1] for each in text)
 
 
 def shortened(text: str, length: int = 60) -> str:
@@ -58,10 +101,16 @@ def moment(milliseconds: int | None) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def seconds(milliseconds: int) -> str:
+    """Give the time of a day to the second, as people read it, in their own zone."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = True) -> None:
     """Show rows under heads, the second of which may be long; in a pipe, separated by tabs and whole.
 
-    On a terminal, what is the same in all rows and stands behind the second column is said once, above.
+    On a terminal, what is the same in all rows and stands behind the second column is said once, above, and what is too long
+    is broken into lines, or without `fold` cut off.
     """
     console = screen()
     if not console.is_terminal:
@@ -74,11 +123,21 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         console.print(Text(said, style="dim"))
     grid = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     kept = [place for place in range(len(heads)) if place not in same]
+    room = console.width - sum(
+        2 + max(cell_len(shown(row[place])) for row in (heads, *rows)) for place in kept if place != 1
+    )
     for place in kept:
-        grid.add_column(heads[place], no_wrap=place != 1, overflow="fold" if place == 1 else "ellipsis")
+        grid.add_column(heads[place], no_wrap=not fold or place != 1, overflow="fold" if place == 1 else "ellipsis")
     for row in rows:
-        grid.add_row(*(escape(shown(row[place])) for place in kept))
+        cells = [shown(row[place]) for place in kept]
+        if not fold and 1 in kept:
+            cells[1] = _cut(cells[1], max(room, _NARROWEST))
+        grid.add_row(*map(escape, cells))
     console.print(grid)
+
+
+def _cut(line: str, width: int) -> str:
+    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
 
 
 class Flow:

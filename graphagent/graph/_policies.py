@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,3 +70,9 @@ class Setting:
     max_nodes: int | None = None
     max_turns: int | None = None
     max_tokens: int | None = None
+    max_cost: Decimal | float | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has a budget."""
+        return (self.max_nodes, self.max_turns, self.max_tokens, self.max_cost) != (None, None, None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from graphagent.errors import StrategyError
@@ -153,6 +154,7 @@ class Strategy(Node[I, O]):
         max_nodes: int | None = None,
         max_turns: int | None = None,
         max_tokens: int | None = None,
+        max_cost: Decimal | float | None = None,
     ) -> Self:
         """Give the same strategy with a model, tools and budgets of its own; what is None, it shares with its parent.
 
@@ -162,9 +164,10 @@ class Strategy(Node[I, O]):
             max_nodes: Node executions inside, for each time it is entered.
             max_turns: Model turns inside, likewise.
             max_tokens: Tokens inside, likewise.
+            max_cost: Money inside, likewise.
         """
         own = self._copy()
-        own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens)
+        own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens, max_cost)
         return own
 
     def walk(self) -> Iterator[tuple[str, Element]]:

@@ -17,8 +17,17 @@ from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
 from graphagent.llm._output import OutputFormat as OutputFormat
 from graphagent.llm._output import structured as structured
+from graphagent.llm._overflow import is_overflow as is_overflow
+from graphagent.llm._prices import PricedModel as PricedModel
+from graphagent.llm._prices import Prices as Prices
+from graphagent.llm._tools import Approve as Approve
+from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import FunctionTool as FunctionTool
+from graphagent.llm._tools import InFlight as InFlight
 from graphagent.llm._tools import Tool as Tool
+from graphagent.llm._tools import answered as answered
 from graphagent.llm._tools import call_tool as call_tool
 from graphagent.llm._tools import fresh_ids as fresh_ids
+from graphagent.llm._tools import refused as refused
 from graphagent.llm._tools import tool as tool
+from graphagent.llm._wire import chat_messages as chat_messages

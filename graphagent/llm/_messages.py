@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ class ToolResult:
     images: tuple[Image, ...] = ()
     value: Any = field(default=None, compare=False, repr=False)
     """What the tool returned, or the exception that it raised, in this process."""
+    full: str = ""
+    """The whole result, where `content` is only a part of it."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long the call took."""
+    run_id: str = ""
+    """The run of the sub-agent that gave it, where one did."""
 
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult
@@ -154,9 +161,14 @@ class ToolResults(Sequence[ToolResult]):
         return len(self.results)
 
 
+_FREE = Decimal(0)
+MONEY = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""How money is reckoned, whatever the program does with decimals elsewhere: with more digits than amounts have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, as the server counted them."""
+    """Tokens, as the server counted them, and what they cost."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -164,11 +176,22 @@ class Usage:
     """Of the input: read from the server's cache."""
     reasoning_tokens: int = 0
     """Of the output: spent on reasoning."""
+    cost: Decimal = _FREE
+    """Money, in the currency of the prices; 0 where none are known. Exact, so that sums are the same in any order."""
 
     @property
     def total_tokens(self) -> int:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.reasoning_tokens - other.reasoning_tokens,
+            MONEY.subtract(self.cost, other.cost),
+        )
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -176,6 +199,7 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            MONEY.add(self.cost, other.cost),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType, SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from graphagent._clock import new_id
 from graphagent.errors import ArgumentsError, ToolError
@@ -28,6 +28,25 @@ _LONGEST = 2_000
 """Characters of an error that a model is shown: enough to mend a call, too little to flood a prompt."""
 
 
+InFlight = Literal["retry", "ask", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Lets a tool call go ahead."""
+
+    arguments: Mapping[str, Any] | None = None
+    """Take the place of those that the model gave; None leaves them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Refuses a tool call; the model is told."""
+
+    reason: str = ""
+    """Why, for the model."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tool:
     """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
@@ -44,12 +63,27 @@ class Tool:
     """The JSON schema of its arguments, an object."""
     run: Callable[[Mapping[str, Any], Any], Awaitable[Any]] = field(repr=False)
     """Called with the arguments and the run's Context (None outside a run)."""
+    approve: bool = field(default=False, kw_only=True)
+    """Whether a person is asked before each call."""
+    deferred: bool = field(default=False, kw_only=True)
+    """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
+    in_flight: InFlight = field(default="retry", kw_only=True)
+    """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
 
     def __post_init__(self) -> None:
+        if self.in_flight not in ("retry", "ask", "fail"):
+            raise ValueError(f"tool {self.name!r}: in_flight is 'retry', 'ask' or 'fail', not {self.in_flight!r}")
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; give it name="
             )
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """See that arguments fit, as far as that can be known without a call.
+
+        Raises:
+            ArgumentsError: they do not.
+        """
 
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, run the tool and give what it returned.
@@ -67,6 +101,10 @@ class FunctionTool(Tool, Generic[P, R]):
     function: Callable[P, R] = field(kw_only=True, repr=False)
     """The function itself."""
     arguments: _Arguments = field(kw_only=True, repr=False)
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """See that arguments fit what the function takes."""
+        self.arguments.checked(arguments)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function as it was written."""
@@ -96,6 +134,9 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
+    approve: bool = False,
+    deferred: bool = False,
+    in_flight: InFlight = "retry",
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -103,12 +144,25 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
+    approve: bool = False,
+    deferred: bool = False,
+    in_flight: InFlight = "retry",
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
     The model is told the first paragraph of the docstring, what a Google-style `Args:` section says of each parameter, and
     the types. A parameter annotated with the run's `Context` is not shown to the model and gets the run's. A plain
     function runs in a worker thread.
+
+    Args:
+        function: The function.
+        name: How the model calls it; by default the function's name.
+        description: What it does; by default the docstring says.
+        approve: Whether a person is asked before each call: they let it go ahead, change its arguments, or refuse it.
+        deferred: Whether its result comes from outside, days later: `agent.resume(run_id, results={call_id: …})`. The function
+            says what the tool takes and is never called.
+        in_flight: What becomes of a call during which the process died, so that nobody knows whether it took effect: `retry`
+            makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` tells the model.
 
     Raises:
         TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill.
@@ -126,7 +180,7 @@ def tool(
         arguments = _Arguments.of(function, called, of_each, frame)
         return FunctionTool(
             called, said, arguments.schema(), partial(_run, function, arguments),
-            function=function, arguments=arguments,
+            approve=approve, deferred=deferred, in_flight=in_flight, function=function, arguments=arguments,
         )  # fmt: skip
 
     return decorate if function is None else decorate(function)
@@ -217,20 +271,23 @@ class _Arguments:
         schema.setdefault("properties", {})
         return schema
 
-    def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        """Give the keyword arguments; what was not given is left to the function's defaults."""
+    def checked(self, given: Mapping[str, Any]) -> BaseModel:
         from pydantic import ValidationError
         from pydantic_core import PydanticSerializationError, to_json
 
-        if self.of_method:
-            raise TypeError(f"tool {self.tool!r} is a method: give the agent that of an object, not of the class")
         try:
             # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
-            model = self.model.model_validate_json(to_json(given))
+            return self.model.model_validate_json(to_json(given))
         except ValidationError as error:
             raise ArgumentsError(self.tool, problems(error)) from None
         except PydanticSerializationError:
             raise ArgumentsError(self.tool, ["all of it: is not JSON"]) from None
+
+    def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        """Give the keyword arguments; what was not given is left to the function's defaults."""
+        if self.of_method:
+            raise TypeError(f"tool {self.tool!r} is a method: give the agent that of an object, not of the class")
+        model = self.checked(given)
         keywords = {
             name: getattr(model, f"p{index}")
             for index, name in enumerate(self.names)
@@ -293,9 +350,9 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return first, found
 
 
-def fresh_ids(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-    """Give the calls in their order, each with an id of its own: empty and repeated ids are replaced."""
-    seen: set[str] = set()
+def fresh_ids(calls: Iterable[ToolCall], taken: Iterable[str] = ()) -> tuple[ToolCall, ...]:
+    """Give the calls in their order, each with an id of its own: empty and repeated ids, and those taken, are replaced."""
+    seen: set[str] = set(taken)
     made: list[ToolCall] = []
     for call in calls:
         kept = call if call.id.strip() and call.id not in seen else replace(call, id=f"call_{new_id()}")
@@ -323,6 +380,17 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
         return _error(call, str(error), error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
         return _error(call, f"{type(error).__name__}: {error}", error)
+    return ToolResult(call.id, call.name, content, images=images, value=value)
+
+
+def refused(call: ToolCall, reason: str) -> ToolResult:
+    """Give what the model sees of a call that was not made, or of which nobody knows how it ended."""
+    return _error(call, reason)
+
+
+def answered(call: ToolCall, value: Any) -> ToolResult:
+    """Give what the model sees of a call whose result came from outside."""
+    content, images = _shown(value)
     return ToolResult(call.id, call.name, content, images=images, value=value)
 
 

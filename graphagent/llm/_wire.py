@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import ModelRequestError
 from graphagent.llm._messages import (
+    MONEY,
     Image,
     Message,
     ModelRequest,
@@ -28,10 +30,13 @@ from graphagent.llm._output import read_json
 if TYPE_CHECKING:
     from graphagent.llm._output import OutputFormat
 
+_LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
+"""What is taken for an amount: further digits come of binary fractions."""
+
 
 def to_body(request: ModelRequest, model: str, *, schema_in_prompt: bool = False) -> dict[str, Any]:
     """Give the JSON of a request. With `schema_in_prompt` the model is told the output format, and the server is not."""
-    messages = to_messages(request.messages)
+    messages = chat_messages(request.messages)
     body: dict[str, Any] = {"model": model, "messages": messages}
     if request.tools:
         body["tools"] = [
@@ -64,7 +69,7 @@ def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> N
         messages.insert(0, {"role": "system", "content": told})
 
 
-def to_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Give the JSON of messages. Reasoning is not sent back, and images in tool results follow as a user's message."""
     sent: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
@@ -213,14 +218,27 @@ def _call(said: Mapping[str, Any]) -> ToolCall:
 
 
 def read_usage(said: object) -> Usage:
-    """Read the tokens that a server counted; what it does not say is 0."""
+    """Read the tokens that a server counted; what it does not say is 0.
+
+    OpenRouter says under `cost` what they cost (https://openrouter.ai/docs/use-cases/usage-accounting).
+    """
     usage = _mapping(said)
     return Usage(
         _number(usage.get("prompt_tokens")),
         _number(usage.get("completion_tokens")),
         _number(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
         _number(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+        _money(usage.get("cost")),
     )
+
+
+def _money(value: object) -> Decimal:
+    try:
+        found = Decimal(str(value)) if isinstance(value, int | float | str) and value is not True else Decimal(0)
+        is_amount = 0 < found < _MOST_MONEY
+    except InvalidOperation:  # it is no number
+        return Decimal(0)
+    return found.quantize(_LEAST_MONEY, context=MONEY).normalize(MONEY) if is_amount else Decimal(0)
 
 
 def _number(value: object) -> int:

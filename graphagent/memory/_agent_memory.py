@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from graphagent import _clock
@@ -14,15 +15,17 @@ from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import structured
 from graphagent.memory import _extract
 from graphagent.memory._facts import EVERYTHING, Concept, Fact, Scope, ScopeKind, Source, Subject, least_trust
+from graphagent.memory._known import found_again, kept_version, known_fact, looked_up, reference, saved_id
 from graphagent.memory._no_memory import NoMemory
-from graphagent.memory._resolve import resolve
-from graphagent.memory._steps import FactsStep, KnownFact
+from graphagent.memory._resolve import Found, resolve, traced
+from graphagent.memory._seen import seen
+from graphagent.memory._step_types import FactsStep, KnownFact, SummaryStep
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.memory._steps import Step
+    from graphagent.memory._step_types import Step
     from graphagent.run import Context
     from graphagent.store import Receipt
 
@@ -102,16 +105,40 @@ class AgentMemory:
             self._subjects = _by_priority(named)
 
     async def begin(self, ctx: Context) -> None:
-        """Refuse a run for an owner that the provider cannot keep apart from others.
+        """Refuse a run for an owner that the provider cannot keep apart from others, and look up the facts in its transcript.
 
         Raises:
             FeatureError: it knows no owners.
+            StoreError: the facts could not be read.
         """
         if ctx.owner and not isinstance(self.provider, KeepingProvider):
             raise FeatureError(
                 f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
                 f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
             )
+        for memory in {id(each.memory): each.memory for each in _standing(ctx)}.values():
+            for step in memory.steps if memory.loaded else ():
+                if isinstance(step, FactsStep | SummaryStep) and any(known.kept for known in step.facts):
+                    facts = tuple(await self.look_up(step.facts, owner=ctx.owner))
+                    if facts != step.facts or not all(known.kept for known in facts):
+                        step.facts = facts
+
+    @property
+    def refers(self) -> bool:
+        """Whether transcripts may refer to facts: whether the provider keeps a history in which to look them up."""
+        return isinstance(self.provider, KeepingProvider)
+
+    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
+        """Give facts as they were when they were put before a model; those that were forgotten since say so.
+
+        With a provider that keeps no history they are as they are, and stand in transcripts as text.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        if not isinstance(self.provider, KeepingProvider):
+            return [replace(known, kept=False) for known in facts]
+        return await looked_up(self.provider, facts, owner)
 
     def bind(self, ctx: Context) -> Self:
         """Give this memory, speaking for one run."""
@@ -122,11 +149,21 @@ class AgentMemory:
     async def save(self, fact: Fact, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT) -> None:
         """Keep a fact, stamped with the run that it comes from. It is kept for good when this returns.
 
+        A node that is executed again after its process died keeps it once.
+
         Raises:
             StoreError: it could not be kept.
             FeatureError: the scope kind has no name.
         """
-        await self._save(fact, subject, scope, "trusted")
+        within = self._scope(scope)
+        if self._ctx is None:
+            await self._save(fact, subject, within, "trusted")
+            return
+
+        async def given() -> list[Found]:
+            return [(fact, subject, within)]
+
+        await self._keep(given, "trusted")
 
     async def load(
         self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -136,12 +173,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        found = [
-            (fact, subject, scope)
-            for subject, scope in self._places(subjects, scopes)
-            for fact in await self._load(concept, subject, scope)
-        ]
-        return resolve(found)
+        return resolve(await self._found((concept,), subjects, scopes))
 
     async def load_all(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -151,7 +183,21 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return resolve([(known.fact, known.subject, known.scope) for known in await self._all(subjects, scopes)])
+        return resolve(await self._found(None, subjects, scopes))
+
+    async def known(
+        self,
+        *concepts: Concept,
+        subjects: Iterable[Subject] | None = None,
+        scopes: Iterable[Place] | None = None,
+    ) -> list[KnownFact]:
+        """Give what is known of some concepts, or of all where none is named: one fact for each, with where it is kept.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        found = traced(await self._found(concepts or None, subjects, scopes))
+        return [known_fact(fact, parts, kept=self.refers) for fact, parts in found]
 
     async def load_facts_to_agent(
         self, *concepts: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -161,14 +207,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        places = self._places(subjects, scopes)
-        found = [
-            KnownFact(fact, subject, scope)
-            for concept in concepts
-            for subject, scope in places
-            for fact in await self._load(concept, subject, scope)
-        ]
-        return self._show(found)
+        return await self._show(await self.known(*concepts, subjects=subjects, scopes=scopes) if concepts else [])
 
     async def load_all_facts_to_agent(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -178,7 +217,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return self._show(await self._all(subjects, scopes))
+        return await self._show(await self.known(subjects=subjects, scopes=scopes))
 
     async def save_facts_from_history(
         self, *concepts: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
@@ -190,21 +229,19 @@ class AgentMemory:
             ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
         """
         steps, trust = self._heard()
-        kept: list[Fact] = []
-        for concept in concepts if steps else ():
+        within = self._scope(scope)
+
+        async def find(concept: Concept) -> list[Found]:
             found = await self._ask(_extract.answer_messages(concept, steps), _extract.answer())
-            values = [value.strip() for value in found.values if _extract.is_fact(value)] if found else []
-            if len(values) > _extract.MOST_FACTS:
-                self._failed(f"it gave {len(values)} values of {concept.keyword!r}, more than {_extract.MOST_FACTS}")
-            elif values:
-                try:
-                    fact = _extract.fact_of(concept, values)
-                except ValueError as error:
-                    self._failed(str(error))
-                    continue
-                await self._save(fact, subject, scope, trust)
-                kept.append(fact)
-        return kept
+            try:
+                fact = _extract.found_fact(concept, found.values) if found is not None else None
+            except ValueError as error:
+                self._failed(str(error))
+                return []
+            return [] if fact is None else [(fact, subject, within)]
+
+        kept = [await self._keep(partial(find, concept), trust) for concept in concepts] if steps else []
+        return [fact for found in kept for fact, _, _ in found]
 
     async def detect_facts(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -219,25 +256,26 @@ class AgentMemory:
         """
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in (scopes if scopes is not None else (ScopeKind.AGENT,))]
-        known = [each.fact.concept for each in await self._all(asked, places)]
         steps, trust = self._heard()
-        if not steps:
-            return []
-        found = await self._ask(_extract.detection_messages(asked, known, steps), _extract.detection())
-        if found is None:
-            return []
-        if len(found.facts) > _extract.MOST_FACTS:
-            self._failed(f"it gave {len(found.facts)} facts, more than {_extract.MOST_FACTS}")
-            return []
-        facts, dropped = _extract.facts_of(found.facts, asked, known)
-        if dropped:
-            _log.warning(
-                "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d", dropped
-            )
-        for fact, subject in facts:
-            for scope in places:
-                await self._save(fact, subject, scope, trust)
-        return [fact for fact, _ in facts]
+
+        async def find() -> list[Found]:
+            known = [fact.concept for fact, _, _ in await self._found(None, asked, places)]
+            found = await self._ask(_extract.detection_messages(asked, known, steps), _extract.detection())
+            if found is None:
+                return []
+            if len(found.facts) > _extract.MOST_FACTS:
+                self._failed(f"it gave {len(found.facts)} facts, more than {_extract.MOST_FACTS}")
+                return []
+            facts, dropped = _extract.facts_of(found.facts, asked, known)
+            if dropped:
+                _log.warning(
+                    "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
+                    dropped,
+                )
+            return [(fact, subject, scope) for fact, subject in facts for scope in places]
+
+        kept = await self._keep(find, trust) if steps else []
+        return [fact for fact, _, scope in kept if scope == places[0]]
 
     async def history(
         self, concept: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
@@ -292,17 +330,39 @@ class AgentMemory:
     def _options(self) -> dict[str, Any]:
         return {"owner": self._ctx.owner} if self._ctx is not None and self._ctx.owner else {}
 
-    async def _load(self, concept: Concept, subject: Subject, scope: Scope) -> list[Fact]:
-        return await self.provider.load(concept, subject, scope, **self._options())
-
-    async def _all(self, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None) -> list[KnownFact]:
+    async def _found(
+        self, concepts: Iterable[Concept] | None, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
+    ) -> list[Found]:
+        places, options = self._places(subjects, scopes), self._options()
+        if concepts is None:
+            return [
+                (fact, subject, scope)
+                for subject, scope in places
+                for fact in await self.provider.load_all(subject, scope, **options)
+            ]
         return [
-            KnownFact(fact, subject, scope)
-            for subject, scope in self._places(subjects, scopes)
-            for fact in await self.provider.load_all(subject, scope, **self._options())
+            (fact, subject, scope)
+            for concept in concepts
+            for subject, scope in places
+            for fact in await self.provider.load(concept, subject, scope, **options)
         ]
 
-    async def _save(self, fact: Fact, subject: Subject, scope: Place, trust: str) -> None:
+    async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
+        """Keep what is found, and give it as it was kept. It is recorded by name, so that it is found and kept once."""
+        ctx = self._running()
+        key = ctx.numbered("facts")
+        kept: list[Found] | None = None
+
+        async def work() -> list[list[str | int]]:
+            nonlocal kept
+            kept = [await self._save(*each, trust, named=f"{ctx.idempotency_key}:{key}") for each in await find()]
+            return [reference(each) for each in kept]
+
+        references = await ctx.once(key, work)
+        return kept if kept is not None else await found_again(self.provider, references, ctx.owner)
+
+    async def _save(self, fact: Fact, subject: Subject, scope: Scope, trust: str, *, named: str = "") -> Found:
+        """Keep a fact with where it comes from; in a run under an id that is the same when the node is executed again."""
         ctx = self._ctx
         origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
         if ctx is not None and ctx.memory.open is not None:
@@ -314,32 +374,36 @@ class AgentMemory:
             source=Source(run_id, step, origin, trust),
             timestamp=_clock.now() if fact.timestamp is None else fact.timestamp,
         )
-        await self.provider.save(stamped, subject, self._scope(scope), **self._options())
-        if ctx is not None:
+        if ctx is None:
+            await self.provider.save(stamped, subject, scope)
+            return stamped, subject, scope
+        stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
+        again = ctx.attempt > 1 or (ctx.state.root is not None and ctx.state.root.at is not None)
+        if not again or await kept_version(self.provider, stamped, subject, scope, ctx.owner) is None:
+            await self.provider.save(stamped, subject, scope, **self._options())
             ctx.emit(FactsSaved(ctx.run_id, ctx.node, 1))
+        if ctx.state.journal is None:
+            return stamped, subject, scope
+        version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
+        return replace(stamped, version=version or 0), subject, scope
 
-    def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
-        """Resolve facts, and put those before the model that do not stand there already."""
+    async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
+        """Put facts before the model that it does not see already."""
         ctx = self._running()
-        places = {id(known.fact): known for known in reversed(found)}
-        facts = resolve([(known.fact, known.subject, known.scope) for known in found])
+        steps = ctx.memory.steps
+        # What this node added before it was broken off is added again: that finds it there.
+        own = set(map(id, ctx.mark.added[ctx.mark.place :])) if ctx.mark is not None else set[int]()
         shown = {
             (known.fact.concept.keyword, known.subject): known.fact.values
-            for step in ctx.memory.steps
-            if isinstance(step, FactsStep)
+            for step in (steps[place] for place in seen(steps))
+            if isinstance(step, FactsStep | SummaryStep) and id(step) not in own
             for known in step.facts
         }
-        first = {known.fact.concept.keyword: known for known in reversed(found)}
-        resolved = [
-            KnownFact(fact, known.subject, known.scope)
-            for fact in facts
-            for known in (places.get(id(fact)) or first[fact.concept.keyword],)
-            if shown.get((fact.concept.keyword, known.subject)) != fact.values
-        ]
-        if resolved:
-            ctx.memory.steps.append(FactsStep(tuple(resolved)))
-            ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(resolved)))
-        return facts
+        new = [known for known in found if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values]
+        if new:
+            await ctx.add(FactsStep(tuple(new)))
+            ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
+        return [known.fact for known in found]
 
     def _heard(self) -> tuple[list[Step], str]:
         """Give what was said since the run began, and how far it can be trusted."""
@@ -350,7 +414,7 @@ class AgentMemory:
         ctx = self._running()
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            return await ctx.request(request)
+            return await ctx.request(request, recorded=False)  # what it finds is kept as facts, and forgotten as facts
 
         try:
             return await structured(ask, messages, form)
@@ -374,3 +438,10 @@ class AgentMemory:
 def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
     found = dict.fromkeys((*subjects, EVERYTHING))
     return sorted(found, key=lambda subject: subject.priority)
+
+
+def _standing(ctx: Context) -> Iterator[Context]:
+    """Give a context, and those of what stands inside."""
+    yield ctx
+    for part in (ctx.parts or {}).values():
+        yield from _standing(part)

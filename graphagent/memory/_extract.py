@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.llm import Message, OutputFormat
 from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject, least_trust
 from graphagent.memory._prompt import frame
-from graphagent.memory._steps import ActionStep, FactsStep, MessageStep, TaskStep
+from graphagent.memory._step_types import ActionStep, FactsStep, MessageStep, TaskStep
 
 if TYPE_CHECKING:
-    from graphagent.memory._steps import Step
+    from graphagent.memory._step_types import Step
 
 MOST_FACTS = 200
 """More facts than this in one answer are no extraction but an accident, and none of them is kept."""
@@ -177,6 +177,18 @@ def fact_of(concept: Concept, values: Sequence[str]) -> Fact:
     if concept.fact_type is FactType.SINGLE:
         return SingleFact(concept, values[-1])
     return MultipleFacts(concept, tuple(values))
+
+
+def found_fact(concept: Concept, found: Iterable[str]) -> Fact | None:
+    """Give the values that a model found of a concept as a fact; None where there are none.
+
+    Raises:
+        ValueError: they make no fact. No value stands in the text.
+    """
+    values = [value.strip() for value in found if is_fact(value)]
+    if len(values) > MOST_FACTS:
+        raise ValueError(f"it gave {len(values)} values of {concept.keyword!r}, more than {MOST_FACTS}")
+    return fact_of(concept, values) if values else None
 
 
 def is_fact(value: str) -> bool:

@@ -258,7 +258,7 @@ class SingleFact:
     """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
     _: KW_ONLY
     id: str = ""
-    """Which fact it is among all; given when it is saved, and new each time."""
+    """Which fact it is among all: given when it is saved, new each time, unless it has one already and no version."""
     version: int = 0
     """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
     source: Source = _NO_SOURCE
@@ -296,7 +296,7 @@ class MultipleFacts:
     timestamp: int | None
     """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
     id: str
-    """Which fact it is among all; given when it is saved, and new each time."""
+    """Which fact it is among all: given when it is saved, new each time, unless it has one already and no version."""
     version: int
     """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
     source: Source
@@ -354,9 +354,13 @@ Fact = SingleFact | MultipleFacts
 
 
 def stamped(fact: Fact, version: int) -> Fact:
-    """Give a fact as it is kept: with a fresh id, its version, and the time where it has none."""
+    """Give a fact as it is kept: with its version, and with an id and the time where it has none.
+
+    One that was kept before is another fact now, and gets a fresh id.
+    """
     timestamp = _clock.now() if fact.timestamp is None else fact.timestamp
-    return replace(fact, id=_clock.new_id(), version=version, timestamp=timestamp)
+    id_ = fact.id if fact.id and not fact.version else _clock.new_id()
+    return replace(fact, id=id_, version=version, timestamp=timestamp)
 
 
 def _keyword(concept: Concept, kind: FactType) -> str:

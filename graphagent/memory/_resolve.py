@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from graphagent.memory._facts import Fact, MultipleFacts, Scope, SingleFact, Source, Subject, least_trust
 
+Found = tuple[Fact, Subject, Scope]
+"""A fact, and where it was found."""
 
-def resolve(found: Iterable[tuple[Fact, Subject, Scope]]) -> list[Fact]:
+
+def resolve(found: Iterable[Found]) -> list[Fact]:
     """Make one fact of all those of a keyword, for each keyword, in the order of their first places in `found`.
 
     A fact comes before another whose subject has a higher priority number; then, before one of a wider scope. Of single
@@ -20,40 +23,42 @@ def resolve(found: Iterable[tuple[Fact, Subject, Scope]]) -> list[Fact]:
     A fact that stands for itself is given as it is. One made of several has no id and no version, the newest timestamp,
     and in its source only the lowest trust.
     """
-    groups: dict[str, list[tuple[Fact, Subject, Scope]]] = {}
+    return [fact for fact, _ in traced(found)]
+
+
+def traced(found: Iterable[Found]) -> list[tuple[Fact, list[Found]]]:
+    """Do what `resolve` does, and give with each fact what it was made of, in order: several where it was united."""
+    groups: dict[str, list[Found]] = {}
     for each in found:
         groups.setdefault(each[0].concept.keyword, []).append(each)
     return [_resolved(group) for group in groups.values()]
 
 
-def _resolved(group: list[tuple[Fact, Subject, Scope]]) -> Fact:
-    first, _, _ = min(group, key=lambda each: (*_rank(each), -_learned(each[0])))
-    if isinstance(first, SingleFact):
-        return first
+def _resolved(group: list[Found]) -> tuple[Fact, list[Found]]:
+    first = min(group, key=lambda each: (*_rank(each), -_learned(each[0])))
+    if isinstance(first[0], SingleFact):
+        return first[0], [first]
     places: dict[tuple[Subject, Scope], int] = {}
     for _, subject, scope in group:
         places.setdefault((subject, scope), len(places))
     # Two subjects of one priority are not mixed: each keeps its place, so that version numbers compare like with like.
     ordered = sorted(group, key=lambda each: (*_rank(each), places[each[1], each[2]], each[0].version))
-    return _united([fact for fact, _, _ in ordered], ordered[0][0])
+    facts = [fact for fact, _, _ in ordered]
+    values = tuple(dict.fromkeys(value for fact in facts for value in fact.values))
+    if isinstance(facts[0], MultipleFacts) and values == facts[0].values:
+        return facts[0], ordered[:1]
+    times = [fact.timestamp for fact in facts if fact.timestamp is not None]
+    trust = least_trust(fact.source.trust for fact in facts)
+    return MultipleFacts(first[0].concept, values, max(times, default=None), source=Source(trust=trust)), ordered
 
 
-def _rank(each: tuple[Fact, Subject, Scope]) -> tuple[int, int]:
+def _rank(each: Found) -> tuple[int, int]:
     _, subject, scope = each
     return subject.priority, scope.kind.width
 
 
 def _learned(fact: Fact) -> float:
     return float("-inf") if fact.timestamp is None else fact.timestamp
-
-
-def _united(facts: list[Fact], first: Fact) -> Fact:
-    values = tuple(dict.fromkeys(value for fact in facts for value in fact.values))
-    if values == first.values:
-        return first
-    times = [fact.timestamp for fact in facts if fact.timestamp is not None]
-    trust = least_trust(fact.source.trust for fact in facts)
-    return MultipleFacts(first.concept, values, max(times, default=None), source=Source(trust=trust))
 
 
 class Known:

@@ -6,8 +6,10 @@ from graphagent.nodes._facts import auto_detect_facts as auto_detect_facts
 from graphagent.nodes._facts import load_all_facts as load_all_facts
 from graphagent.nodes._facts import load_facts as load_facts
 from graphagent.nodes._facts import save_facts as save_facts
+from graphagent.nodes._history import compress_history as compress_history
+from graphagent.nodes._human import ask_human as ask_human
 from graphagent.nodes._model import Prompt as Prompt
-from graphagent.nodes._model import execute_tools as execute_tools
 from graphagent.nodes._model import llm_request as llm_request
 from graphagent.nodes._model import passthrough as passthrough
 from graphagent.nodes._model import update_prompt as update_prompt
+from graphagent.nodes._tools import execute_tools as execute_tools

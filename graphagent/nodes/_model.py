@@ -1,4 +1,4 @@
-"""Nodes around the model: ask it, execute the tools that it calls, add to what it is sent."""
+"""Nodes around the model: ask it, add to what it is sent."""
 
 from __future__ import annotations
 
@@ -7,24 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent import _clock
-from graphagent.errors import OutputError, RunError, ScriptError
-from graphagent.events import ToolCalled, ToolReturned
+from graphagent.errors import ModelError, OutputError
 from graphagent.graph import Node, Tap
-from graphagent.llm import (
-    Message,
-    ModelRequest,
-    OutputFormat,
-    Tool,
-    ToolCall,
-    ToolCalls,
-    ToolResult,
-    ToolResults,
-    Usage,
-    call_tool,
-    fresh_ids,
-)
-from graphagent.memory import ActionStep, MessageStep, SentPrompt, Timing
-from graphagent.run import together
+from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
+from graphagent.memory import ActionStep, MessageStep, SentPrompt, StepFailure, Timing
+from graphagent.nodes._planning import plan_if_due
+from graphagent.nodes._shaping import ask, before_request, tools_of
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -43,43 +31,69 @@ class _LlmRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def __call__(self, ctx: Context, prompt: Prompt) -> Any:
-        memory = ctx.memory
         _check_prompt(prompt, ctx.node)
-        memory.hear(prompt)
-        offered = tuple(ctx.tools) if self.tools else ()
+        ctx.begin_adding()
+        await ctx.add(*ctx.memory.hear(prompt))
+        offered = tools_of(ctx) if self.tools else ()
         if self.force is not None and self.force not in {tool.name for tool in offered}:
             names = ", ".join(tool.name for tool in offered) or "none"
             raise ValueError(f"node {ctx.node!r} forces the tool {self.force!r}, which is not there (tools: {names})")
-        request = ModelRequest(tuple(memory.to_messages()), offered, self.force or "auto", self.output, self.parameters)
+        while True:
+            await before_request(ctx, offered)
+            await plan_if_due(ctx, offered)
+            asked, again = None, False
+            while asked is None:
+                asked, again = await self._turn(ctx, offered, again=again), True
+            turn, value = asked
+            ctx.state.asked = ctx.state.root_slot
+            found = ctx.memory.answer(turn)
+            if turn.tool_calls:  # it joins the steps, and is seen, when they have their results
+                await ctx.add(*found)
+                return value
+            turn, veto = await ctx.offer(turn)
+            if veto is None:
+                return value
+            turn.error = StepFailure("Veto", veto.reason)
+            ctx.memory.refused(prompt)
+
+    async def _turn(self, ctx: Context, offered: tuple[Tool, ...], *, again: bool) -> tuple[ActionStep, Any] | None:
+        """Ask once, and once more where the answer is not what was asked for; None: the prompt was too long, and is shorter now."""
+        memory = ctx.memory
+        derived = tuple(memory.to_messages())
+        request = ModelRequest(derived, offered, self.force or "auto", self.output, self.parameters)
         started = _clock.now()
-        message, usage = await self._ask(ctx, request)
-        try:
-            value = self._value(message, offered)
-        except OutputError as error:
-            said = f"{error}. Answer again{'.' if self.output is None else ' with nothing but JSON that fits.'}"
-            again = (*_turn(message), Message.user(said[:1].upper() + said[1:]))
-            request = replace(request, messages=request.messages + again)
-            message, more = await self._ask(ctx, request)
-            usage += more
-            value = self._value(message, offered)
-        memory.answer(
-            ActionStep(
+
+        def step(request: ModelRequest, message: Message | None, usage: Usage | None, **rest: Any) -> ActionStep:
+            return ActionStep(
                 step_number=memory.turns + 1,
                 model_output_message=message,
-                prompt=SentPrompt.of(request.messages, memory.last_prompt),
+                prompt=SentPrompt.of(request.messages, memory.last_prompt, derived),
                 timing=Timing(started, _clock.now()),
                 token_usage=usage,
-                action_output=None if message.tool_calls else value,
+                **rest,
             )
-        )
-        return value
 
-    async def _ask(self, ctx: Context, request: ModelRequest) -> tuple[Message, Usage]:
-        ctx.meter.check_tokens(ctx.state)
-        ctx.meter.count_turn(ctx.state)
-        response = await ctx.request(request)
-        rest = tuple(part for part in response.message.parts if not isinstance(part, ToolCall))
-        return Message("assistant", (*rest, *fresh_ids(response.message.tool_calls))), response.usage
+        usage = Usage()
+        try:
+            response = await ask(ctx, request, again=again)
+            if response is None:
+                return None
+            message, usage = response.message, response.usage
+            try:
+                value = self._value(message, offered)
+            except OutputError as error:
+                said = f"{error}. Answer again{'.' if self.output is None else ' with nothing but JSON that fits.'}"
+                more = (*_turn(message), Message.user(said[:1].upper() + said[1:]))
+                request = replace(request, messages=request.messages + more)
+                response = await ctx.request(request, turn=True)
+                message, usage = response.message, usage + response.usage
+                value = self._value(message, offered)
+        except ModelError as error:
+            failed = step(request, None, usage, error=StepFailure(type(error).__name__, str(error)))
+            memory.sent(failed.prompt)
+            await ctx.add(failed, lasting=True)
+            raise
+        return step(request, message, usage, action_output=None if message.tool_calls else value), value
 
     def _value(self, message: Message, offered: tuple[Tool, ...]) -> Any:
         """Give what the node gives for a model's message.
@@ -171,66 +185,12 @@ def llm_request(
 
 
 @dataclass(frozen=True, slots=True)
-class _ExecuteTools:
-    limit: int
-
-    async def __call__(self, ctx: Context, calls: ToolCalls) -> ToolResults:
-        if not calls:
-            return ToolResults(())
-        known = {tool.name: tool for tool in ctx.tools}
-        turn = ctx.memory.turn_of(calls)
-        if turn is None:
-            calls = ToolCalls(fresh_ids(calls), calls.text)
-            turn = ActionStep(model_output_message=Message.assistant(calls.text, calls))
-            ctx.memory.close()
-            ctx.memory.open = turn
-        results: dict[int, ToolResult] = {}
-
-        async def execute(number: int) -> None:
-            call = calls[number]
-            ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
-            result = await call_tool(known.get(call.name), call, known=known, context=ctx)
-            if _is_of_run(result.value, ctx.run_id):
-                raise result.value
-            ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
-            results[number] = result
-
-        if min(self.limit, len(calls)) < 2:
-            for number in range(len(calls)):
-                await execute(number)
-        else:
-            await together(execute, len(calls), self.limit)
-        given = ToolResults([results[number] for number in range(len(calls))])
-        ctx.memory.observe(turn, given)
-        return given
-
-
-def _is_of_run(error: object, run_id: str) -> bool:
-    """Say whether a tool met an end of the run itself, such as a used-up budget, which is no answer for the model."""
-    return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id == run_id)
-
-
-def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCalls, ToolResults]:
-    """Make a node that executes the model's tool calls and gives a result for every one, in the order of the calls.
-
-    Unknown tools, arguments that do not validate and errors of a tool become results that the model sees.
-
-    Args:
-        limit: How many calls run at once; by default one after the other.
-        name: How the node is called.
-    """
-    if limit < 1:
-        raise ValueError(f"{name!r}: limit={limit} would run no call; give 1 or more")
-    return Node(_ExecuteTools(limit), name=name, takes=ToolCalls, gives=ToolResults)
-
-
-@dataclass(frozen=True, slots=True)
 class _UpdatePrompt:
     messages: tuple[Message, ...]
 
     async def __call__(self, ctx: Context, _: Any) -> None:
-        ctx.memory.close()
-        ctx.memory.steps.extend(MessageStep(message) for message in self.messages)
+        ctx.begin_adding()
+        await ctx.add(*ctx.memory.shut(), *map(MessageStep, self.messages))
 
 
 def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:

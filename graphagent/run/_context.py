@@ -2,40 +2,75 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from graphagent.errors import FeatureError
+from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import ModelRequested, ModelResponded, TextStreamed
+from graphagent.llm import Tool
+from graphagent.run._budgets import Meter
+from graphagent.run._ledger import Charge
+from graphagent.run._suspend import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from graphagent.errors import VetoError
     from graphagent.events import Event
     from graphagent.graph import Setting
-    from graphagent.llm import ModelRequest, ModelResponse, Tool
-    from graphagent.memory import RunMemory
+    from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
+    from graphagent.memory import Mark, RunMemory, Step
     from graphagent.protocols import Feature, Model
+    from graphagent.run._held import Held
     from graphagent.run._plan import Slot
-    from graphagent.run._state import Meter, RunState
+    from graphagent.run._state import RunState
+    from graphagent.run._suspend import Question
 
 F = TypeVar("F", bound="Feature")
+S = TypeVar("S", bound="Step")
+T = TypeVar("T")
 
 
 class Context:
     """A node's view of its run. It is valid while the node is being executed."""
 
-    __slots__ = ("_model", "_prefix", "memory", "meter", "slot", "state", "tools")
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
+
+    # What most contexts never have stands here: one is made for every run, and for every branch.
+    at: tuple[Slot, Any] | None = None
+    """Where it stands, with the value that stands there, while it is not being executed. For the engine."""
+    attempts: dict[str, int] | None = None
+    """How often something was begun here that is tried again, under the numbers of the policies. For the engine."""
+    call: ToolCall | None = None
+    """The tool call that is being executed, in a tool."""
+    effects: dict[str, Any] | None = None
+    """What was done already in the node that is being executed. For the engine."""
+    entered = 0
+    """The number of the entry since which there is what stands inside that node. For the journal."""
+    held: Held | None = None
+    """The value that stands here, and where the journal has it. For the journal."""
+    items: list[Any] | None = None
+    """What a fork was given, where it can be looked at only once. For the engine."""
+    known: dict[int, Held] | None = None
+    """Objects that the journal has already, under their ids. For the journal."""
+    mark: Mark | None = None
+    """How the transcript was when the node began to add to it. For the engine."""
+    number = 0
+    """The number of the entry that led to the node that is being executed. For the journal."""
+    parts: dict[str, Context] | None = None
+    """What stands inside the node that is to go on: a strategy, or branches. For the engine."""
+    slot: Slot | None = None
+    """The place in the plan, for the engine."""
 
     def __init__(
         self,
         state: RunState,
-        *,
         model: Model | None,
         tools: Sequence[Tool],
         memory: RunMemory,
         meter: Meter,
         prefix: str,
+        branches: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.state = state
         """The run's own affairs, for the engine."""
@@ -45,8 +80,8 @@ class Context:
         """What may be spent here, for the engine."""
         self.tools = tools
         """The tools that a model is offered here."""
-        self.slot: Slot | None = None
-        """The place in the plan, for the engine."""
+        self.branches = branches
+        """The branches around, the outermost first, each with the number of the entry since which it is there. For the engine."""
         self._model = model
         self._prefix = prefix
 
@@ -71,6 +106,26 @@ class Context:
         return self._prefix + self.slot.name if self.slot is not None else ""
 
     @property
+    def branch(self) -> str:
+        """The prefix of the branch whose transcript this is; empty for that of the run."""
+        return self.branches[-1][0] if self.branches else ""
+
+    @property
+    def attempt(self) -> int:
+        """How often the node was begun: 1, and more where it is tried again."""
+        tried = self.attempts or {}
+        return 1 + sum(count - 1 for name, count in tried.items() if name.isdecimal())
+
+    @property
+    def execution(self) -> str:
+        """Names this execution of the node in its run: the same when it is executed again after a process died."""
+        if self.state.journal is not None:
+            return f"{self.node}:{self.number}"
+        if self.effects is None:
+            self.effects = {}
+        return f"{self.node}:{self.effects.setdefault('', self.state.meter.nodes)}"
+
+    @property
     def model(self) -> Model:
         """The model to ask.
 
@@ -79,6 +134,19 @@ class Context:
         """
         if self._model is None:
             raise FeatureError(f"node {self.node!r} asks a model, and there is none; write Agent(strategy, model=…)")
+        return self._model
+
+    @property
+    def idempotency_key(self) -> str:
+        """Names the tool call that is being executed: the same when it is executed again after a process died.
+
+        Hand it to a service that does nothing twice under one key. Outside a tool it names the node.
+        """
+        return f"{self.run_id}:{self.execution}{f':{self.call.id}' if self.call is not None else ''}"
+
+    @property
+    def model_or_none(self) -> Model | None:
+        """The model to ask, if there is one."""
         return self._model
 
     def feature(self, kind: type[F]) -> F:
@@ -96,54 +164,256 @@ class Context:
         """Tell all who listen to such events."""
         self.state.emit(event)
 
-    async def request(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model. Tokens are counted and events told; no turn is counted and no step made.
+    def begin_adding(self) -> None:
+        """Remember how the transcript is: a node that is broken off and executed again adds to it anew."""
+        if self.mark is None:
+            self.mark = self.memory.mark()
 
-        The answer is streamed when someone listens to TextStreamed.
+    async def add(self, *steps: Step, lasting: bool = False) -> None:
+        """Add steps to the transcript: callbacks see each one before it stands there.
+
+        A node that is executed again after it was broken off adds them again: that finds them there, and adds nothing.
+
+        Args:
+            steps: What happened.
+            lasting: Whether it happened once, however often the node is executed: it is not added again, such as an attempt
+                that failed.
+        """
+        for step in steps:
+            _, veto = await self._put(step, lasting=lasting)
+            if veto is not None:
+                self.state.fail(veto)
+
+    @property
+    def added_before(self) -> Step | None:
+        """What the node added next, where it was broken off behind that and is executed again."""
+        mark = self.mark
+        return mark.added[mark.place] if mark is not None and mark.place < len(mark.added) else None
+
+    async def offer(self, step: S) -> tuple[S, VetoError | None]:
+        """Add a step that callbacks may refuse; give the one that stands there, and their refusal, to deal with."""
+        put, veto = await self._put(step)
+        if veto is not None and self.mark is not None:
+            self.mark.refused[self.mark.place - 1] = veto
+        return cast("S", put), veto
+
+    async def shut(self) -> None:
+        """Have the open model turn join the transcript, with the results that it has."""
+        turn = self.memory.open
+        if turn is not None:
+            await self.add(turn)
+            self.memory.shut()
+
+    async def _put(self, step: Step, *, lasting: bool = False) -> tuple[Step, VetoError | None]:
+        mark = self.mark
+        if mark is None:
+            mark = self.mark = self.memory.mark()
+        elif mark.place < len(mark.added) and not lasting:
+            mark.place += 1
+            return mark.added[mark.place - 1], mark.refused.get(mark.place - 1)
+        state, steps = self.state, self.memory.steps
+        veto = await state.called_back(step) if state.callbacks is not None else None
+        steps.append(step)
+        step = steps[-1]
+        if not lasting:
+            mark.added.append(step)
+            mark.place += 1
+        state.note(step)
+        return step, veto
+
+    async def request(
+        self, request: ModelRequest, *, turn: bool = False, key: str = "", recorded: bool = True
+    ) -> ModelResponse:
+        """Ask the model. Tokens are counted and events told; no step is made.
+
+        The answer is streamed when someone listens to TextStreamed. It is recorded, so that the model is not asked again
+        when the run is resumed; with `recorded=False` only what was spent is.
+
+        Args:
+            request: What it is asked.
+            turn: Whether it is a model turn in the budget.
+            key: Names the request among those of the node; by default its number.
+            recorded: Whether the answer is recorded.
 
         Raises:
-            BudgetError: all tokens are spent.
+            BudgetError: all turns, tokens or money are spent.
             ModelError: as the model raises it.
         """
+        if recorded:
+            key = key or self.numbered("model")
+            return await self.once(key, partial(self._respond, request, key, turn=turn), like=request)
+        if self.state.attention:
+            self.state.go_on()
+        response = await self._respond(request, key or "request", turn=turn)
+        if self.state.journal is not None:
+            await self.state.journal.spent(self)
+        return response
+
+    async def request_unless(
+        self, refused: Callable[[ModelRequestError], bool], request: ModelRequest, *, turn: bool = False, key: str = ""
+    ) -> ModelResponse | None:
+        """Ask the model; None where its server refuses in a way that `refused` knows, which is recorded as an answer is.
+
+        Raises:
+            BudgetError, ModelError: as `request` does.
+        """
+        key = key or self.numbered("model")
+
+        async def ask() -> ModelResponse | bool:
+            try:
+                return await self._respond(request, key, turn=turn)
+            except ModelRequestError as error:
+                if refused(error):
+                    return False
+                raise
+
+        found = await self.once(key, ask)
+        return None if isinstance(found, bool) else found
+
+    async def _respond(self, request: ModelRequest, key: str, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
-        self.meter.check_tokens(state)
+        self.meter.check_spending(state)
+        if state.around is not None:
+            state.around.check_spending(state)
+        if turn:
+            self.meter.count_turn(state)
         on_text = self._stream(node) if TextStreamed in state.handlers else None
         state.emit(ModelRequested(state.run_id, node, request))
-        response = await model.respond(request, on_text)
-        state.usage += response.usage
-        self.meter.count_tokens(response.usage.total_tokens)
+        response = state.with_ids(await model.respond(request, on_text))
+        self.spend(response.usage, key if self.call is None else f"{self.call.id}/{key}", response.model)
         state.emit(ModelResponded(state.run_id, node, response))
         return response
+
+    def numbered(self, what: str) -> str:
+        """Name something that the node does by its number: the same when the node is executed again."""
+        mark = self.mark = self.mark or self.memory.mark()
+        mark.requests += 1
+        return f"{what}:{mark.requests}"
+
+    def recorded(self, key: str) -> bool:
+        """Tell whether there is something under a key already, so that `once` gives that."""
+        key = key if self.call is None else f"{self.call.id}/{key}"
+        tape = self.state.tape
+        return (self.effects is not None and key in self.effects) or (tape is not None and tape.answers(self.node, key))
+
+    async def once(self, key: str, work: Callable[[], Awaitable[T]], *, like: object = None) -> T:
+        """Do something that must not be done twice, and record what it gave under a key that names it in this node.
+
+        What was recorded before the run was stopped is given without doing it again. What it gives is plain data, a
+        ModelResponse or a ToolResult.
+
+        Args:
+            key: Names it among what the node does.
+            work: Does it.
+            like: What it is done with, to compare when recorded results are used again.
+        """
+        key = key if self.call is None else f"{self.call.id}/{key}"
+        if self.effects is not None and key in self.effects:
+            return cast("T", self.effects[key])
+        state = self.state
+        if state.attention:
+            state.go_on()
+        if state.tape is not None and state.tape.has(self.node, key, like):
+            effect = cast("T", state.tape.take(self, key))
+        else:
+            effect = await work()
+        if self.effects is None:
+            self.effects = {}
+        self.effects[key] = effect
+        if state.journal is not None:
+            await state.journal.effect(self, key, effect)
+        return effect
+
+    def know(self, held: Held) -> None:
+        """Tell the journal where it has a value of this node already."""
+        if self.known is None:
+            self.known = {}
+        self.known[id(held.value)] = held
+
+    def spend(self, usage: Usage, what: str = "", model: str = "", run_id: str = "") -> None:
+        """Count tokens and money that were spent: for what, and by which model or sub-agent's run, as the ledger shall show it."""
+        state = self.state
+        self.meter.spend(usage)
+        state.charges.append(Charge(self.node, what, model, usage, run_id))
+        if state.around is not None:
+            state.around.spend(usage)
+
+    def done(self, key: str) -> Any:
+        """Give what was recorded under a key of this node; None where nothing was."""
+        return self.effects.get(key) if self.effects is not None else None
+
+    async def intend(self, key: str) -> None:
+        """Take note that something is about to be done that must not be done again unasked, when the node is broken off."""
+        if self.state.journal is not None:
+            await self.state.journal.intent(self, key)
+        if self.effects is None:
+            self.effects = {}
+        self.effects[f"begun:{key}"] = True
+
+    def intended(self, key: str) -> bool:
+        """Tell whether it was about to be done already."""
+        return self.effects is not None and f"begun:{key}" in self.effects
+
+    async def ask(self, question: Question) -> Any:
+        """Give the answer to a question, or open it.
+
+        Raises:
+            Halt: there is no answer yet; the run waits for it.
+        """
+        answer = await self.answer_to(question)
+        if answer is None:
+            raise Halt
+        return answer[0]
+
+    async def answer_to(self, question: Question) -> tuple[Any] | None:
+        """Give the answer to a question; or open it and give None: then the node ends with Halt when nothing is left to do."""
+        key, tape = question.key, self.state.tape
+        if self.effects is not None and key in self.effects:
+            return (self.effects[key],)
+        if tape is not None and tape.answers(self.node, key):
+            return (await self.once(key, _never),)
+        self.state.ask(question, self)
+        return None
 
     def _stream(self, node: str) -> Callable[[str], None]:
         return lambda text: self.state.emit(TextStreamed(self.state.run_id, node, text))
 
-    def inside(self, name: str, setting: Setting | None = None, *, memory: RunMemory | None = None) -> Context:
+    def inside(
+        self, name: str, setting: Setting | None = None, *, memory: RunMemory | None = None, branch: bool = False
+    ) -> Context:
         """Give the context of a strategy or a branch that stands here."""
         prefix = f"{self._prefix}{name}/" if name else self._prefix
-        if setting is None:
-            return Context(
-                self.state,
-                model=self._model,
-                tools=self.tools,
-                memory=memory or self.memory,
-                meter=self.meter,
-                prefix=prefix,
-            )
-        from graphagent.run._state import Meter
+        meter, model, tools = self.meter, self._model, self.tools
+        if setting is not None:
+            model = model if setting.model is None else setting.model
+            tools = tools if setting.tools is None else tuple(map(as_tool, setting.tools))
+            if setting.limited:
+                meter = Meter(self.meter, setting, where=prefix[:-1])
+        branches = (*self.branches, (prefix, self.entered)) if branch else self.branches
+        inner = Context(self.state, model, tools, memory or self.memory, meter, prefix, branches)
+        if self.number:  # there is a journal
+            inner.number, inner.entered, inner.held = self.number, self.entered, self.held
+        return inner
 
-        limits = (setting.max_nodes, setting.max_turns, setting.max_tokens)
-        return Context(
-            self.state,
-            model=self._model if setting.model is None else setting.model,
-            tools=self.tools if setting.tools is None else tuple(cast("Sequence[Tool]", setting.tools)),
-            memory=memory or self.memory,
-            meter=self.meter if limits == (None, None, None) else Meter(self.meter, *limits, where=prefix[:-1]),
-            prefix=prefix,
-        )
+    def within(self, call: ToolCall) -> Context:
+        """Give the context that a tool gets."""
+        inner = self.inside("")
+        if self.effects is None:
+            self.effects = {}
+        inner.slot, inner.call, inner.effects = self.slot, call, self.effects
+        return inner
 
     def __repr__(self) -> str:
         return f"<context of node {self.node!r} in run {self.run_id!r}>"
+
+
+def as_tool(given: Any) -> Tool:
+    """Give a tool as it is, and an agent as a tool."""
+    return given if isinstance(given, Tool) else given.as_tool()
+
+
+async def _never() -> Any:
+    raise AssertionError("unreachable: it was recorded")
 
 
 def missing(kind: type[Any], node: str) -> FeatureError:

@@ -1,177 +1,68 @@
-"""The engine: executes slots one after the other in one coroutine. Tasks exist only where a strategy forks."""
+"""The engine: makes strategies ready to run. Tasks exist only where a strategy forks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from anyio.lowlevel import checkpoint
 
-from graphagent.errors import BudgetError, HandlerError, NodeFailedError, NoPathError, RunError, ScriptError
-from graphagent.events import NodeFailed, NodeFinished, NodeStarted, PathTaken
+from graphagent.errors import NodeFailedError, RunError
+from graphagent.events import NodeFailed
 from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, Timeout
-from graphagent.run._plan import DONE, Call, Slot, Way, plan
+from graphagent.run._plan import DONE, Call, Inside, Plan, Slot, counts, plan
+from graphagent.run._suspend import Halt
 from graphagent.run._together import together
+from graphagent.run._walk import ends_all, is_final, matching, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphagent.graph import Element
-    from graphagent.memory import RunMemory
     from graphagent.run._context import Context
 
-_PATIENCE = 127
-"""Every so many nodes the loop gets a turn (a mask, so one less than a power of two): nodes may never wait by themselves."""
 
-
-async def walk(slot: Slot, ctx: Context, value: Any) -> Any:
-    """Execute slots from this one to END and give what arrives there.
-
-    Raises:
-        RunError: a node failed, no way out takes an output, or a budget is used up.
-    """
-    state = ctx.state
-    meter = ctx.meter
-    alone = meter.parent is None
-    record = state.record
-    run_id, prefix = state.run_id, ctx.prefix
-    started = state.handlers.get(NodeStarted)
-    finished = state.handlers.get(NodeFinished)
-    while slot is not DONE:
-        ctx.slot = slot
-        if slot.counts:
-            if alone and meter.nodes < meter.max_nodes:
-                count = meter.nodes = meter.nodes + 1
-            else:
-                count = meter.count_node(state)
-            if not count & _PATIENCE:
-                await checkpoint()
-        if started is not None:
-            event: Any = NodeStarted(run_id, prefix + slot.name, value)
-            for handler in started:
-                handler(event)
-        try:
-            given = await slot.call(ctx, value)
-        except Exception as error:  # noqa: BLE001  raised again there, unless an error path takes it
-            ctx.slot = slot
-            slot, value = _recover(slot, ctx, error)
-            continue
-        if not slot.taps:
-            value = given
-        record += (prefix, slot.name, value)
-        if finished is not None:
-            event = NodeFinished(run_id, prefix + slot.name, value)
-            for handler in finished:
-                handler(event)
-        following = slot.following
-        if following is None:
-            slot, value = _choose(slot, ctx, value)
-        else:
-            slot = following
-    return value
-
-
-def _choose(slot: Slot, ctx: Context, output: Any) -> tuple[Slot, Any]:
-    """Give the first way out that takes an output, and what it hands on."""
-    for way in slot.ways:
-        passes, value = _through(way, ctx, output)
-        if passes:
-            return _taken(way, ctx), value
-    raise _of_run(ctx, NoPathError(ctx.node, output, [way.label for way in slot.ways]))
-
-
-def _through(way: Way, ctx: Context, value: Any) -> tuple[bool, Any]:
-    """Say whether a way out takes a value, and what it hands on."""
-    try:
-        for rule in way.rules:
-            if rule.test is not None:
-                if not rule.test(ctx, value):
-                    return False, None
-            elif rule.change is not None:
-                value = rule.change(value)
-    except Exception as error:
-        raise _of_run(ctx, NodeFailedError(ctx.node, error)) from error
-    return True, value
-
-
-def _taken(way: Way, ctx: Context) -> Slot:
-    if PathTaken in ctx.state.handlers:
-        ctx.emit(PathTaken(ctx.run_id, ctx.node, way.label, way.target.name))
-    return way.target
-
-
-def _recover(slot: Slot, ctx: Context, error: Exception) -> tuple[Slot, Any]:
-    """Give the way out for an error, and what it hands on; raise the error where there is none."""
-    if NodeFailed in ctx.state.handlers:
-        ctx.emit(NodeFailed(ctx.run_id, ctx.node, error))
-    for way in slot.errors:
-        caught = matching(error, tuple(rule.error for rule in way.rules if rule.error is not None), ctx.run_id)
-        if caught is not None:
-            passes, value = _through(way, ctx, caught)
-            if passes:
-                return _taken(way, ctx), value
-    if isinstance(error, RunError) and error.run_id == ctx.run_id:
-        raise error
-    raise _of_run(ctx, NodeFailedError(ctx.node, error)) from error
-
-
-def _of_run(ctx: Context, error: RunError) -> RunError:
-    error.run_id = ctx.run_id
-    return error
-
-
-def matching(error: Exception, kinds: tuple[type[Exception], ...], run_id: str) -> Exception | None:
-    """Give what of an error is one of these kinds: where a node inside failed, its cause, otherwise the error itself.
-
-    A used-up budget of this run is only found by its own name: what catches everything must not undo a limit.
-    """
-    if _is_final(error, run_id):
-        return None
-    if isinstance(error, BudgetError) and error.run_id == run_id:
-        return error if any(issubclass(kind, BudgetError) for kind in kinds) else None
-    if isinstance(error, NodeFailedError) and isinstance(error.__cause__, Exception) and NodeFailedError not in kinds:
-        cause = matching(error.__cause__, kinds, run_id)
-        if cause is not None:
-            return cause
-    return error if isinstance(error, kinds) else None
-
-
-def _is_final(error: BaseException | None, run_id: str) -> bool:
-    """Say whether nothing may take an error: a handler of this run broke, or a test's script is too short."""
-    while isinstance(error, NodeFailedError):
-        error = error.__cause__
-    return isinstance(error, ScriptError) or (isinstance(error, HandlerError) and error.run_id == run_id)
-
-
-def _ends_all(error: Exception, run_id: str) -> bool:
-    """Say whether an error of one branch ends a race: what is final, and a budget of the whole run."""
-    if isinstance(error, BudgetError) and error.run_id == run_id:
-        return not error.where
-    return _is_final(error, run_id)
-
-
-def call_of(element: Element) -> Call:
-    """Give how an element is executed, its policies included."""
+def slot_of(element: Element) -> Slot:
+    """Make an element ready to run, its policies included."""
     if not isinstance(element, Node):
-        return element.function
-    return _with_policies(_plain_call(element), element)
+        return Slot(element.name, element.function, counts=True, taps=True, element=element)
+    inside = _inside_of(element)
+    call = _with_policies(_plain_call(element, inside), element)
+    if isinstance(element, Each):
+        call = _kept(call)
+    return Slot(element.name, call, counts=counts(element), taps=False, element=element, inside=inside)
+
+
+def _inside_of(node: Node[Any, Any]) -> Inside:
+    if isinstance(node, Strategy):
+        return plan(node, slot_of)
+    if isinstance(node, Each | Race | Parallel):
+        return tuple(_alone(branch) for branch in node.branches)
+    return ()
+
+
+def _alone(node: Node[Any, Any]) -> Slot:
+    """Give the plan of a branch: one node and then the end."""
+    slot = slot_of(node)
+    slot.following = DONE
+    return slot
 
 
 def _with_policies(call: Call, node: Node[Any, Any]) -> Call:
-    for policy in node.policies:
-        call = _with_timeout(call, policy) if isinstance(policy, Timeout) else _with_retry(call, policy, node)
+    for number, policy in enumerate(node.policies):
+        call = _with_timeout(call, policy) if isinstance(policy, Timeout) else _with_retry(call, policy, node, number)
     return call
 
 
-def _plain_call(node: Node[Any, Any]) -> Call:
-    if isinstance(node, Strategy):
-        return _inside(node, node.name)
+def _plain_call(node: Node[Any, Any], inside: Inside) -> Call:
+    if isinstance(inside, Plan):
+        return _entered(inside, node)
     if isinstance(node, Each):
-        return _each(node)
+        return _each(node, inside)
     if isinstance(node, Race):
-        return _race(node)
+        return _race(node, inside)
     if isinstance(node, Parallel):
-        return _parallel(node)
+        return _parallel(node, inside)
     return node.function
 
 
@@ -183,121 +74,224 @@ def _with_timeout(call: Call, policy: Timeout) -> Call:
     return limited
 
 
-def _with_retry(call: Call, policy: Retry, node: Node[Any, Any]) -> Call:
-    counts = type(node) is Node
+def _with_retry(call: Call, policy: Retry, node: Node[Any, Any], number: int) -> Call:
+    counted = type(node) is Node
 
     async def patient(ctx: Context, value: Any) -> Any:
-        wait = policy.wait
-        for attempt in range(1, policy.attempts + 1):
+        # An agent's own strategy is executed in the same context as its nodes.
+        whole = ctx.slot is None or ctx.slot.element is not node
+        name = f"all:{number}" if whole else str(number)
+        while True:
+            attempts = ctx.attempts = ctx.attempts or {}
+            attempt = attempts.get(name, 1)
             try:
-                return await call(ctx, value)
+                given = await call(ctx, value)
             except Exception as error:
                 caught = matching(error, policy.errors, ctx.run_id)
-                if caught is None or attempt == policy.attempts:
+                if caught is None or attempt >= policy.attempts:
+                    attempts.pop(name, None)
                     raise
                 asked = getattr(caught, "retry_after", None) or 0.0
                 ctx.emit(NodeFailed(ctx.run_id, ctx.node, error))
+            else:
+                attempts.pop(name, None)
+                return given
+            wait = policy.wait * policy.factor ** (attempt - 1)
+            attempts[name] = attempt + 1
+            ctx.effects = ctx.parts = ctx.at = ctx.mark = None
+            ctx.state.drop("" if whole else ctx.node)
+            if ctx.state.journal is not None:
+                await ctx.state.journal.again(ctx, value, whole=whole)
             await anyio.sleep(min(max(wait, asked), policy.max_wait))
-            wait *= policy.factor
-            if counts:
+            if counted:
                 ctx.meter.count_node(ctx.state)
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     return patient
 
 
-def _inside(strategy: Strategy[Any, Any], name: str) -> Call:
-    first = plan(strategy, call_of)
+def _entered(inside: Plan, strategy: Node[Any, Any]) -> Call:
+    setting = strategy.setting if isinstance(strategy, Strategy) else None
 
     async def enter(ctx: Context, value: Any) -> Any:
-        return await walk(first, ctx.inside(name, strategy.setting), value)
+        inner = ctx.parts.pop("", None) if ctx.parts else None
+        if inner is None:
+            inner = ctx.inside(strategy.name, setting)
+        slot, value = inner.at or (inside.first, value)
+        try:
+            output = await walk(slot, inner, value)
+        except BaseException:
+            ctx.parts = {"": inner}
+            raise
+        if inner.held is not None:
+            ctx.know(inner.held)
+        return output
 
     return enter
 
 
-def outermost(strategy: Strategy[Any, Any]) -> Slot:
-    """Give the plan of an agent's own strategy; its name does not stand in the paths of its nodes."""
-    if not strategy.policies and strategy.setting is None:
-        return plan(strategy, call_of)
-    slot = Slot(strategy.name, _with_policies(_inside(strategy, ""), strategy), counts=False, taps=False)
-    slot.following = DONE
-    return slot
+def outermost(strategy: Strategy[Any, Any]) -> tuple[Plan, Call]:
+    """Make an agent's own strategy ready to run; its name does not stand in the paths of its nodes."""
+    inside = plan(strategy, slot_of)
+
+    async def enter(ctx: Context, value: Any) -> Any:
+        slot, value = ctx.at or (inside.first, value)
+        output = await walk(slot, ctx, value)
+        ctx.at = DONE, output
+        return output
+
+    call = _with_policies(enter, strategy)
+
+    async def named(ctx: Context, value: Any) -> Any:
+        try:
+            return await call(ctx, value)
+        except RunError:
+            raise
+        except Exception as error:  # what its policies raise; nodes raise a RunError
+            failed = NodeFailedError(strategy.name, error)
+            failed.run_id = ctx.run_id
+            raise failed from error
+
+    return inside, named if strategy.policies else enter
 
 
-def _alone(node: Node[Any, Any]) -> Slot:
-    """Give the plan of a branch: one node and then the end."""
-    slot = Slot(node.name, call_of(node), counts=type(node) is Node, taps=False)
-    slot.following = DONE
-    return slot
-
-
-def _parallel(node: Parallel) -> Call:
-    branches = [_alone(branch) for branch in node.branches]
-
+def _parallel(node: Parallel, branches: tuple[Slot, ...]) -> Call:
     async def fork(ctx: Context, value: Any) -> Any:
         return tuple(await _join(ctx, node, branches, [value] * len(branches)))
 
     return fork
 
 
-def _each(node: Each) -> Call:
-    branch = _alone(node.branches[0])
-
+def _each(node: Each, branches: tuple[Slot, ...]) -> Call:
     async def fork(ctx: Context, values: Any) -> Any:
-        items = list(values)
-        return await _join(ctx, node, [branch] * len(items), items)
+        items = items_of(values)
+        return await _join(ctx, node, branches * len(items), items)
 
     return fork
+
+
+def _kept(call: Call) -> Call:
+    """Have a call find its items again, when it is made again: an iterator gives them only once."""
+
+    async def again(ctx: Context, values: Any) -> Any:
+        if ctx.items is None and isinstance(values, Iterator):
+            ctx.items = items_of(values)
+        given = await call(ctx, values if ctx.items is None else ctx.items)
+        ctx.items = None
+        return given
+
+    return again
+
+
+def items_of(values: Any) -> list[Any]:
+    """Give the items for the branches of an `each`, in an order that is the same in every process."""
+    # That of a set is not; what is equal may be written in several ways, so it is its own text that counts.
+    return sorted(cast("set[Any]", values), key=repr) if isinstance(values, set | frozenset) else list(values)
 
 
 async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], values: Sequence[Any]) -> list[Any]:
     """Execute branches at once, as many as the node allows, and give their results in order."""
     results: list[Any] = [None] * len(branches)
-    memories: dict[int, RunMemory] = {}
+    parts = ctx.parts = ctx.parts or {}
+    halted: list[int] = []
+    # Where nobody asks for more than their results, branches that ended are let go: many cost the garbage collector dear.
+    lasting = node.transcript == "keep" or ctx.state.journal is not None
+    gone: list[int] = []
 
     async def execute(number: int) -> None:
-        memory = ctx.memory.fork()
-        if node.transcript == "keep":
-            memories[number] = memory
+        branch = _branch(ctx, node.name, number)
+        slot, value = branch.at = branch.at or (branches[number], values[number])
         try:
-            branch = ctx.inside(f"{node.name}/{number}", memory=memory)
-            results[number] = await walk(branches[number], branch, values[number])
+            if ctx.state.attention:
+                ctx.state.go_on()
+            results[number] = await walk(slot, branch, value)
+        except Halt:
+            halted.append(number)
+            return
         except NodeFailedError as error:
-            if node.failures != "collect" or _is_final(error, ctx.run_id):
+            if node.failures != "collect" or is_final(error, ctx.run_id):
                 raise
             results[number] = error
+            branch.at, journal = (DONE, error), ctx.state.journal
+            if journal is not None:
+                journal.collected(branch, error)
+                await journal.commit()
+        branch.at = DONE, results[number]
+        if not lasting:
+            gone.append(number)
+            del parts[str(number)]
 
-    await together(execute, len(branches), node.limit)
-    for number in sorted(memories):
-        ctx.memory.join(memories[number])
+    try:
+        await together(execute, len(branches), node.limit)
+        if halted:
+            raise Halt
+    except BaseException:
+        for number in gone:
+            _branch(ctx, node.name, number).at = DONE, results[number]
+        raise
+    for number in range(len(branches)) if lasting else ():
+        await _join_branch(ctx, node, parts[str(number)])
+    ctx.parts = None
     return results
 
 
-def _race(node: Race) -> Call:
-    branches = [_alone(branch) for branch in node.branches]
+async def _join_branch(ctx: Context, node: Parallel | Each | Race, branch: Context) -> None:
+    """Take over what a branch said, and where the journal has what it gave."""
+    if node.transcript == "keep" and not branch.memory.quiet:
+        await ctx.shut()  # in the branch it is one of the first steps
+        await branch.shut()
+        ctx.memory.join(branch.memory)
+    if branch.held is not None:
+        ctx.know(branch.held)
 
+
+def _branch(ctx: Context, name: str, number: int) -> Context:
+    """Give the context of a branch: the one that it had before it was broken off, or a new one."""
+    assert ctx.parts is not None
+    branch = ctx.parts.get(str(number))
+    if branch is None:
+        branch = ctx.inside(f"{name}/{number}", memory=ctx.memory.fork(), branch=True)
+        ctx.parts[str(number)] = branch
+    return branch
+
+
+def _race(node: Race, branches: tuple[Slot, ...]) -> Call:
     async def fork(ctx: Context, value: Any) -> Any:
-        contexts = [ctx.inside(f"{node.name}/{number}", memory=ctx.memory.fork()) for number in range(len(branches))]
+        parts = ctx.parts = ctx.parts or {}
         failed: dict[int, Exception] = {}
-        won: list[tuple[int, Any]] = []
+        halted: list[int] = []
+        # One that had won before the run was broken off keeps its place; nothing more is begun.
+        won = [(int(number), part.at[1]) for number, part in parts.items() if part.at and part.at[0] is DONE][:1]
 
         async def execute(number: int) -> None:
+            branch = _branch(ctx, node.name, number)
+            slot, given = branch.at = branch.at or (branches[number], value)
             try:
-                won.append((number, await walk(branches[number], contexts[number], value)))
+                if ctx.state.attention:
+                    ctx.state.go_on()
+                won.append((number, await walk(slot, branch, given)))
+            except Halt:
+                halted.append(number)
+                return
             except Exception as error:  # noqa: BLE001  a race fails only when all do, and then raises the first one's
                 failed[number] = error
-                if not _ends_all(error, ctx.run_id):
+                if not ends_all(error, ctx.run_id):
                     return
+            else:
+                if won[0][0] == number:
+                    branch.at = DONE, won[0][1]
             scope.cancel()
 
         with anyio.CancelScope() as scope:
-            await together(execute, len(branches))
-        broken = next((error for error in failed.values() if _ends_all(error, ctx.run_id)), None)
+            await together(execute, 0 if won else len(branches))
+        broken = next((error for error in failed.values() if ends_all(error, ctx.run_id)), None)
         if broken is not None or not won:
+            if broken is None and halted:
+                raise Halt
             raise broken or _all_failed(failed)
         winner, given = won[0]
-        if node.transcript == "keep":
-            ctx.memory.join(contexts[winner].memory)
+        ctx.state.drop(f"{ctx.node}/")
+        await _join_branch(ctx, node, parts[str(winner)])
+        ctx.parts = None
         return given
 
     return fork

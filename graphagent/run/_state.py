@@ -2,155 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from graphagent.errors import BudgetError, RunError
-from graphagent.llm import Usage
+from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
+from graphagent.events import StepCommitted
+from graphagent.llm import Message, ToolCall, fresh_ids
+from graphagent.run._result import RunResult
+from graphagent.run._suspend import Halt
 
 if TYPE_CHECKING:
-    from graphagent.events import Event
-    from graphagent.memory import RunMemory
-    from graphagent.protocols import Feature
+    from decimal import Decimal
 
-O = TypeVar("O", covariant=True)
+    from graphagent.events import Event
+    from graphagent.llm import ModelResponse, Usage
+    from graphagent.memory import RunMemory, Step
+    from graphagent.protocols import Feature
+    from graphagent.run._budgets import Meter
+    from graphagent.run._context import Context
+    from graphagent.run._journal import Journal
+    from graphagent.run._ledger import Charge
+    from graphagent.run._plan import Slot
+    from graphagent.run._result import Status
+    from graphagent.run._run import Run
+    from graphagent.run._sub_agents import Around
+    from graphagent.run._suspend import Question
+    from graphagent.run._tape import Tape
 
 Handler = Callable[[Any], None]
 Entry = tuple[str, str, Any]
 """The end of a node execution: where the node stands (`count/`), its name, its output."""
 
-_UNLIMITED = float("inf")
-
-
-class Meter:
-    """Counts what is spent against a budget; a subgraph with a budget of its own counts in its parent's too."""
-
-    __slots__ = ("max_nodes", "max_tokens", "max_turns", "nodes", "parent", "tokens", "turns", "where")
-
-    def __init__(
-        self,
-        parent: Meter | None = None,
-        max_nodes: int | None = None,
-        max_turns: int | None = None,
-        max_tokens: int | None = None,
-        *,
-        where: str = "",
-    ) -> None:
-        self.parent = parent
-        self.where = where
-        self.nodes = self.turns = self.tokens = 0
-        self.max_nodes: float = _UNLIMITED if max_nodes is None else max_nodes
-        self.max_turns: float = _UNLIMITED if max_turns is None else max_turns
-        self.max_tokens: float = _UNLIMITED if max_tokens is None else max_tokens
-
-    def count_node(self, state: RunState) -> int:
-        """Count a node execution that is about to begin, here and in the parents. Gives how many there were in the run.
-
-        Raises:
-            BudgetError: there is none left; nothing is counted.
-        """
-        self._check("nodes", state)
-        meter = self
-        meter.nodes += 1
-        while meter.parent is not None:
-            meter = meter.parent
-            meter.nodes += 1
-        return meter.nodes
-
-    def count_turn(self, state: RunState) -> None:
-        """Count a model turn that is about to begin.
-
-        Raises:
-            BudgetError: there is none left; nothing is counted.
-        """
-        self._check("turns", state)
-        meter: Meter | None = self
-        while meter is not None:
-            meter.turns += 1
-            meter = meter.parent
-
-    def check_tokens(self, state: RunState) -> None:
-        """Refuse to ask a model when all tokens are spent.
-
-        Raises:
-            BudgetError: they are.
-        """
-        self._check("tokens", state)
-
-    def count_tokens(self, tokens: int) -> None:
-        """Count tokens that were spent."""
-        meter: Meter | None = self
-        while meter is not None:
-            meter.tokens += tokens
-            meter = meter.parent
-
-    def _check(self, budget: str, state: RunState) -> None:
-        meter: Meter | None = self
-        while meter is not None:
-            limit: float = getattr(meter, f"max_{budget}")
-            if getattr(meter, budget) >= limit:
-                raise state.spent(budget, limit, meter.where)
-            meter = meter.parent
-
-
-class RunResult(Generic[O]):
-    """What a run gave, and what it took."""
-
-    __slots__ = ("_output", "_unfinished", "memory", "nodes", "run_id", "seconds", "turns", "usage")
-
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        output: O | None,
-        unfinished: str,
-        memory: RunMemory,
-        nodes: int,
-        turns: int,
-        usage: Usage,
-        seconds: float,
-    ) -> None:
-        self._output = output
-        self._unfinished = unfinished
-        self.run_id = run_id
-        """Which run it was."""
-        self.memory = memory
-        """The transcript."""
-        self.nodes = nodes
-        """How many nodes were executed, each attempt counted."""
-        self.turns = turns
-        """How many model turns there were."""
-        self.usage = usage
-        """The tokens of all model requests, extraction included."""
-        self.seconds = seconds
-        """Wall time."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the run came to END."""
-        return not self._unfinished
-
-    @property
-    def output(self) -> O:
-        """What arrived at END.
-
-        Raises:
-            RunError: the run did not come to END.
-        """
-        if self._unfinished:
-            error = RunError(f"run {self.run_id!r} has no output: {self._unfinished}")
-            error.run_id = self.run_id
-            raise error
-        return self._output  # type: ignore[return-value]
-
-    def __repr__(self) -> str:
-        return f"<run {self.run_id!r}: {'done' if self.done else self._unfinished}, {self.nodes} nodes, {self.turns} turns>"
+StepCallback = Callable[[Any], Awaitable[tuple[VetoError | None, HandlerError | None]]]
+"""What is done with a step before it joins the transcript, or with a tool call before it is executed: gives the refusal of one
+who sees it, and what one raised."""
 
 
 class RunState:
     """What all parts of one run share."""
 
-    __slots__ = ("clock", "features", "handlers", "memory", "meter", "owner", "record", "run_id", "started", "usage")
+    # What most runs never have stands here: one is made for every run.
+    around: Around | None = None
+    """Where what is spent here counts too: the run that this one is a part of."""
+    asked: Slot | None = None
+    """The place of the agent's own strategy where a model was asked last."""
+    attention = False
+    """Whether something is to be looked at before the next node: a step was added, or the run is to stop."""
+    call_ids: set[str] | None = None
+    """The ids of tool calls that there were: answers name them, also where several branches ask at once."""
+    callbacks: StepCallback | None = None
+    """What sees each step before it joins the transcript."""
+    charges_before: Callable[[], Iterable[Charge]] = tuple
+    """Gives what was spent before the run was read."""
+    failure: RunError | None = None
+    """What a callback raised."""
+    guards: StepCallback | None = None
+    """What sees each tool call before it is executed."""
+    journal: Journal | None = None
+    """Where it is kept, if there is a store."""
+    pausing: str | None = None
+    """Why it is to pause."""
+    planning_interval: int | None = None
+    """Every so many turns the model makes a plan."""
+    root: Context | None = None
+    """The context of the agent's own strategy, while it is being executed."""
+    seconds = 0.0
+    """For how long it was executed before `since`."""
+    since: float | None = None
+    """Since when it is being executed."""
+    stepping = False
+    """Whether the run stops behind each node that added a step."""
+    tape: Tape | None = None
+    """Recorded results to be used instead of live calls."""
 
     def __init__(
         self,
@@ -162,14 +86,35 @@ class RunState:
         features: Mapping[type[Feature], Feature],
         handlers: Mapping[type[Event], tuple[Handler, ...]],
         clock: Callable[[], float],
+        gives: Any = Any,
     ) -> None:
         self.run_id, self.owner, self.memory, self.meter = run_id, owner, memory, meter
-        self.features, self.handlers = features, handlers
+        self.features, self.handlers, self.clock = features, handlers, clock
+        self.gives = gives
+        """The declared type of the output."""
         self.record: list[Any] = []
         """The entries without their tuples: each would count as an object for the garbage collector to visit."""
-        self.usage = Usage()
-        self.clock = clock
-        self.started = clock()
+        self.charges: list[Charge] = []
+        """What was spent, row by row, since the run was begun or read."""
+        self.held: dict[str, Charge] = {}
+        """What runs of sub-agents spent that are being executed, under their ids."""
+        self.children: dict[str, Run[Any]] = {}
+        """Runs of agents that were called as tools and are not done, under their ids."""
+        self.questions: dict[str, Question] = {}
+        """What is open."""
+        self.asking: dict[str, Context] = {}
+        """Who asks."""
+        self.answers: dict[str, object] = {}
+        """What was answered, and is to be given when the run goes on."""
+        self.added: list[Step] = []
+        """Steps that were added since someone looked."""
+        self.handed: list[Step] = []
+        """Steps that are to be handed out one by one."""
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent, by sub-agents too."""
+        return self.meter.usage
 
     @property
     def entries(self) -> list[Entry]:
@@ -178,6 +123,8 @@ class RunState:
 
     def emit(self, event: Event) -> None:
         """Tell all who listen, one after the other. What a handler raises ends the run."""
+        if not self.handlers:
+            return
         handlers = self.handlers.get(type(event))
         if handlers is None:
             # A type that was defined after the listeners were registered is heard by those of its nearest base.
@@ -186,16 +133,128 @@ class RunState:
         for handler in handlers:
             handler(event)
 
-    def spent(self, budget: str, limit: float, where: str = "") -> BudgetError:
+    def with_ids(self, response: ModelResponse) -> ModelResponse:
+        """Give each tool call of a response an id of its own in this run, and a place behind what was said."""
+        parts = response.message.parts
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        if not calls:
+            return response
+        ordered = (*(part for part in parts if not isinstance(part, ToolCall)), *self.own(calls))
+        return response if ordered == parts else replace(response, message=Message("assistant", ordered))
+
+    def own(self, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+        """Give each of some tool calls an id of its own in this run."""
+        if self.call_ids is None:
+            self.call_ids = set()
+        fresh = fresh_ids(calls, self.call_ids)
+        self.call_ids.update(call.id for call in fresh)
+        return fresh
+
+    def note(self, step: Step) -> None:
+        """Take note of a step that was added."""
+        self.added.append(step)
+        self.attention = True
+
+    async def called_back(self, step: Step) -> VetoError | None:
+        """Show a step to the callbacks, and give the refusal of one. What one raises ends the run where nothing is lost."""
+        if self.callbacks is None:
+            return None
+        veto, failure = await self.callbacks(step)
+        if failure is not None:
+            self.fail(failure)
+        return veto
+
+    def fail(self, error: RunError) -> None:
+        """End the run before the next live call or node, when the step stands in the transcript."""
+        self.failure = self.failure or error
+        self.attention = True
+
+    def pause(self, reason: str) -> None:
+        """Stop before the next node or live call."""
+        self.pausing = self.pausing or reason or "paused"
+        self.attention = True
+        for child in self.children.values():
+            if child.status == "running":  # else it would stop when it goes on one day
+                child.pause(reason)
+
+    def go_on(self) -> None:
+        """Stop here, before something live is done, where the run is to stop.
+
+        Raises:
+            Halt: it is to pause.
+            RunError: a callback refused to go on.
+        """
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        if self.pausing is not None:
+            raise Halt
+
+    @property
+    def root_slot(self) -> Slot | None:
+        """The place of the agent's own strategy that is being executed."""
+        return self.root.slot if self.root is not None else None
+
+    def told(self) -> None:
+        """Tell of the steps that were added."""
+        if StepCommitted in self.handlers:
+            for step in self.added:
+                self.emit(StepCommitted(self.run_id, step))
+        self.added.clear()
+
+    def look(self, *, root: bool) -> None:
+        """Do between two nodes what is to be done: tell of steps that were added, and stop where the run is to stop.
+
+        Raises:
+            Halt: it is to stop here.
+            RunError: a callback refused to go on.
+        """
+        if self.stepping:
+            self.handed += self.added
+        self.told()
+        # Branches beside this one are to stop too.
+        self.attention = self.pausing is not None or (bool(self.handed) and not root)
+        self.go_on()
+        if self.handed and root:
+            raise Halt
+
+    def ask(self, question: Question, ctx: Context) -> None:
+        """Open a question."""
+        self.questions[question.id] = question
+        self.asking[question.id] = ctx
+
+    def drop(self, path: str) -> None:
+        """Close the questions of what is not executed any more: a node, or what stands inside it; the empty path is all."""
+        for id_, question in list(self.questions.items()):
+            if (
+                not path
+                or question.node == path
+                or question.node.startswith(path if path.endswith("/") else f"{path}/")
+            ):
+                del self.questions[id_], self.asking[id_]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds for which the run was executed."""
+        return self.seconds + (self.clock() - self.since if self.since is not None else 0.0)
+
+    def spent(self, budget: str, limit: Decimal | float, where: str = "") -> BudgetError:
         """Give the error of a budget that is used up: the run's own, or that of the strategy at a path."""
         unfinished = f"its budget of {limit:,} {budget} is used up"
-        error = BudgetError(budget, limit, self.result(unfinished=unfinished), where=where)
+        error = BudgetError(budget, limit, self.result(status="failed", unfinished=unfinished), where=where)
         error.run_id = self.run_id
         return error
 
-    def result(self, output: Any = None, *, unfinished: str = "") -> RunResult[Any]:
+    def result(self, output: Any = None, *, status: Status = "done", unfinished: str = "") -> RunResult[Any]:
         """Give what the run has come to."""
+        # As many rows as there are now: more may come when the run goes on.
+        count, held = len(self.charges), tuple(self.held.values())
+
+        def charges() -> Iterable[Charge]:
+            return (*self.charges_before(), *self.charges[:count], *held)
+
         return RunResult(
-            run_id=self.run_id, output=output, unfinished=unfinished, memory=self.memory, nodes=self.meter.nodes,
-            turns=self.meter.turns, usage=self.usage, seconds=self.clock() - self.started,
+            run_id=self.run_id, output=output, status=status, unfinished=unfinished, memory=self.memory,
+            questions=tuple(self.questions.values()), nodes=self.meter.nodes, turns=self.meter.turns, usage=self.usage,
+            seconds=self.elapsed, charges=charges, children=tuple(self.children.values()),
         )  # fmt: skip

@@ -49,29 +49,25 @@ def encode_key(key: Key) -> bytes:
     return encode(key)
 
 
-def decode(place: bytes) -> Key:
-    """Give the key of these bytes.
+def decode(place: bytes, at: int = 0) -> Key:
+    """Give the key of these bytes, or its segments from the one on whose bytes begin at `at`.
 
     Raises:
         ValueError: they are no key's bytes.
     """
     segments: list[Segment] = []
-    at = 0
     while at < len(place):
-        end = at + 9
+        end = 0
         if place[at] == 1:
-            segments.append(int.from_bytes(place[at + 1 : end], "big"))
-        else:
+            number = int.from_bytes(place[at + 1 : at + 9], "big")
+            end = at + 9 if number < 2**63 else 0
+            segments.append(number)
+        elif place[at] == 2:
             end = place.find(b"\0", at) + 1
-            text = place[at + 1 : end - 1]
-            if place[at] == 2 and end and place[end : end + 1] != b"\xff" and text.isascii():
-                segments.append(text.decode("ascii"))
-                at = end
-                continue
             while end and place[end : end + 1] == b"\xff":
                 end = place.find(b"\0", end) + 1
             segments.append(place[at + 1 : end - 1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass"))
-        if place[at:end] != encode(segments[-1:]):
+        if not 0 < end <= len(place):
             raise ValueError("no key has these bytes")
         at = end
     return tuple(segments)

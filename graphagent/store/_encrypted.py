@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key
     from graphagent.store._sealed_store import SealedStore
 
-_DOMAINS = {"facts": 5}
-"""Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject."""
+_DOMAINS = {"facts": 5, "runs": 4}
+"""Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject, runs one by one."""
 
 
 class EncryptedStore:
@@ -27,8 +27,8 @@ class EncryptedStore:
     cannot be seen from within. `docs/format.md` specifies the format and says what still shows.
 
     A domain is what is forgotten together: the items whose keys begin with the same first n segments. `domains` gives n for
-    a room of one's own, such as `{"documents": 3}`; it is 5 for `facts`, 2 for others, and stays what it was when the room was
-    first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
+    a room of one's own, such as `{"documents": 3}`; it is 5 for `facts`, 4 for `runs`, 2 for others, and stays what it was
+    when the room was first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
     32 bytes, or one of the other forms of `KeySource`.
 
     Any number of tasks, threads and processes may use one store. `async with` closes the store within.
@@ -84,6 +84,7 @@ class EncryptedStore:
             ConflictError: an item is not at the version that a change expects, or not there where one must be.
             WrongKeyError: the store was sealed with another key.
             DamagedStoreError: what is to be changed is not what was put there last.
+            NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the store within cannot be written.
         """
         await self._sealed().commit(*changes)

@@ -31,7 +31,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the item under a key, if there is one."""
+    """Remove the item under a key, if there is one. Its bytes may stay on the disk until the next DeleteAll that removes something."""
 
     key: Key = field(repr=False)
     expected: int | None = None
@@ -40,7 +40,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAll:
-    """Remove every item whose key begins with the segments of a prefix, for good: their bytes leave the disk."""
+    """Remove every item whose key begins with the segments of a prefix, for good: their bytes leave the files too."""
 
     prefix: Key = field(repr=False)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from graphagent._threads import Gate, Reply, unbroken
-from graphagent.errors import ConflictError, StoreError
+from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._plan import OvertakenError, Plan, check
@@ -87,7 +87,7 @@ class SealedStore:
         if not checked:
             return
         vault = await self.ready(make=True)
-        assert vault is not None  # noqa: S101 - it was to be made
+        assert vault is not None
         for change in changes:
             if not isinstance(
                 change, DeleteAll
@@ -146,7 +146,7 @@ class SealedStore:
             each.finish(errors.get(each))
 
     async def _committed(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
-        """Commit a batch; gives what went wrong with single commits of it, which left nothing."""
+        """Commit a batch; gives what went wrong with single commits of it, which left nothing, or not all that they should."""
         for attempt in range(TRIES):
             errors: dict[_Commit, StoreError] = {}
             plan = Plan.begun(vault, wary=attempt > 0)
@@ -163,7 +163,12 @@ class SealedStore:
                 changes = plan.finish() if len(errors) < len(batch) else []
                 if changes:
                     vault.flight = plan
-                    await self._store.commit(*changes)
+                    try:
+                        await self._store.commit(*changes)
+                    except NotErasedError as error:  # all of it is committed
+                        for each in batch:
+                            if any(isinstance(change, DeleteAll) for change, _ in each.changes):
+                                errors.setdefault(each, copy.copy(error))
                     plan.apply()
                 return errors
             except OvertakenError:

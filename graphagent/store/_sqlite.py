@@ -10,16 +10,26 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import anyio.to_thread
 
 from graphagent._threads import Reply
 from graphagent.errors import DamagedStoreError, StoreError
-from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._forks import in_use, register
 from graphagent.store._scan import Scan
-from graphagent.store._sqlite_file import Connection, check_identity, checked_item, connect, explained, identity, make
+from graphagent.store._sqlite_erasure import marked
+from graphagent.store._sqlite_file import (
+    ROWS,
+    Connection,
+    check_identity,
+    connect,
+    explained,
+    identity,
+    items,
+    make,
+)
 from graphagent.store._sqlite_writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -31,8 +41,10 @@ _INLINE_ROWS, _INLINE_BYTES = 32, 2**16
 _CHUNK_ROWS, _CHUNK_BYTES = 4096, 2**22
 _READERS_KEPT = 4
 
-_UP = "SELECT key, version, value FROM items WHERE key>=? AND key<? ORDER BY key LIMIT ?"
-_DOWN = "SELECT key, version, value FROM items WHERE key>=? AND key<? ORDER BY key DESC LIMIT ?"
+_ONE = f"{ROWS} WHERE key=?"
+_UP = f"{ROWS} WHERE key>=? AND key<? ORDER BY key LIMIT ?"
+_DOWN = f"{ROWS} WHERE key>=? AND key<? ORDER BY key DESC LIMIT ?"
+_COUNTS = "SELECT count(DISTINCT apart), (SELECT count(*) FROM apart), count(apart) FROM items"
 
 
 class SqliteStore:
@@ -43,8 +55,10 @@ class SqliteStore:
     of tasks, event loops, threads and processes may use one file, of which a process forked after the first use makes its
     own SqliteStore. Nothing needs closing; `async with` closes early, and a closed store opens again when used.
 
-    What is deleted with DeleteAll has left the files when the commit returns, what is deleted with Delete a moment later,
-    unless another process keeps a read going that long.
+    What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is written anew,
+    which takes as long as the file is large, once for all who wait, while other commits wait too and reads go on. Where that
+    fails, or the process ends meanwhile, a mark in the file has it done later, by this store or by the next that opens the
+    file. What Delete removes and what Put replaces is not found any more, but its bytes may stay until then.
     """
 
     def __init__(
@@ -68,7 +82,7 @@ class SqliteStore:
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         place = encode_key(key)
-        return (await self._open()).read(lambda connection: _one(connection, place, self.path))
+        return (await self._open()).read(lambda connection: _one(connection, key, place, self.path))
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
@@ -79,13 +93,14 @@ class SqliteStore:
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         low, high = bounds(prefix, after, reverse=reverse)
-        return Scan(_Range(self._open, self.path, low, high, checked_limit(limit), reverse=reverse).more)
+        return Scan(_Range(self._open, self.path, prefix, low, high, checked_limit(limit), reverse=reverse).more)
 
     async def commit(self, *changes: Change) -> None:
         """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none.
 
         Raises:
             ConflictError: an item is not at the version that a change expects.
+            NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be in the file.
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
         checked = [(change, check_change(change)) for change in changes]
@@ -109,7 +124,7 @@ class SqliteStore:
         return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
 
     async def aclose(self) -> None:
-        """Close the file and its helpers; what is being committed is committed first."""
+        """Close the file and its helpers; what is being committed, or is to leave the file, is done first."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.pid == os.getpid():
             reply = Reply()
@@ -140,7 +155,8 @@ class SqliteStore:
                     if not self.path.exists():
                         make(self.path)
                 opened = _Opened(self.path, self._synchronous)
-                opened.read(lambda connection: None)
+                if opened.read(marked):
+                    opened.writer.erase()
                 weakref.finalize(self, opened.writer.close, None).atexit = False
                 self._opened = opened
             return self._opened
@@ -193,19 +209,27 @@ class _Opened:
             self._idle.pop().close()
 
 
-def _one(connection: Connection, place: bytes, path: Path) -> Item | None:
-    rows = connection.execute("SELECT key, version, value FROM items WHERE key=?", (place,)).fetchall()
-    return checked_item(rows[0], path) if rows else None
+def _one(connection: Connection, key: Key, place: bytes, path: Path) -> Item | None:
+    return next(items(connection.execute(_ONE, (place,)).fetchall(), path, key, place), None)
 
 
 class _Range:
     """Where a scan is: a few items are read at once, so that most scans cost no thread, then many by a worker thread."""
 
     def __init__(
-        self, ready: Callable[[], Awaitable[_Opened]], path: Path, low: bytes, high: bytes, left: int, *, reverse: bool
+        self,
+        ready: Callable[[], Awaitable[_Opened]],
+        path: Path,
+        prefix: Key,
+        low: bytes,
+        high: bytes,
+        left: int,
+        *,
+        reverse: bool,
     ) -> None:
         self._ready = ready
         self._path = path
+        self._prefix, self._common = tuple(prefix), encode(prefix)
         self._low, self._high, self._left = low, high, left
         self._reverse = reverse
         self._rows, self._bytes = _INLINE_ROWS, _INLINE_BYTES
@@ -222,34 +246,33 @@ class _Range:
         return found
 
     def _read(self, connection: Connection) -> list[Item]:
-        cursor = connection.execute(
-            _DOWN if self._reverse else _UP,
-            (self._low, self._high, min(self._rows, self._left)),
-        )
+        rows = min(self._rows, self._left)
+        cursor = connection.execute(_DOWN if self._reverse else _UP, (self._low, self._high, rows))
         found: list[Item] = []
         size = 0
-        last = b""
-        for row in cursor:
-            found.append(checked_item(row, self._path))
-            last = cast(bytes, row[0])
-            size += len(found[-1].value)
+        for item in items(cursor, self._path, self._prefix, self._common):
+            found.append(item)
+            size += len(item.value)
             if size >= self._bytes:
-                cursor.close()
                 break
+        cursor.close()
+        if len(found) < rows and size < self._bytes:
+            self._left = 0
         else:
-            self._left = len(found) if len(found) < min(self._rows, self._left) else self._left
-        self._left -= len(found)
-        if last:
+            self._left -= len(found)
+            last = encode(found[-1].key)
             self._low, self._high = (self._low, last) if self._reverse else (last + b"\0", self._high)
         return found
 
 
 def _verify(connection: Connection, path: Path) -> int:
+    connection.execute("BEGIN")  # so that all that follows sees one state
     report = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if report != [("ok",)]:
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
-    count = 0
-    for row in connection.execute("SELECT key, version, value FROM items"):
-        checked_item(row, path)
-        count += 1
+    count = sum(1 for _ in items(connection.execute(ROWS), path))
+    [counts] = connection.execute(_COUNTS).fetchall()
+    if len(set(counts)) > 1:
+        raise DamagedStoreError(os.fspath(path), "its items and the values that lie apart do not belong together")
+    connection.execute("COMMIT")
     return count

@@ -4,34 +4,49 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, cast
 
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import decode
-from graphagent.store._items import Item
+from graphagent.store._items import Item, Key
 
 APPLICATION_ID = 0x67616731
-FORMAT = 1
-SCHEMA = "CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
+FORMAT = 2
+FORMAT_BITS = 8
+"""How much of `user_version` the format is; above stands the mark of a deletion whose bytes may still be in the file."""
+# Short values lie beside their neighbours: a commit writes one page, a scan reads few. Longer ones lie apart, in the
+# order in which they came. There they fill their pages, of which by key a sixth would stay empty, and a search for a key
+# does not have to read them.
+SCHEMA = (
+    (
+        "CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB, apart INTEGER,"
+        " CHECK ((value IS NULL) <> (apart IS NULL))) WITHOUT ROWID"
+    ),
+    "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+)
+SHORT = 400
+"""The longest value that lies beside its key, in bytes; a page holds nine of them. Any store can be read with another."""
+ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
+"""Every item. The value is NULL where one that should lie apart is missing."""
 BUSY_SECONDS = 30
 
 
-class Cursor(Protocol):
+class Cursor(Iterable[tuple[object, ...]], Protocol):
     """What is used of a cursor of the driver."""
 
     def fetchall(self) -> list[tuple[object, ...]]: ...
-    def __next__(self) -> tuple[object, ...]: ...
-    def __iter__(self) -> Cursor: ...
     def close(self) -> None: ...
 
 
 class Connection(Protocol):
     """What is used of a connection of the driver."""
 
-    def execute(self, statements: str, bindings: tuple[bytes | int, ...] = ()) -> Cursor: ...
+    def execute(self, statements: str, bindings: tuple[bytes | int | None, ...] = ()) -> Cursor: ...
     def changes(self) -> int: ...
     def set_busy_timeout(self, milliseconds: int) -> None: ...
+    def config(self, option: int, value: int) -> object: ...
     def close(self) -> None: ...
 
 
@@ -44,11 +59,10 @@ def make(path: Path) -> None:
     """
     import apsw
 
-    log = Path(f"{path}-wal")
-    if log.exists() and log.stat().st_size and not path.exists():
+    if _has_log(path) and not path.exists():
         # SQLite would put the commits of the lost file into the new one.
         raise DamagedStoreError(
-            os.fspath(path), f"the file is missing, but the log {log.name!r} that belongs to it is there"
+            os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
         )
     try:
         _make_folder(path.parent)
@@ -65,10 +79,15 @@ def make(path: Path) -> None:
         raise explained(error, path) from error
 
 
+def _has_log(path: Path) -> bool:
+    log = Path(f"{path}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
 def _fill(connection: Connection) -> None:
     try:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT}").fetchall()
-        connection.execute(SCHEMA).fetchall()
+        connection.execute("; ".join(SCHEMA)).fetchall()
         connection.execute("PRAGMA journal_mode=WAL").fetchall()
     finally:
         connection.close()
@@ -126,10 +145,15 @@ def check_identity(path: Path, known: tuple[int, int]) -> None:
     Raises:
         StoreError: it is not.
     """
-    if not path.exists() or identity(path) != known:
-        raise StoreError(
-            f"{path} was moved, deleted or replaced while it was open; close the store before that is done"
-        )
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise explained(error, path) from error
+    else:
+        if (status.st_dev, status.st_ino) == known:
+            return
+    raise StoreError(f"{path} was moved, deleted or replaced while it was open; close the store before that is done")
 
 
 def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
@@ -147,7 +171,9 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
     except (OSError, apsw.Error) as error:
         raise explained(error, path) from error
     try:
-        connection.set_busy_timeout(BUSY_SECONDS * 1000)
+        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        # Else SQLite prepares the join of ROWS anew for each key that it is asked for.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(
             f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
             f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'}"
@@ -160,42 +186,42 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
 
 
 def _check(connection: Connection, path: Path) -> None:
-    schema = connection.execute("SELECT sql FROM sqlite_schema").fetchall()
-    [(application, version)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
+    [(page,)] = connection.execute("PRAGMA page_size").fetchall()
+    if path.stat().st_size % cast(int, page) and not _has_log(path):
+        # SQLite would read zeros for what is missing of the last page.
+        raise DamagedStoreError(os.fspath(path), "it is cut off")
+    schema = tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema").fetchall())
+    [(application, user)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
+    version = cast(int, user) % 2**FORMAT_BITS
     mode = connection.execute("PRAGMA journal_mode").fetchall()
-    if schema == [(SCHEMA,)] and (application, version) == (APPLICATION_ID, FORMAT) and mode == [("wal",)]:
+    if schema == SCHEMA and (application, version) == (APPLICATION_ID, FORMAT) and mode == [("wal",)]:
         return
-    if schema != [(SCHEMA,)] and application != APPLICATION_ID:
+    if schema != SCHEMA and application != APPLICATION_ID:
         raise StoreError(f"{path} is a database, but not a store of graphagent; give the store a file of its own")
-    if schema != [(SCHEMA,)] and version != FORMAT:
+    if schema != SCHEMA and version != FORMAT:
         raise StoreError(f"{path} was made by another graphagent, in format {version}; this one reads format {FORMAT}")
     raise DamagedStoreError(os.fspath(path), "its head is not that of a store")
 
 
-def checked_item(row: tuple[object, ...], path: Path) -> Item:
-    """Give the item in a row of (key, version, value).
+def items(rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low: bytes = b"") -> Iterator[Item]:
+    """Give the items in ROWS. Their keys begin with `prefix`, whose bytes are `low`.
 
     Raises:
         DamagedStoreError: no store has such a row.
     """
+    known = len(low)
     try:
-        place, version, value = row
-        if isinstance(place, bytes) and isinstance(value, bytes):
-            return Item(decode(place), value, checked_version(version, path))
+        for place, version, value in rows:
+            if not (isinstance(place, bytes) and place.startswith(low) and isinstance(value, bytes)):
+                break
+            if not (isinstance(version, int) and version > 0):
+                break
+            yield Item(prefix + decode(place, known), value, version)
+        else:
+            return
     except ValueError:
         pass
     raise DamagedStoreError(os.fspath(path), "a row is none that a store writes")
-
-
-def checked_version(version: object, path: Path) -> int:
-    """Give the version in a row.
-
-    Raises:
-        DamagedStoreError: it is none.
-    """
-    if isinstance(version, int) and version > 0:
-        return version
-    raise DamagedStoreError(os.fspath(path), "a version is none that a store writes")
 
 
 def explained(error: BaseException, path: Path) -> StoreError:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
+import os
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphagent.errors import ConflictError, StoreError
+from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
 from graphagent.store._forks import in_use, register
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
-from graphagent.store._sqlite_file import BUSY_SECONDS, Connection, check_identity, checked_version, connect, explained
+from graphagent.store._sqlite_erasure import alone, empty_log, mark, marked, rewrite, unmark
+from graphagent.store._sqlite_file import SHORT, Connection, check_identity, connect, explained
 
 if TYPE_CHECKING:
     from graphagent._threads import Reply
 
 _TOGETHER = 256
-_SCRUB_SECONDS = 0.05
-_SCRUB_PAUSE_SECONDS = 30
-_SCRUB_WAIT_MILLISECONDS = 300
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
+_READERS_SECONDS, _READERS_UNASKED_SECONDS = 5.0, 0.3
+"""How long readers are waited for: where a commit waits for what it deletes to leave the file, and where none does."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +34,10 @@ class Job:
     reply: Reply
     abandoned: bool = False
     """No one waits for it any more; it need not be begun."""
+
+    def has(self, kind: type[Change]) -> bool:
+        """Say whether one of the changes is of a kind."""
+        return any(isinstance(change, kind) for change, _ in self.changes)
 
 
 @dataclass(eq=False, slots=True)
@@ -51,20 +58,31 @@ class Writer:
         self._closed = False
         self._connection: Connection | None = None
         register(self)
-        self._scrub = True
-        """Whether the log may hold what was deleted; at first it may, from another process."""
-        self._pause = _SCRUB_SECONDS
+        self._due: float | None = None
+        """When the file and the log are to be cleared of what was deleted; None where nothing was."""
+        self._pause = _PAUSE_SECONDS
+        self._rewritten = 0
+        """The mark that the file had when it was written anew and the log could not be emptied; else 0."""
 
     def submit(self, job: Job) -> bool:
         """Queue a commit; gives False where the writer is closed."""
         with self._lock:
             if self._closed:
                 return False
-            if not self._running:
-                threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True).start()
-                self._running = True
+            self._start()
             self._jobs.put(job)
             return True
+
+    def erase(self) -> None:
+        """Have what another process has deleted leave the file, soon."""
+        with self._lock:
+            self._due = 0.0
+            self._start()
+
+    def _start(self) -> None:
+        if not self._running:
+            threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True).start()
+            self._running = True
 
     def close(self, reply: Reply | None) -> bool:
         """Let the thread end behind what is queued; gives False where there is none, and no reply will come."""
@@ -82,8 +100,8 @@ class Writer:
             with in_use():
                 if batch:
                     self._commit(batch)
-                elif stop is None:
-                    self._checkpoint()
+                if self._due is not None and (stop is not None or time.monotonic() >= self._due):
+                    self._erase(_READERS_UNASKED_SECONDS)
                 if stop is not None:
                     self.abandon()
             if stop is not None:
@@ -92,10 +110,10 @@ class Writer:
                 return
 
     def _next(self) -> tuple[list[Job], _Stop | None]:
-        """Wait for a commit and take all that are queued by then; nothing at all means that it has been quiet."""
+        """Wait for a commit, at most until something else is due, and take all that are queued by then."""
         batch: list[Job] = []
         try:
-            job = self._jobs.get(timeout=self._pause) if self._scrub else self._jobs.get()
+            job = self._jobs.get(timeout=None if self._due is None else max(0.0, self._due - time.monotonic()))
             while not isinstance(job, _Stop):
                 batch.append(job)
                 if len(batch) == _TOGETHER:
@@ -107,20 +125,16 @@ class Writer:
 
     def _commit(self, batch: list[Job]) -> None:
         batch = [job for job in batch if not job.abandoned]
-        conflicts: dict[Job, ConflictError] = {}
         try:
             connection = self._connect()
             check_identity(self._path, self._identity)
-            connection.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                connection.execute("SAVEPOINT job")
-                try:
-                    for change, place in job.changes:
-                        _apply(connection, change, place, self._path)
-                except ConflictError as error:
-                    conflicts[job] = error
-                    connection.execute("ROLLBACK TO job")
-                connection.execute("RELEASE job")
+            alone(connection, "BEGIN IMMEDIATE")
+            conflicts, removed = _make_all(connection, batch, self._path)
+            if removed:
+                mark(connection)
+            forgetting = {job for job in batch if job not in conflicts and job.has(DeleteAll)}
+            if forgetting and not marked(connection):
+                forgetting.clear()  # there was nothing to forget
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; it is told to every waiting task
             # A connection that met an error is given up: what it believes about the file may be wrong.
@@ -130,24 +144,47 @@ class Writer:
                 failure.__cause__ = error.__cause__ if isinstance(error, StoreError) else error
                 job.reply.send(failure)
             return
-        kept = [change for job in batch if job not in conflicts for change, _ in job.changes]
-        self._scrub = self._scrub or any(isinstance(change, Delete) for change in kept)
-        if any(isinstance(change, DeleteAll) for change in kept):
-            self._checkpoint()
         for job in batch:
-            job.reply.send(conflicts.get(job))
+            if job not in forgetting:
+                job.reply.send(conflicts.get(job))
+        if self._due is None and any(job.has(Delete) for job in batch):
+            self._due = time.monotonic() + _PAUSE_SECONDS
+        if forgetting:
+            self._forget(forgetting)
 
-    def _checkpoint(self) -> None:
-        """Move all pages from the log to the file and empty the log; where a reader is in the way, try later."""
-        self._scrub = True
+    def _forget(self, forgetting: set[Job]) -> None:
+        """Answer those whose commits are made, once what these delete has left the file."""
+        reason = self._erase(_READERS_SECONDS)
+        for job in forgetting:
+            failure = None
+            if reason is not None:
+                failure = NotErasedError(os.fspath(self._path), str(reason))
+                failure.__cause__ = reason
+            job.reply.send(failure)
+
+    def _erase(self, wait_seconds: float) -> StoreError | None:
+        """Have what was deleted leave the file and the log; gives what is in the way, and then it is tried again."""
         try:
+            check_identity(self._path, self._identity)
             connection = self._connect()
-            connection.set_busy_timeout(_SCRUB_WAIT_MILLISECONDS)
-            self._scrub = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0])
-            connection.set_busy_timeout(BUSY_SECONDS * 1000)
-        except Exception:  # noqa: BLE001 - the commit stands whether or not the log could be emptied; it is tried again
+            alone(connection, "BEGIN IMMEDIATE")  # another process may be about to end the same
+            number = marked(connection)
+            connection.execute("COMMIT")
+            if number not in (0, self._rewritten):
+                rewrite(connection, self._path)
+                self._rewritten = number
+            if empty_log(connection, wait_seconds):
+                if number:
+                    unmark(connection, number)
+                self._due, self._pause, self._rewritten = None, _PAUSE_SECONDS, 0
+                return None
+            reason = StoreError(f"{self._path}: it is being read all the time; end what reads it that long")
+        except Exception as error:  # noqa: BLE001 - a damaged file raises anything; the commit stands in any case
             self.abandon()
-        self._pause = min(self._pause * 2, _SCRUB_PAUSE_SECONDS) if self._scrub else _SCRUB_SECONDS
+            reason = explained(error, self._path)
+        self._due = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        return reason
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -161,32 +198,65 @@ class Writer:
             connection.close()
 
 
-def _apply(connection: Connection, change: Change, place: bytes, path: Path) -> None:
-    if isinstance(change, DeleteAll):
-        connection.execute("DELETE FROM items WHERE key>=? AND key<?", (place, place + b"\xff"))
-        return
-    if isinstance(change, Put) and change.expected is not None and _put(connection, change, change.expected, place):
-        return
-    found = connection.execute("SELECT version FROM items WHERE key=?", (place,)).fetchall()
-    version = checked_version(found[0][0], path) if found else 0
+def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dict[Job, ConflictError], bool]:
+    """Make the changes of all commits that meet no conflict; gives the others, and whether a DeleteAll has removed anything."""
+    conflicts: dict[Job, ConflictError] = {}
+    removed = False
+    # A savepoint has SQLite copy old pages, so a single commit goes without: much that is deleted would get into temporary files.
+    begin, back, end = (
+        ("SAVEPOINT job", "ROLLBACK TO job", "RELEASE job") if len(batch) > 1 else ("", "ROLLBACK; BEGIN", "")
+    )
+    for job in batch:
+        connection.execute(begin)
+        try:
+            removed = _make(connection, job, path) or removed
+        except ConflictError as error:
+            conflicts[job] = error
+            connection.execute(back)
+        connection.execute(end)
+    return conflicts, removed
+
+
+def _make(connection: Connection, job: Job, path: Path) -> bool:
+    """Make the changes of a commit; says whether a DeleteAll has removed anything."""
+    removed = False
+    for change, place in job.changes:
+        if isinstance(change, DeleteAll):
+            among = (place, place + b"\xff")
+            connection.execute("DELETE FROM apart WHERE id IN (SELECT apart FROM items WHERE key>=? AND key<?)", among)
+            connection.execute("DELETE FROM items WHERE key>=? AND key<?", among)
+            removed = removed or connection.changes() > 0
+        else:
+            _apply(connection, change, place, path)
+    return removed
+
+
+def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path) -> None:
+    version, apart = _find(connection, place, path)
     if isinstance(change, Exists):
         if not version:
             raise ConflictError(change.key, 1, 0)
         return
     if change.expected is not None and change.expected != version:
         raise ConflictError(change.key, change.expected, version)
-    if isinstance(change, Delete):
+    if isinstance(change, Put) and len(change.value) > SHORT:
+        connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
+        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version + 1))
+        return
+    if apart is not None:
+        connection.execute("DELETE FROM apart WHERE id=?", (apart,))
+    if isinstance(change, Put):
+        connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version + 1, change.value))
+    else:
         connection.execute("DELETE FROM items WHERE key=?", (place,))
-    else:
-        connection.execute("REPLACE INTO items VALUES (?, ?, ?)", (place, version + 1, change.value))
 
 
-def _put(connection: Connection, change: Put, expected: int, place: bytes) -> bool:
-    """Put a value where the item is at the version that it must have; gives False, and does nothing, where it is not."""
-    if expected == 0:
-        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, ?)", (place, change.value))
-    else:
-        connection.execute(
-            "UPDATE items SET version=version+1, value=? WHERE key=? AND version=?", (change.value, place, expected)
-        )
-    return connection.changes() == 1
+def _find(connection: Connection, place: bytes, path: Path) -> tuple[int, int | None]:
+    """Give the version of the item under a key, 0 where there is none, and the id of its value if that lies apart."""
+    rows = connection.execute("SELECT version, apart FROM items WHERE key=?", (place,)).fetchall()
+    if not rows:
+        return 0, None
+    version, apart = rows[0]
+    if isinstance(version, int) and version > 0 and (apart is None or isinstance(apart, int)):
+        return version, apart
+    raise DamagedStoreError(os.fspath(path), "a row is none that a store writes")

@@ -48,7 +48,7 @@ async def check_provider(make: Callable[[], FactProvider]) -> None:
     if isinstance(make(), KeepingProvider):
         for keeping_check in (_union, _history, _owners, _forgetting, _export, _together, _closing):
             provider = make()
-            assert isinstance(provider, KeepingProvider), "make must give the same kind of provider each time"  # noqa: S101
+            assert isinstance(provider, KeepingProvider), "make must give the same kind of provider each time"
             owner = f"check-{_clock.new_id()}"
             await keeping_check(provider, Scope.product("check"), owner)
             await provider.forget(owner=owner)
@@ -159,6 +159,9 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     _promise(
         (again.version, again.id == new.id) == (3, False), "a fact that is saved again is a new version with a new id"
     )
+    await provider.save(SingleFact(_CITY, "Oslo", id="given"), _USER, scope, owner=owner)
+    named = (await provider.history(_CITY, _USER, scope, owner=owner))[0]
+    _promise(named.id == "given", "a fact that has an id and no version keeps that id")
 
 
 async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:

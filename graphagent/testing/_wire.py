@@ -135,7 +135,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
+    cost = {"cost": float(usage.cost)} if usage.cost else {}
     return {
+        **cost,
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,

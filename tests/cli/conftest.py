@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+import runpy
 import sys
 from dataclasses import dataclass
 
+import anyio
 import pytest
 
 from graphagent.cli import main
+from tests.cli.programs import BEGIN, PROGRAM
 
 
 @dataclass
@@ -53,3 +56,21 @@ def run(monkeypatch, capsys):
         return Ended(0 if code is None else code, out, err)
 
     return run
+
+
+@pytest.fixture
+def begun(home):
+    """Start a run, which ends or waits: `begun("agent", "mail-1", "the party")`. `begin.py` does so in a process of its own."""
+    (home / "program.py").write_text(PROGRAM)
+    (home / "begin.py").write_text(BEGIN)
+
+    def begin(name, run_id="", task="the task", owner=""):
+        anyio.run(
+            runpy.run_path("begin.py", run_name="begin")["main"],
+            runpy.run_path("program.py")[name],
+            run_id,
+            task,
+            owner,
+        )
+
+    return begin

@@ -12,6 +12,9 @@ import graphagent
 COMMANDS = [
     [], ["chat"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
     ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["facts", "verify"], ["keys"], ["keys", "new"],
+    ["runs"], ["runs", "list"], ["runs", "show"], ["runs", "replay"], ["runs", "resume"], ["runs", "answer"],
+    ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],
+    ["runs", "forget"],
 ]  # fmt: skip
 
 
@@ -20,7 +23,7 @@ def test_every_command_has_help(run, words):
     """It ends with 0, and every command that does something shows an example of itself."""
     ended = run(*words, "--help")
     assert ended.code == 0
-    if words not in ([], ["facts"], ["keys"]):
+    if words not in ([], ["facts"], ["keys"], ["runs"]):
         assert f"Example: graphagent {' '.join(words)}" in ended.out
 
 

@@ -23,7 +23,7 @@ from graphagent.llm import (
     Usage,
     tool,
 )
-from graphagent.llm._wire import Chunks, Events, from_body, to_body, to_messages
+from graphagent.llm._wire import Chunks, Events, chat_messages, from_body, to_body
 from graphagent.testing._wire import chunks, completion, read_request
 
 
@@ -177,7 +177,7 @@ def test_tool_choices(choice, sent):
 
 def test_images_of_tools_follow_all_results():
     """Results of one turn stay together, as servers demand; their images come after them as a user's message."""
-    sent = to_messages(
+    sent = chat_messages(
         [
             Message.assistant(calls=[ToolCall("see", {}, "1"), ToolCall("see", {}, "2")]),
             Message.tool(ToolResult("1", "see", "a", images=(Image(b"A"),))),
@@ -198,13 +198,13 @@ def test_images_of_tools_follow_all_results():
 
 def test_malformed_arguments_are_not_sent_back():
     """The history stays valid JSON for servers that read it."""
-    [sent] = to_messages([Message.assistant(calls=[ToolCall("t", id="1", malformed='{"a": ')])])
+    [sent] = chat_messages([Message.assistant(calls=[ToolCall("t", id="1", malformed='{"a": ')])])
     assert sent["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 def test_reasoning_is_not_sent_back():
     """Servers refuse reasoning that they did not ask for."""
-    [sent] = to_messages([Message("assistant", (Reasoning("hm"), Text("Yes.")))])
+    [sent] = chat_messages([Message("assistant", (Reasoning("hm"), Text("Yes.")))])
     assert sent == {"role": "assistant", "content": "Yes."}
 
 

@@ -691,8 +691,8 @@ async def test_a_step_by_hand_does_not_break_the_numbering():
     assert [turn.prompt.kept for turn in actions(result) if turn.prompt] == [0, 1, 4]
 
 
-async def test_a_turn_that_failed_leaves_the_transcript_as_the_question_left_it():
-    """An error of the model adds no turn; the question stays, and asking it again adds nothing."""
+async def test_a_turn_that_failed_leaves_what_the_model_is_sent_as_the_question_left_it():
+    """An error of the model adds a turn that tells of it and is not sent; the question stays, and asking it again adds nothing."""
     ask, again = llm_request(tools=False), llm_request(tools=False, name="again")
     question = "Really?"
     strategy = Strategy(
@@ -704,7 +704,12 @@ async def test_a_turn_that_failed_leaves_the_transcript_as_the_question_left_it(
     )
     result, model = await run(["hi", ModelRequestError("down"), "yes"], strategy=strategy)
     assert sent(model, 1) == sent(model, 2) == [("user", "task"), ("assistant", "hi"), ("user", "Really?")]
-    assert len(actions(result)) == 2
+    assert [(turn.model_output, turn.error and turn.error.message) for turn in actions(result)] == [
+        ("hi", None),
+        (None, "down"),
+        ("yes", None),
+    ]
+    assert [message.text for message in result.memory.to_messages()] == ["task", "hi", "Really?", "yes"]
 
 
 async def test_branches_of_model_turns_can_be_sent():

@@ -13,7 +13,7 @@ from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError, N
 from graphagent.events import NodeFailed, PathTaken
 from graphagent.llm import ToolCalls
 from graphagent.nodes import execute_tools, llm_request, passthrough
-from graphagent.run import Meter, RunState, outermost, walk
+from graphagent.run import Meter, RunState, outermost
 from graphagent.testing import ScriptedModel
 
 text = passthrough(str, name="text")
@@ -515,8 +515,9 @@ async def test_the_entries_of_a_run_are_its_node_executions_in_the_order_of_thei
     strategy = Strategy("s", START >> inner >> parallel(count) >> END)
     meter, memory = Meter(), RunMemory()
     state = RunState(run_id="r", owner="", memory=memory, meter=meter, features={}, handlers={}, clock=lambda: 0.0)
-    ctx = Context(state, model=None, tools=(), memory=memory, meter=meter, prefix="")
-    assert await walk(outermost(strategy), ctx, "ab") == (2,)
+    ctx = Context(state, None, (), memory, meter, "")
+    _, execute = outermost(strategy)
+    assert await execute(ctx, "ab") == (2,)
     assert state.entries == [
         ("inner/", "upper", "AB"),
         ("inner/", "look", "AB"),

@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
+from graphagent.memory import ActionStep
 from graphagent.nodes import llm_request, passthrough
 from graphagent.testing import ScriptedModel
 
@@ -122,7 +123,7 @@ async def test_failed_attempts_are_told(waits):
 
 
 async def test_a_model_that_is_asked_again_is_asked_the_same(waits):
-    """A retried model turn is sent the same messages again; what failed leaves nothing in the transcript."""
+    """A retried model turn is sent the same messages again; what failed stands in the transcript, for people alone."""
     model = ScriptedModel([ModelRequestError("a"), ModelRequestError("b"), "hello", ModelRequestError("c"), "bye"])
     ask = llm_request(tools=False).retry(attempts=3)
     again = llm_request(tools=False, name="again").retry(attempts=3)
@@ -130,10 +131,17 @@ async def test_a_model_that_is_asked_again_is_asked_the_same(waits):
     result = await Agent(strategy, model=model).run("task")
     sent = [[message.text for message in request.messages] for request in model.requests]
     assert sent == [["task"]] * 3 + [["task", "hello", "hello?"]] * 2
-    assert [type(step).__name__ for step in result.memory.steps] == [
+    told = [
+        f"{step.error.message} failed" if isinstance(step, ActionStep) and step.error else type(step).__name__
+        for step in result.memory.steps
+    ]
+    assert told == [
         "TaskStep",
+        "a failed",
+        "b failed",
         "ActionStep",
         "MessageStep",
+        "c failed",
         "ActionStep",
         "FinalAnswerStep",
     ]

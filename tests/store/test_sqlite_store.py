@@ -56,11 +56,12 @@ async def test_the_settings_of_the_file(tmp_path):
     connection = store._opened.writer._connection
     wanted = {
         "journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "cell_size_check": 1, "trusted_schema": 0,
-        "application_id": 0x67616731, "user_version": 1, "mmap_size": 0,
+        "application_id": 0x67616731, "user_version": 2, "mmap_size": 0,
     }  # fmt: skip
     assert {name: connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in wanted if name != "mmap_size"} == {
         name: value for name, value in wanted.items() if name != "mmap_size"
     }
+    assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
     await store.aclose()
     with pytest.raises(ValueError, match="synchronous="):
         SqliteStore(tmp_path / "x", synchronous="OFF")
@@ -316,13 +317,89 @@ async def test_rows_that_no_store_writes(tmp_path):
         await store.commit(Put(("c", "d"), b"v"))
         await store.aclose()
         connection = apsw.Connection(str(path))
-        connection.execute(f"INSERT INTO items VALUES ({row})")
+        connection.execute(f"INSERT INTO items (key, version, value) VALUES ({row})")
         connection.close()
         with pytest.raises(DamagedStoreError):
             await store.verify()
         with pytest.raises(DamagedStoreError):
             _ = [item async for item in store.scan(())]
         await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM apart WHERE id=1",
+        "UPDATE items SET apart='one' WHERE apart=1",
+        "INSERT INTO apart (value) VALUES (x'00')",
+        "UPDATE items SET apart=1 WHERE apart=2",
+        "PRAGMA ignore_check_constraints=ON; UPDATE items SET value=x'00' WHERE apart=1",
+    ],
+)
+async def test_values_that_do_not_belong_to_their_keys(tmp_path, damage):
+    """A long value that is missing is never read as nothing; one that is left over or shared is found by `verify`."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(*(Put(("r", "o", number), b"v" * 1000) for number in range(3)))
+    assert await store.verify() == 3
+    await store.aclose()
+    connection = apsw.Connection(str(tmp_path / "store.db"))
+    connection.execute(damage)
+    missing = not connection.execute("SELECT * FROM items JOIN apart ON id = apart WHERE id = 1").fetchall()
+    connection.close()
+    with pytest.raises(DamagedStoreError):
+        await store.verify()
+    if missing:
+        with pytest.raises(DamagedStoreError):
+            await store.get(("r", "o", 0))
+        with pytest.raises(DamagedStoreError):
+            _ = [item async for item in store.scan(("r", "o"))]
+    assert (await store.get(("r", "o", 2))).value == b"v" * 1000
+    await store.aclose()
+
+
+async def test_another_format(tmp_path):
+    """A store made in another format is refused by that name, and left as it is."""
+    connection = apsw.Connection(str(tmp_path / "store.db"))
+    connection.execute(f"PRAGMA application_id={0x67616731}; PRAGMA user_version=1; CREATE TABLE items (key, value)")
+    connection.close()
+    before = (tmp_path / "store.db").read_bytes()
+    for error in await refused(SqliteStore(tmp_path / "store.db")):
+        assert "in format 1; this one reads format 2" in error
+    assert (tmp_path / "store.db").read_bytes() == before
+
+
+# Short values and long ones
+
+
+async def test_values_that_grow_and_shrink(tmp_path):
+    """An item keeps its version and its last value whatever the lengths, and nothing of the others is left over."""
+    store = SqliteStore(tmp_path / "store.db")
+    lengths = [0, 400, 401, 5000, 4000, 9, 401, 100_000, 400]
+    for version, length in enumerate(lengths, start=1):
+        value = b"%d" % (version % 10) * length
+        await store.commit(Put(("r", "o", 0), value, expected=version - 1), Put(("r", "o", 1), b"w" * 401))
+        found = await store.get(("r", "o", 0))
+        assert (found.value, found.version) == (value, version)
+        assert [item.value async for item in store.scan(("r", "o"))] == [value, b"w" * 401]
+        assert await store.verify() == 2
+    await store.commit(Put(("r", "o", 0), b"v" * 500), Put(("r", "p", 0), b"v" * 500))
+    await store.commit(Delete(("r", "o", 0)))
+    assert await store.verify() == 2
+    await store.commit(DeleteAll(("r", "o")))
+    assert await store.verify() == 1
+    assert (await store.get(("r", "p", 0))).value == b"v" * 500
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("length", "most"), [(440, 1.2), (1000, 1.13), (10_240, 1.21)])
+async def test_the_file_is_not_much_larger_than_its_values(tmp_path, length, most):
+    """Numbered items, committed one after another, fill the pages of the file."""
+    store = SqliteStore(tmp_path / "store.db", synchronous="NORMAL")
+    count = 1000
+    for number in range(count):
+        await store.commit(Put(("runs", "", 1, "growth", number), b"v" * length, expected=0))
+    await store.aclose()
+    assert (tmp_path / "store.db").stat().st_size / (count * length) < most
 
 
 async def test_a_conflict_in_a_group_rolls_back_only_itself(tmp_path):
@@ -363,32 +440,3 @@ async def test_another_process_is_waited_for(tmp_path):
     assert await store.get(("r", "o", 1)) is not None
     other.close()
     await store.aclose()
-
-
-# Deletion
-
-
-@pytest.mark.parametrize("sealed", [False, True])
-async def test_deleted_bytes_leave_the_disk(tmp_path, sealed):
-    """What DeleteAll removes is in no file when it returns, what Delete removes a moment later; the rest stays."""
-    plain = SqliteStore(tmp_path / "store.db")
-    store = EncryptedStore(plain, KEY) if sealed else plain
-    await store.commit(*(Put(("r", "o", number), b"FORGET-ME-%d " % number * 300) for number in range(50)))
-    await store.commit(Put(("r", "p", 0), b"DELETE-ME " * 10), Put(("r", "q", 0), b"KEEP-ME " * 300))
-    inner = {item.key: item.value[-40:] for item in [each async for each in plain.scan(())]}
-    await store.commit(DeleteAll(("r", "o")))
-    left = {item.key async for item in plain.scan(())}
-    gone = [tail for key, tail in inner.items() if key not in left]
-    assert len(gone) >= 50
-    raw = files_of(tmp_path)
-    assert not [tail for tail in gone if tail in raw]
-    assert b"FORGET-ME" not in raw
-    before = {item.key: item.value[-40:] async for item in plain.scan(())}
-    await store.commit(Delete(("r", "p", 0)))
-    left = {item.key async for item in plain.scan(())}
-    gone = [tail for key, tail in before.items() if key not in left]
-    assert gone
-    await wait_until(lambda: not [tail for tail in gone if tail in files_of(tmp_path)])
-    assert (await store.get(("r", "q", 0))).value == b"KEEP-ME " * 300
-    await store.aclose()
-    assert not [tail for tail in gone if tail in files_of(tmp_path)]

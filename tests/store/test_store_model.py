@@ -16,8 +16,9 @@ from graphagent.store._encoding import bounds, decode, encode
 
 segments = st.one_of(st.sampled_from(["", "a", "b", "\0", "\0\xff", "ab"]), st.integers(0, 3))
 keys = st.lists(segments, min_size=1, max_size=5).map(tuple)
+values = st.sampled_from([b"", b"v", b"\0\xff", b"w" * 400, b"x" * 401, b"y" * 5000])
 changes = st.one_of(
-    st.builds(Put, keys, st.binary(max_size=5), st.none() | st.integers(0, 2)),
+    st.builds(Put, keys, values, st.none() | st.integers(0, 2)),
     st.builds(Delete, keys, st.none() | st.integers(0, 2)),
     st.builds(DeleteAll, st.lists(segments, max_size=3).map(tuple)),
 )
@@ -105,6 +106,7 @@ wide_keys = st.lists(wide, max_size=4).map(tuple)
 def test_encoded_keys(one, two):
     """Encoding is one to one, decoding undoes it, prefixes stay prefixes, ints sort as numbers."""
     assert decode(encode(one)) == one
+    assert decode(encode(one + two), len(encode(one))) == two
     assert (encode(one) == encode(two)) == (one == two)
     low, high = bounds(one)
     assert (low <= encode(two) < high) == (two[: len(one)] == one)

@@ -1,0 +1,67 @@
+"""Screenshots: the newest two are sent to the model, the older ones are kept in the journal and sent no more.
+
+python examples/screenshots.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import pack
+from zlib import compress, crc32
+
+import anyio
+
+from graphagent import Agent, Run, tool
+from graphagent.llm import Image, ToolCall, ToolCalls
+from graphagent.memory import ActionStep
+from graphagent.store import SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+
+
+def picture(shade: int) -> Image:
+    """Make a grey PNG of 64 x 64 pixels, in the place of what a browser shows."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return pack(">I", len(data)) + kind + data + pack(">I", crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes([shade]) * 64 for _ in range(64))
+    head = pack(">IIBBBBB", 64, 64, 8, 0, 0, 0, 0)
+    return Image(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", compress(rows)) + chunk(b"IEND", b""))
+
+
+@tool
+def go_to(page: int) -> str:
+    """Open a page in the browser."""
+    return f"page {page} is open"
+
+
+async def update_screenshot(step: ActionStep, run: Run[str]) -> None:
+    """Keep the newest two screenshots before the model: take the images off older steps, put a new one on this step."""
+    for earlier in run.memory.steps:
+        if isinstance(earlier, ActionStep) and earlier.step_number <= step.step_number - 2:
+            earlier.observations_images = ()
+    if step.tool_calls:
+        step.observations_images = (picture(step.step_number * 20),)
+
+
+async def main() -> None:
+    pages = [ToolCalls([ToolCall("go_to", {"page": number})]) for number in range(1, 7)]
+    model = ScriptedModel([*pages, "I have seen six pages."])
+    async with SqliteStore(Path("browser.db")) as store:
+        agent = Agent(single_run(), model=model, tools=[go_to], store=store, step_callbacks=[update_screenshot])
+        result = await agent.run("Look at the pages.")
+        print(result.output)
+
+        shown = [sum(len(message.images) for message in request.messages) for request in model.requests]
+        print(f"images in each prompt: {shown}")
+        assert max(shown) == 2
+
+        history = await agent.history(result.run_id)
+        first = next(entry.number for entry in history if entry.node == "execute_tools")
+        step = (await agent.state_at(result.run_id, first)).memory.steps[-1]
+        assert isinstance(step, ActionStep)
+        print(f"the journal still has the first: {len(step.observations_images[0].data)} bytes")
+
+
+anyio.run(main)

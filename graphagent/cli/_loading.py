@@ -1,0 +1,92 @@
+"""What a module or a file of the user's holds: strategies, agents."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import typer
+
+from graphagent import Agent, Strategy
+
+T = TypeVar("T")
+
+
+def strategy_at(target: str) -> Strategy[Any, Any]:
+    """Give the strategy that `module:name` or `file.py:name` names; what is callable is called, an agent gives its own.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    found = _found(target, Strategy, "strategy", "strategies")
+    if isinstance(found, Agent):
+        return cast("Any", found).strategy  # type: ignore[no-any-return]
+    return cast("Any", found)  # type: ignore[no-any-return]
+
+
+def agent_at(target: str) -> Agent[Any, Any]:
+    """Give the agent that `module:name` or `file.py:name` names; what is callable is called.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    return cast("Any", _found(target, Agent, "agent", "agents"))  # type: ignore[no-any-return]
+
+
+def _found(target: str, kind: type[Any], one: str, several: str) -> object:
+    place, colon, name = target.rpartition(":")
+    if not colon or "/" in name or "\\" in name:
+        place, name = target, ""
+    module = _module(place)
+    there = ", ".join(sorted(_of(module, kind))) or "none"
+    if not name:
+        held = _of(module, kind)
+        if len(held) != 1:
+            raise typer.BadParameter(f"{place!r} does not hold exactly one {one}; write {place}:NAME (there: {there})")
+        return next(iter(held.values()))
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise typer.BadParameter(f"{place!r} has no {name!r}; {several} in it: {there}")
+        found = getattr(found, part)
+    made = callable(found) and not isinstance(found, Strategy | type)
+    try:
+        given: object = found() if made else found
+    except TypeError as error:
+        raise typer.BadParameter(f"{target!r} cannot be called without arguments: {error}") from None
+    if not isinstance(given, (kind, Agent)):
+        raise typer.BadParameter(f"{target!r} is a {type(given).__name__}, and no {one}; in it are: {there}")
+    return cast("object", given)
+
+
+def _of(module: ModuleType, kind: type[T]) -> dict[str, T]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
+
+
+def _module(place: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    if place.endswith(".py") or "/" in place or "\\" in place:
+        path = Path(place)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if not path.is_file() or spec is None or spec.loader is None:
+            raise typer.BadParameter(f"there is no Python file {place!r}")
+        sys.path.insert(0, str(path.parent.absolute()))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        with redirect_stdout(sys.stderr):  # what a program prints is no part of what is asked for
+            spec.loader.exec_module(module)
+        return module
+    try:
+        with redirect_stdout(sys.stderr):
+            return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):
+            raise
+        raise typer.BadParameter(
+            f"there is no module {error.name!r}; name a module or a file: pkg.module:name, file.py:name"
+        ) from None

@@ -1,0 +1,29 @@
+"""Files that only their owner can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from graphagent.errors import StoreError
+
+
+@contextmanager
+def private_file(path: Path) -> Generator[BinaryIO, None, None]:
+    """Make a new file that only its owner can read, and give it to be written.
+
+    Raises:
+        StoreError: the file is there already, or cannot be written.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file
+    except FileExistsError:
+        raise StoreError(f"{str(path)!r} is there already, and is not overwritten; name another file") from None
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None

@@ -1,0 +1,137 @@
+"""How far a run is, while it goes on: one live line on a terminal, a plain line now and then in a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.live import Live
+from rich.text import Text
+
+from graphagent.cli import _screen
+from graphagent.events import ModelResponded, NodeFailed, NodeFinished, NodeStarted, ToolCalled, ToolReturned
+
+if TYPE_CHECKING:
+    from graphagent.agent import Agent
+
+_SECONDS = 1.0
+"""Between two plain lines."""
+_REFRESHES = 8
+
+
+class Progress:
+    """Shows where a run is and what it has spent, on standard error. `with` begins and ends it."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.at = ""
+        """What is being executed."""
+        self.turns = 0
+        self.tokens = 0
+        self.cost = Decimal(0)
+        self._clock = clock
+        self._since = clock()
+        self._told: tuple[str, float] = "", float("-inf")
+        console = _screen.screen(err=True)
+        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if console.encoding.lower().startswith("utf") else "|/-\\"
+        self._live = Live(
+            console=console, get_renderable=self._picture, refresh_per_second=_REFRESHES, transient=True
+        ) if console.is_terminal else None  # fmt: skip
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def changed(self) -> None:
+        """Say a plain line, where there is no live one, and something else is being executed than a moment ago."""
+        at, when = self._told
+        now = self._clock()
+        if self._live is None and self.at != at and now - when >= _SECONDS:
+            self._told = self.at, now
+            _screen.aside(self.line())
+
+    def line(self) -> str:
+        """Give where it is and what it has spent."""
+        return " · ".join(filter(None, (*spent(self.turns, self.tokens, self.cost, self.elapsed), self.at)))
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds for which the run was executed."""
+        return self._clock() - self._since
+
+    @elapsed.setter
+    def elapsed(self, seconds: float) -> None:
+        self._since = self._clock() - seconds
+
+    def say(self, text: str) -> None:
+        """Say something above the live line."""
+        if self._live is None:
+            _screen.aside(text)
+        else:
+            self._live.console.print(Text(_screen.shown(text), style="dim"))
+
+    def _picture(self) -> Text:
+        frame = self._frames[int(self._clock() * _REFRESHES) % len(self._frames)]
+        return Text(_screen.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
+
+
+def watch(agent: Agent[Any, Any], progress: Progress) -> None:
+    """Have a Progress told what an agent's runs do, those of its sub-agents included."""
+    doing: dict[tuple[str, str, str], str] = {}
+
+    def began(run_id: str, node: str, call: str, what: str) -> None:
+        around = next((at for (run, _, _), at in reversed(doing.items()) if run_id.startswith(f"{run}/")), "")
+        doing[run_id, node, call] = f"{around} > {what}" if around else what
+        tell()
+
+    def ended(run_id: str, node: str, call: str = "") -> None:
+        doing.pop((run_id, node, call), None)
+        tell()
+
+    def tell() -> None:
+        run = agent.last
+        if run is not None:
+            result = run.result
+            progress.turns, progress.tokens, progress.cost = result.turns, result.usage.total_tokens, result.usage.cost
+            progress.elapsed = result.seconds
+        if doing:
+            progress.at = next(reversed(doing.values()))
+        progress.changed()
+
+    agent.on(NodeStarted, lambda event: began(event.run_id, event.node, "", event.node))
+    agent.on(NodeFinished, lambda event: ended(event.run_id, event.node))
+    agent.on(NodeFailed, lambda event: ended(event.run_id, event.node))
+    agent.on(ModelResponded, lambda _: tell())
+    agent.on(
+        ToolCalled, lambda event: began(event.run_id, event.node, event.call.id, f"{event.node}: {event.call.name}")
+    )
+    agent.on(ToolReturned, lambda event: ended(event.run_id, event.node, event.result.call_id))
+
+
+def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[str]:
+    """Say what was spent, as far as something was."""
+    money = Decimal(cost)
+    told = [f"{turns:,} turn{'' if turns == 1 else 's'}"] if turns else []
+    told += [f"{tokens:,} tokens"] if tokens else []
+    told += [f"cost {money.normalize():f}"] if money else []
+    return [duration(seconds), *told]
+
+
+def duration(seconds: float) -> str:
+    """Give a time as people read it."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

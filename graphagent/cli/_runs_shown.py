@@ -1,0 +1,400 @@
+"""`graphagent runs`: what is only looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+
+from graphagent import _clock
+from graphagent.cli import _screen
+from graphagent.cli._progress import Progress, spent
+from graphagent.cli._runs_opened import Place, found, nothing_there, plain, read_stored, states, whose, with_store
+from graphagent.llm import Message, chat_messages
+from graphagent.memory import ActionStep
+from graphagent.run import list_runs
+from graphagent.run.durable import (
+    compare_runs,
+    family,
+    follow_run,
+    measure_runs,
+)
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.run import Head
+    from graphagent.run.durable import Diff, Entry, RunSize, StoredRun
+
+_MADE = re.compile(r"[0-9a-f]{32}")
+"""An id that nobody chose."""
+_SHORTEST = 12
+_LAST = 12
+"""Entries that are shown where nobody asks for all."""
+
+
+# ---- list
+
+
+def show_list(
+    file: Path | None, key: str | None, owner: str, status: list[str] | None, limit: int, *, size: bool, as_json: bool
+) -> None:
+    """Show the runs of an owner."""
+    wanted = states(status)
+
+    async def read(store: Store) -> tuple[list[Head], dict[str, RunSize], str]:
+        heads = await list_runs(store, owner=owner)
+        sizes = await measure_runs(store, owner=owner) if size else {}
+        return heads, sizes, "" if heads else await nothing_there(store, owner)
+
+    heads, sizes, nothing = with_store(file, key, read)
+    parts = family(heads)
+    whole = [head for head in reversed(parts.get("", [])) if wanted is None or head.state in wanted]
+    shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
+    if as_json:
+        rows = [plain(head) | ({"size": _plain_size(sizes[head.run_id])} if size else {}) for head, _ in shown]
+        print(_screen.json_text(rows))
+        return
+    if nothing:
+        _screen.aside(nothing)
+        return
+    if not shown:
+        _screen.aside(f"There are no such runs{whose(owner)} here; {len(parts.get('', []))} others are.")
+        return
+    _screen.table(*_table(shown, sizes), fold=False)
+    if size:
+        _screen.aside(
+            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {_counted(len(heads), 'run')}."
+        )
+    if len(whole) > limit:
+        _screen.aside(f"{len(whole) - limit:,} more; --limit shows them.")
+
+
+def _with_parts(head: Head, parts: dict[str, list[Head]], depth: int = 0) -> Iterator[tuple[Head, int]]:
+    yield head, depth
+    for part in parts.get(head.run_id, ()):
+        yield from _with_parts(part, parts, depth + 1)
+
+
+def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    names = _short([head.run_id for head, depth in shown if not depth])
+    heads = ["run", "task", "status", "strategy", "started", "turns", "tokens", "cost", *(["size"] if sizes else [])]
+    rows: list[Sequence[str]] = []
+    for head, depth in shown:
+        name = names.get(head.run_id, head.run_id)
+        if depth and _screen.screen().is_terminal:
+            name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
+        rows.append([
+            name, head.title, head.state, head.strategy, _screen.moment(head.started), f"{head.turns:,}" if head.turns else "",
+            f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
+            *([_bytes(sizes[head.run_id].bytes)] if sizes else []),
+        ])  # fmt: skip
+    return heads, rows
+
+
+def _short(ids: list[str]) -> dict[str, str]:
+    """Give ids as they are shown on a terminal: those that nobody chose as far as they differ."""
+    if not _screen.screen().is_terminal:
+        return {}
+    made = [each for each in ids if _MADE.fullmatch(each)]
+    length = next((n for n in range(_SHORTEST, 32) if len({each[:n] for each in made}) == len(made)), 32)
+    return {each: each[:length] for each in made}
+
+
+def _money(cost: str) -> str:
+    return f"{Decimal(cost).normalize():f}" if Decimal(cost) else ""
+
+
+def _plain_size(size: RunSize) -> dict[str, int]:
+    return {"entries": size.entries, "payloads": size.payloads, "bytes": size.bytes}
+
+
+def _bytes(number: int) -> str:
+    amount = float(number)
+    for unit in ("bytes", "kB", "MB"):
+        if amount < 1000:
+            return f"{number:,} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:,.1f} GB"
+
+
+# ---- show
+
+
+def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, as_json: bool) -> None:
+    """Show a run."""
+    sizes: dict[str, RunSize] = {}
+    heads: list[Head] = []
+
+    async def first(store: Store, run_id: str) -> None:
+        if follow:
+            await _follow(store, run_id, place.owner)
+        sizes.update(await measure_runs(store, owner=place.owner, run_id=run_id))
+        heads.extend(await list_runs(store, owner=place.owner))
+
+    stored = read_stored(place, run, first=first)
+    size, parts = sizes[stored.head.run_id], family(heads).get(stored.head.run_id, [])
+    if as_json:
+        print(_screen.json_text(_plain_run(stored, size, parts, entries=entries)))
+        return
+    _say_head(stored, size)
+    _say_questions(place, stored)
+    _say_graph(stored)
+    _say_parts(stored.head, parts)
+    _say_entries(stored, everything=entries)
+    _title("transcript")
+    print(_screen.shown(stored.memory.to_text()))
+
+
+def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: bool) -> dict[str, object]:
+    told = {
+        **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
+        "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size), "at": list(stored.at),
+        "questions": [
+            {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _screen.plain(each.about)}
+            for each in stored.questions
+        ],
+        "graph": [
+            {"node": each.path, "kind": each.kind, "type": each.type, "ended": each.ended, "here": each.here}
+            for each in stored.graph
+        ],
+        "parts": [plain(part) for part in parts],
+        "steps": stored.memory.succinct_steps(),
+    }  # fmt: skip
+    return told | ({"entries": [{"number": each.number, **each.data} for each in stored.entries]} if entries else {})
+
+
+def _say_head(stored: StoredRun, size: RunSize) -> None:
+    head = stored.head
+    _screen.screen().print(Text(f"run {_screen.shown(head.run_id)}", style="bold"), soft_wrap=True)
+    _line("status", _state(head))
+    if stored.at:
+        _line("at", ", ".join(stored.at))
+    _line("strategy", head.strategy)
+    if head.owner:
+        _line("owner", head.owner)
+    if head.parent:
+        _line("part of", head.parent)
+    if head.origin is not None:
+        _line("fork of", f"{head.origin[0]}, behind its entry {head.origin[1]}")
+    _line("started", f"{_screen.moment(head.started)}, last written {_screen.moment(head.updated)}")
+    nodes = _counted(stored.nodes, "node")
+    _line(
+        "spent", ", ".join([nodes, *spent(stored.turns, stored.usage.total_tokens, stored.usage.cost, stored.seconds)])
+    )
+    shared = f", {head.origin[1]} more shared with its origin" if head.origin is not None else ""
+    payloads = f" and {_counted(size.payloads, 'payload')}" if size.payloads else ""
+    _line("kept", f"{_bytes(size.bytes)} in {_counted(size.entries, 'entry')}{payloads}{shared}")
+
+
+def _state(head: Head) -> str:
+    """Say where a run is, and why."""
+    if head.claim is not None and head.running:
+        return f"running, by {head.claim.holder}"
+    if head.state == "interrupted":
+        return "interrupted: the process that executed it died; runs resume goes on"
+    if head.state == "waiting":
+        return "waiting for an answer"
+    reason = head.reason.removeprefix("it ").removeprefix("was ")
+    if reason.startswith("failed with ") and ": " in reason:
+        reason = f"failed: {reason.partition(': ')[2]}"
+    return reason if reason.startswith(head.state) else f"{head.state}: {reason}" if reason else head.state
+
+
+def _say_questions(place: Place, stored: StoredRun) -> None:
+    questions = stored.questions
+    if not questions:
+        return
+    _title("questions")
+    for each in questions:
+        _line(each.id, each.question)
+        if each.about not in (None, ""):
+            _line("", _screen.shortened(f"about: {_screen.value_text(each.about)}", 200))
+    _screen.aside(f"  answer with: {place.answer(stored.head.run_id, questions)}")
+
+
+def _say_graph(stored: StoredRun) -> None:
+    stands = stored.graph
+    if not stands:
+        return
+    _title("graph")
+    console = _screen.screen()
+    width = max(len(_place(each.path, each.depth)) for each in stands)
+    for each in stands:
+        mark = ">" if each.here else "✓" if each.ended else " "
+        times = f"{each.ended}×" if each.ended > 1 else ""
+        kind = each.type if each.kind == "node" else f"{each.kind} {each.type}".strip()
+        text = Text(
+            f"  {mark} {_screen.shown(_place(each.path, each.depth)):<{width}}  ", style="bold" if each.here else ""
+        )
+        text.append(f"{times:>4}  {_screen.shown(kind)}", style="dim")
+        console.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=not console.is_terminal)
+
+
+def _place(path: str, depth: int) -> str:
+    parts = path.split("/")
+    number = f"{parts[-2]}: " if len(parts) > 1 and parts[-2].isdecimal() else ""
+    return f"{'  ' * depth}{number}{parts[-1]}"
+
+
+def _say_parts(head: Head, parts: list[Head]) -> None:
+    if parts:
+        _title("sub-agents")
+    for part in parts:
+        name = part.run_id.removeprefix(f"{head.run_id}/")
+        told = (name, part.state, *spent(part.turns, part.tokens, part.cost, part.seconds), part.title)
+        _line("", " · ".join(filter(None, told)))
+
+
+def _say_entries(stored: StoredRun, *, everything: bool) -> None:
+    shown = stored.entries if everything else stored.entries[-_LAST:]
+    _title("journal")
+    rows = [
+        (str(each.number), _did(each), each.kind, each.where, _screen.seconds(each.at))
+        for each in shown
+    ]  # fmt: skip
+    _screen.table(("entry", "what", "kind", "node", "at"), rows, fold=False)
+    if len(shown) < len(stored.entries):
+        _screen.aside(f"The last {len(shown)} of {len(stored.entries):,}; --entries shows all.")
+
+
+def _did(entry: Entry) -> str:
+    data = entry.data
+    if entry.kind == "effect" and "response" in data:
+        message: Message = entry.value.message
+        said = message.text or ", ".join(map(_screen.value_text, message.tool_calls))
+        return _screen.shortened(f"{entry.key} {said}", 80)
+    if entry.kind in ("stop", "recovered", "again"):
+        told = data.get("status") or (data.get("error") or [""])[0] or f"attempt {data.get('attempt')}"
+        return _screen.shortened(": ".join(filter(None, (told, data.get("reason", "").removeprefix("it ")))), 80)
+    if entry.kind == "resume":
+        given = ", ".join(f"{each['key']} {_screen.value_text(each['value'])}" for each in data.get("answers", ()))
+        return _screen.shortened(given, 80)
+    said = _screen.value_text(entry.value) if "value" in data else ""
+    leads = f" -> {entry.next}" if entry.kind in ("start", "node") and entry.next else ""
+    return _screen.shortened(f"{entry.key} {said}".strip(), 80 - len(leads)) + _screen.shown(leads)
+
+
+# ---- follow
+
+
+async def _follow(store: Store, run_id: str, owner: str) -> None:
+    """Show how far a run is until nobody executes it any more."""
+    with Progress() as progress:
+        async for moment in follow_run(store, run_id, owner=owner):
+            progress.at, progress.turns = moment.at, moment.turns
+            progress.tokens, progress.cost = moment.usage.total_tokens, moment.usage.cost
+            progress.elapsed = moment.seconds + max(_clock.now() - moment.written, 0) / 1000
+            progress.changed()
+
+
+# ---- prompt
+
+
+def show_prompt(place: Place, run: str | None, step: str, *, as_json: bool) -> None:
+    """Show exactly what the model was sent in a step."""
+    number, _, which = step.partition(":")
+    if not number.isdecimal() or (which and not which.isdecimal()):
+        raise typer.BadParameter(
+            f"{step!r} is no step; give the number of a model turn, such as 2", param_hint="--prompt"
+        )
+    stored = read_stored(place, run)
+    turns = [
+        each for each in [*stored.memory.steps, stored.memory.open] if isinstance(each, ActionStep) and each.prompt
+    ]
+    fits = [each for each in turns if each.step_number == int(number)]
+    if not fits:
+        numbers = ", ".join(str(each.step_number) for each in turns) or "none"
+        _screen.complain(f"run {stored.head.run_id!r} has no model turn {number}; it has: {numbers}")
+        raise typer.Exit(1)
+    if len(fits) > 1 and not which:
+        choices = ", ".join(f"{number}:{place}" for place in range(1, len(fits) + 1))
+        raise typer.BadParameter(
+            f"several branches have a model turn {number}; choose one: {choices}", param_hint="--prompt"
+        )
+    if which and not 1 <= int(which) <= len(fits):
+        raise typer.BadParameter(f"there are {len(fits)} model turns {number}", param_hint="--prompt")
+    messages = fits[int(which) - 1 if which else 0].model_input_messages
+    if as_json:
+        print(_screen.json_text(chat_messages(messages)))
+    else:
+        _say_messages(messages)
+
+
+def _say_messages(messages: Iterable[Message]) -> None:
+    console = _screen.screen()
+    for place, message in enumerate(chat_messages(messages)):
+        console.print(Text(f"{'' if not place else chr(10)}── {message['role']}", style="dim"), soft_wrap=True)
+        for part in _parts(message):
+            print(_screen.for_output(part))
+
+
+def _parts(message: dict[str, Any]) -> Iterator[str]:
+    content = message.get("content")
+    for part in [content] if isinstance(content, str) else content or ():
+        if isinstance(part, str):
+            yield part
+        elif part["type"] == "text":
+            yield part["text"]
+        else:
+            yield f"[image: {_screen.shortened(part['image_url']['url'], 60)}]"
+    for call in message.get("tool_calls", ()):
+        yield f"[call {call['id']}: {call['function']['name']}({call['function']['arguments']})]"
+    if "tool_call_id" in message:
+        yield f"[result of call {message['tool_call_id']}]"
+
+
+# ---- replay, diff
+
+
+def print_transcript(place: Place, run: str | None, *, detailed: bool) -> None:
+    """Print what happened in a run."""
+    print(_screen.shown(read_stored(place, run).memory.to_text(detailed=detailed)))
+
+
+def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *, as_json: bool) -> None:
+    """Show what two runs have in common, and what each did then."""
+
+    async def read(store: Store) -> Diff:
+        return await compare_runs(store, await found(store, owner, a), await found(store, owner, b), owner=owner)
+
+    told = with_store(file, key, read)
+    if as_json:
+        sides = {
+            name: [{"number": each.number, **each.data} for each in entries]
+            for name, entries in (("only_a", told.only_a), ("only_b", told.only_b))
+        }
+        print(_screen.json_text({"a": told.a, "b": told.b, "common": told.common, **sides}))
+        return
+    _screen.aside(f"{_counted(told.common, 'entry')} in common.")
+    if not (told.only_a or told.only_b):
+        return
+    rows = [
+        (sign, _did(each), str(each.number), each.kind, each.where)
+        for sign, entries in (("-", told.only_a), ("+", told.only_b))
+        for each in entries
+    ]
+    _screen.aside(f"- {told.a}\n+ {told.b}")
+    _screen.table(("", "what", "entry", "kind", "node"), rows, fold=False)
+
+
+# ---- small things
+
+
+def _title(text: str) -> None:
+    _screen.screen().print(Text(f"\n{text}", style="dim"))
+
+
+def _line(name: str, text: str) -> None:
+    line = Text(f"  {_screen.shown(name):<9} ", style="dim")
+    line.append(_screen.shown(text), style="not dim")
+    _screen.screen().print(line, soft_wrap=True)
+
+
+def _counted(number: int, what: str) -> str:
+    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else several}"

@@ -1,0 +1,41 @@
+"""Whether a server refused a prompt because it is too long for the model. Each kind of server says so in words of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphagent.errors import ModelRequestError
+
+_STATUSES = (None, 400, 413, 422, 500)
+"""None: the error came in the middle of a stream. Some versions of llama.cpp's server answer 500."""
+
+_SAID = re.compile(
+    r"""
+    context_length_exceeded                                 # the code of OpenAI, Azure, Groq and others
+    | exceed_context_size                                   # the type of llama.cpp
+    | maximum\ (context|prompt|model)\ length                # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
+    | exceeds?\ (the\ )?(model\ )?context\ (window|limit)     # OpenAI, llama-cpp-python, Anthropic
+    | exceeds\ the\ available\ context\ size                 # llama.cpp
+    | context\ size\ has\ been\ exceeded                     # llama.cpp, while it answers
+    | exceed(s|ed)\ (the\ )?(max(imum)?\ )?context\ length   # Ollama
+    | (longer|greater)\ than\ the\ context\ length           # LM Studio
+    | context\ length\ of\ only                              # LM Studio
+    | too\ long\ to\ fit\ into\ the\ model                   # vLLM
+    | is\ too\ long\ and\ exceeds\ limit                     # vLLM
+    | (prompt|input)\ is\ too\ long                          # Anthropic, Bedrock
+    | exceeds\ the\ maximum\ number\ of\ tokens              # Gemini
+    | max_new_tokens`\ must\ be\ <=                          # Text Generation Inference
+    | reduce\ the\ length\ of\ (the|your)\ (messages|prompt|input)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_overflow(error: ModelRequestError) -> bool:
+    """Tell whether a server refused a request because its prompt is longer than the model takes, by what it said."""
+    said = f"{error} {error.detail}"
+    if error.status not in _STATUSES or "rate_limit" in said:
+        return False
+    return error.status == 413 or _SAID.search(said) is not None

@@ -1,0 +1,396 @@
+"""The types of steps: what a transcript is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
+
+from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
+from graphagent.memory._declared import cached
+from graphagent.memory._prompt import facts_message, summary_message
+
+if TYPE_CHECKING:
+    from graphagent.memory._facts import Fact, Scope, Subject
+    from graphagent.memory._sent import SentPrompt
+    from graphagent.memory._step_list import Steps
+
+_NOT_RUN = "This call was not executed."
+_SEE_FIRST = "See the first result."
+_PROCEED = "Now proceed and carry out this plan."
+
+_set = object.__setattr__
+_NEW: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When something began and ended, in integer milliseconds UTC."""
+
+    started: int
+    ended: int
+
+    @property
+    def duration(self) -> float:
+        """Seconds between the two; never below zero, whatever the clock did."""
+        return max(self.ended - self.started, 0) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """An error that a step records."""
+
+    type: str
+    """The name of the exception's class."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}"
+
+
+class Step:
+    """One entry of a transcript. Its parts are immutable; assign a field, and the transcript knows that it changed.
+
+    A type of one's own is a dataclass derived from this one, with `kind = "…"` in its body, which names it in what is saved, and
+    with `to_messages` where a model shall see it.
+    """
+
+    __slots__ = ("_home", "_recorded")
+
+    kind: ClassVar[str] = ""
+    """How the type is called in what is saved."""
+    kinds: ClassVar[dict[str, type[Step]]] = {}
+    """The types that there are, under their kinds."""
+
+    def __init_subclass__(cls) -> None:
+        kind = cls.__dict__.get("kind")
+        if not isinstance(kind, str) or not kind:
+            raise TypeError(f"the step type {cls.__name__!r} has no kind; write kind = '…' in its body")
+        there = Step.kinds.get(kind)
+        if there is not None and (there.__module__, there.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"the kind {kind!r} of {cls.__name__!r} is that of {there.__name__!r}; choose another")
+        Step.kinds[kind] = cls
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value)
+        home: ref[Steps] | None = getattr(self, "_home", _NEW)
+        if home is _NEW:
+            return
+        _set(self, "_recorded", None)
+        steps = home() if home is not None else None
+        if steps is not None:
+            steps.edited(self, name)
+
+    @property
+    def recorded(self) -> tuple[object, Any] | None:
+        """In which journal it stands unchanged, and where there."""
+        return getattr(self, "_recorded", None)
+
+    def record(self, journal: object, place: Any) -> None:
+        """Take note that it stands in a journal."""
+        _set(self, "_recorded", (journal, place))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in field_names(type(self)) if hasattr(self, name)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            _set(self, name, value)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as a model sees it: not at all, unless the type says otherwise."""
+        return []
+
+
+@cached
+def field_names(kind: type[Step]) -> tuple[str, ...]:
+    """Give the names of what a step of a type holds."""
+    return tuple(fields_of(kind))
+
+
+@cached
+def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
+    """Give the names of what a step of a type holds, with the class that each stands in."""
+    found: dict[str, type[Step]] = {}
+    for base in reversed(kind.__mro__):
+        if base is Step or not issubclass(base, Step):
+            continue
+        slots: str | Iterable[str] = base.__dict__.get("__slots__", ())
+        # A dataclass without slots has its fields all the same.
+        for name in (*((slots,) if isinstance(slots, str) else slots), *base.__dict__.get("__dataclass_fields__", ())):
+            if not name.startswith("__") and name != "kind":
+                found.setdefault(name, base)
+    return found
+
+
+@dataclass(slots=True)
+class SystemPromptStep(Step):
+    """The rules that the model is given. It stands beside the list of steps."""
+
+    kind: ClassVar[str] = "system_prompt"
+
+    system_prompt: str
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [Message.system(self.system_prompt)] if self.system_prompt else []
+
+
+@dataclass(slots=True, init=False)
+class TaskStep(Step):
+    """What a run was given. A task that is neither text nor a Message is kept here, and not shown to the model."""
+
+    kind: ClassVar[str] = "task"
+
+    task: Any
+    task_images: tuple[Image, ...]
+
+    def __init__(self, task: Any, task_images: tuple[Image, ...] = ()) -> None:
+        # Every run makes one, and one FinalAnswerStep: what assigns fields usually takes note of it.
+        _set(self, "task", task)
+        _set(self, "task_images", task_images)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        images = [Message.user(*self.task_images)] if self.task_images else []
+        if isinstance(self.task, Message):
+            return [self.task, *images]
+        return [Message.user(self.task, *self.task_images)] if isinstance(self.task, str) else images
+
+
+@dataclass(slots=True)
+class MessageStep(Step):
+    """A message that a node added."""
+
+    kind: ClassVar[str] = "message"
+
+    message: Message
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [self.message]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact with the place where it is kept."""
+
+    fact: Fact
+    subject: Subject
+    scope: Scope
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its value is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether its provider gives this version again, so that a reference to it is enough."""
+    parts: tuple[KnownFact, ...] = field(default=(), compare=False)
+    """What it was united from, in this order, where its values come from several subjects and scopes."""
+
+
+@dataclass(slots=True)
+class FactsStep(Step):
+    """Facts that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+
+    kind: ClassVar[str] = "facts"
+
+    facts: tuple[KnownFact, ...]
+
+    def to_messages(self) -> list[Message]:
+        """Give them as the model sees them: one frame of escaped data."""
+        return [facts_message(self.facts)] if self.facts else []
+
+
+@dataclass(slots=True)
+class PlanningStep(Step):
+    """A plan that the model made, for itself."""
+
+    kind: ClassVar[str] = "planning"
+
+    plan: str
+    model_output_message: Message | None = None
+    """The model's whole message."""
+    prompt: SentPrompt | None = None
+    timing: Timing | None = None
+    token_usage: Usage | None = None
+
+    @property
+    def model_input_messages(self) -> tuple[Message, ...]:
+        """What the model was sent."""
+        return self.prompt.messages() if self.prompt else ()
+
+    def to_messages(self) -> list[Message]:
+        """Give the plan as the model sees it: what it said, and that it is to be carried out."""
+        return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
+
+
+@dataclass(slots=True)
+class SummaryStep(Step):
+    """Stands in for steps before it, which stay where they are and are no longer sent to the model."""
+
+    kind: ClassVar[str] = "summary"
+
+    summary: str
+    covers: int
+    """For how many steps before it it stands in. The last task and messages of rules among them are sent all the same."""
+    keeps: int = field(default=0, kw_only=True)
+    """How many steps, counted from right before it, stay as they are; those that it stands in for are before these."""
+    facts: tuple[KnownFact, ...] = ()
+    """What was kept as facts."""
+    timing: Timing | None = None
+    token_usage: Usage | None = None
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it: a frame of escaped data."""
+        shown = [summary_message(self.summary)] if self.summary else []
+        return [*shown, facts_message(self.facts)] if self.facts else shown
+
+
+class ActionStep(Step):
+    """One model turn: what the model was sent and said, its tool calls and their results."""
+
+    __slots__ = (
+        "_observations", "_observations_images", "action_output", "code_action", "error", "model_output_message",
+        "prompt", "results", "step_number", "timing", "token_usage",
+    )  # fmt: skip
+
+    kind: ClassVar[str] = "action"
+
+    def __init__(
+        self,
+        *,
+        step_number: int = 0,
+        model_output_message: Message | None = None,
+        results: Iterable[ToolResult] = (),
+        observations: str | None = None,
+        observations_images: Iterable[Image] | None = None,
+        action_output: Any = None,
+        code_action: str | None = None,
+        error: StepFailure | None = None,
+        timing: Timing | None = None,
+        token_usage: Usage | None = None,
+        prompt: SentPrompt | None = None,
+    ) -> None:
+        _set(self, "step_number", step_number)
+        _set(self, "model_output_message", model_output_message)
+        _set(self, "results", tuple(results))
+        _set(self, "action_output", action_output)
+        _set(self, "code_action", code_action)
+        _set(self, "error", error)
+        _set(self, "timing", timing)
+        _set(self, "token_usage", token_usage)
+        _set(self, "prompt", prompt)
+        _set(self, "_observations", observations)
+        _set(self, "_observations_images", None if observations_images is None else tuple(observations_images))
+
+    step_number: int
+    """1 for the first model turn of a transcript; 0 in a step that no model turn made."""
+    model_output_message: Message | None
+    """The model's whole message; None in a step that was made by hand, and in a turn that failed."""
+    results: tuple[ToolResult, ...]
+    """A result for each tool call, in the order of the calls; empty while they are being executed."""
+    action_output: Any
+    """What the model turn gave, where it called no tools."""
+    code_action: str | None
+    """Code that the model wrote to be executed, in a step that came from elsewhere."""
+    error: StepFailure | None
+    timing: Timing | None
+    token_usage: Usage | None
+    prompt: SentPrompt | None
+
+    @property
+    def model_output(self) -> str | None:
+        """The text that the model said."""
+        return self.model_output_message.text if self.model_output_message else None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in the model's order."""
+        return self.model_output_message.tool_calls if self.model_output_message else ()
+
+    @property
+    def model_input_messages(self) -> tuple[Message, ...]:
+        """What the model was sent."""
+        return self.prompt.messages() if self.prompt else ()
+
+    @property
+    def observations(self) -> str | None:
+        """What the tools gave, as one text. Assign it, and the model sees that instead."""
+        if self._observations is not None:
+            return self._observations
+        return "\n".join(result.content for result in self.results) if self.results else None
+
+    @observations.setter
+    def observations(self, text: str | None) -> None:
+        self._observations = text
+
+    @property
+    def observations_images(self) -> tuple[Image, ...]:
+        """The images that the tools gave. Assign it, and the model sees those instead."""
+        if self._observations_images is not None:
+            return self._observations_images
+        return tuple(image for result in self.results for image in result.images)
+
+    @observations_images.setter
+    def observations_images(self, images: Iterable[Image] | None) -> None:
+        self._observations_images = tuple(images or ())
+
+    _observations: str | None
+    _observations_images: tuple[Image, ...] | None
+
+    def take(self, results: Iterable[ToolResult]) -> None:
+        """Put results in the place of those that the calls of this turn have."""
+        given = {result.call_id: result for result in (*self.results, *results)}
+        self.results = tuple(given[call.id] for call in self.tool_calls if call.id in given)
+
+    def to_messages(self) -> list[Message]:
+        """Give the turn as the model sees it in later turns: its own message, then a result for every call."""
+        found: list[Message] = []
+        if self.model_output_message and self.model_output_message.parts:
+            found.append(self.model_output_message)
+        shown, images = self._observations, self._observations_images
+        given = {result.call_id: result for result in self.results}
+        for number, call in enumerate(self.tool_calls):
+            result = given.get(call.id) or ToolResult(call.id, call.name, _NOT_RUN, is_error=True)
+            if shown is not None:
+                text = shown if number == 0 else _SEE_FIRST
+                result = replace(result, content=text)
+            if images is not None:
+                result = replace(result, images=())
+            found.append(Message.tool(result))
+        beside: list[str | Image] = []
+        if shown is not None and not self.tool_calls:
+            beside.append(f"Observation:\n{shown}")
+        failed_to_answer = self.prompt is not None and self.model_output_message is None
+        if self.error is not None and not self.results and not failed_to_answer:
+            beside.append(f"Error:\n{self.error.type}: {self.error.message}")
+        beside.extend(images or ())
+        return [*found, Message.user(*beside)] if beside else found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ActionStep):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in field_names(ActionStep) if name != "prompt"
+        ) and (self.model_input_messages == other.model_input_messages)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        calls = ", ".join(call.name for call in self.tool_calls)
+        return f"ActionStep(step_number={self.step_number}, tool_calls=[{calls}], error={self.error is not None})"
+
+
+@dataclass(slots=True, init=False)
+class FinalAnswerStep(Step):
+    """What a run gave. In a later run, text that the model did not say itself is shown to it as said."""
+
+    kind: ClassVar[str] = "final_answer"
+
+    output: Any
+
+    def __init__(self, output: Any) -> None:
+        _set(self, "output", output)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [Message.assistant(self.output)] if isinstance(self.output, str) else []

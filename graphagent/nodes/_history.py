@@ -1,0 +1,49 @@
+"""The node that compresses what was said so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphagent.graph import Tap
+from graphagent.memory import AgentMemory, FactUse, StoredFacts, WholeHistory, compress
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Compression
+    from graphagent.run import Context
+
+
+_ALL = WholeHistory()
+
+
+@dataclass(frozen=True, slots=True)
+class _CompressHistory:
+    compression: Compression
+
+    @property
+    def use(self) -> FactUse:
+        if not isinstance(self.compression, StoredFacts):
+            return FactUse()
+        return FactUse(self.compression.subjects or (), self.compression.scopes or ())
+
+    async def __call__(self, ctx: Context, _: Any) -> None:
+        await compress(ctx, self.compression)
+
+
+def compress_history(compression: Compression = _ALL, *, name: str = "compress_history") -> Tap:
+    """Make a tap that puts something brief in the place of what was said so far, where a model is asked from now on.
+
+    All steps stay in the transcript. The rules and the task are sent all the same. What the model is asked for it counts in tokens
+    and money, not in turns. Where nothing comes of it, all stays as it was, and an event says why: CompressionFailed.
+
+    Args:
+        compression: How: `WholeHistory(keep=…)`, `ChunkedHistory(turns=…)`, `FoundFacts(concept, …)`, `StoredFacts(concept, …)`, or a
+            way of one's own. With `keep`, so many model turns at the end stay as they are.
+        name: How the tap is called.
+    """
+    if not callable(getattr(compression, "compress", None)):
+        raise TypeError(
+            f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not a {type(compression).__name__}"
+        )
+    needs = (AgentMemory,) if isinstance(compression, StoredFacts) else ()
+    return Tap(_CompressHistory(compression), name=name, needs=needs)

@@ -1,0 +1,74 @@
+"""What features have to say about what a model is sent, asked where it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphagent.llm import is_overflow
+from graphagent.memory import SummaryStep
+from graphagent.protocols import PromptFeature
+
+if TYPE_CHECKING:
+    from graphagent.errors import ModelRequestError
+    from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
+    from graphagent.run import Context
+
+
+def _features(ctx: Context) -> Iterator[PromptFeature]:
+    return (feature for feature in ctx.state.features.values() if isinstance(feature, PromptFeature))
+
+
+def tools_of(ctx: Context) -> tuple[Tool, ...]:
+    """Give the tools of a place, with those that features add where there are some."""
+    tools = tuple(ctx.tools)
+    if not tools:
+        return ()
+    for feature in _features(ctx):
+        taken = {tool.name for tool in tools}
+        tools += tuple(tool for tool in feature.tools if tool.name not in taken)
+    return tools
+
+
+def shown(ctx: Context, result: ToolResult) -> ToolResult:
+    """Give a tool's result as the model is to see it."""
+    for feature in _features(ctx):
+        result = feature.shown(result)
+    return result
+
+
+async def before_request(ctx: Context, tools: Sequence[Tool]) -> None:
+    """Let features change the steps that a prompt is about to be derived from."""
+    for feature in _features(ctx):
+        await feature.before_request(ctx, tools)
+
+
+async def ask(ctx: Context, request: ModelRequest, *, again: bool) -> ModelResponse | None:
+    """Ask the model for a turn; None: its server refused the prompt as too long, and it is to be derived and sent again, once.
+
+    Raises:
+        ModelError: as the model raises it.
+    """
+    features = [] if again else list(_features(ctx))
+    if not features:
+        return await ctx.request(request, turn=True)
+    refusals: list[ModelRequestError] = []
+
+    def refused(error: ModelRequestError) -> bool:
+        refusals.extend([error] if is_overflow(error) else ())
+        return bool(refusals)
+
+    response = await ctx.request_unless(refused, request, turn=True)
+    if response is None and (refusals or not await _summed_up(ctx)):
+        room = any([await feature.make_room(ctx, request.tools) for feature in features])
+        # Where that was recorded, the node asks once more in any case: there may be another model by now.
+        if refusals and not room:
+            raise refusals[0]
+    return response
+
+
+async def _summed_up(ctx: Context) -> bool:
+    """Tell whether the node, which is executed again, made room already; a summary that it added joins again."""
+    while isinstance(ctx.added_before, SummaryStep):
+        await ctx.add(ctx.added_before)
+    return ctx.mark is not None and any(isinstance(step, SummaryStep) for step in ctx.mark.added[: ctx.mark.place])

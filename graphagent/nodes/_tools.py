@@ -1,0 +1,177 @@
+"""The node that executes the tools that a model calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graphagent.errors import RunError, ScriptError
+from graphagent.events import ToolCalled, ToolReturned
+from graphagent.graph import Node
+from graphagent.llm import (
+    Deny,
+    Message,
+    Tool,
+    ToolCall,
+    ToolCalls,
+    ToolResult,
+    ToolResults,
+    answered,
+    call_tool,
+    refused,
+)
+from graphagent.memory import ActionStep
+from graphagent.nodes._shaping import shown, tools_of
+from graphagent.run import Halt, Question, sub_run, together
+
+if TYPE_CHECKING:
+    from graphagent.run import Context
+
+
+@dataclass(frozen=True, slots=True)
+class _ExecuteTools:
+    limit: int
+
+    async def __call__(self, ctx: Context, calls: ToolCalls) -> ToolResults:
+        if not calls:
+            return ToolResults(())
+        known = {tool.name: tool for tool in tools_of(ctx)}
+        ctx.begin_adding()
+        turn = ctx.memory.turn_of(calls)
+        if turn is None:
+            calls = await ctx.once("calls", partial(_with_ids, ctx, calls))
+            turn = ActionStep(model_output_message=Message.assistant(calls.text, calls))
+            await ctx.add(*ctx.memory.shut())
+            ctx.memory.open = turn
+        results: dict[int, ToolResult] = {}
+
+        async def execute(number: int) -> None:
+            with suppress(Halt):  # the other calls are made all the same
+                results[number] = await _result(ctx, known, calls[number])
+
+        if min(self.limit, len(calls)) < 2:
+            for number in range(len(calls)):
+                await execute(number)
+        else:
+            await together(execute, len(calls), self.limit)
+        if len(results) < len(calls):
+            raise Halt
+        given = ToolResults([results[number] for number in range(len(calls))])
+        await ctx.add(*ctx.memory.observe(turn, given))
+        return given
+
+
+async def _with_ids(ctx: Context, calls: ToolCalls) -> ToolCalls:
+    return ToolCalls(ctx.state.own(calls), calls.text)
+
+
+async def _result(ctx: Context, known: Mapping[str, Tool], call: ToolCall) -> ToolResult:
+    """Give the result of a call: the recorded one, or what comes of making it now.
+
+    Raises:
+        Halt: it waits for a person, or the run is to pause.
+    """
+    refusal = await _refusal(ctx, call, f"guard:{call.id}")
+    if refusal is not None:
+        return refusal
+
+    async def make() -> ToolResult:
+        return shown(ctx, await _make(ctx, known.get(call.name), call, known))
+
+    return await ctx.once(f"call:{call.id}", make, like=call)
+
+
+async def _refusal(ctx: Context, call: ToolCall, key: str) -> ToolResult | None:
+    """Show a call to the callbacks that see calls before they are made, once; give what the model sees where one refuses it."""
+    guards = ctx.state.guards
+    if guards is None:
+        return None
+
+    async def ask() -> ToolResult | None:
+        veto, failure = await guards(call)
+        if failure is not None:
+            raise failure
+        return refused(call, f"this call was refused: {veto.reason}") if veto is not None else None
+
+    return await ctx.once(key, ask)
+
+
+async def _make(ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[str, Tool]) -> ToolResult:
+    if tool is None:
+        return await _called(ctx, None, call, known)
+    if tool.deferred:
+        asked = f"What is the result of {call.name!r}?"
+        return answered(call, await ctx.ask(Question(call.id, asked, ctx.node, "result", call)))
+    if tool.approve:
+        asked = f"May {call.name!r} be called?"
+        verdict = await ctx.ask(Question(call.id, asked, ctx.node, "approval", call))
+        if isinstance(verdict, Deny):
+            return refused(call, _because("a person refused this call", verdict))
+        if verdict.arguments is not None:
+            call = replace(call, arguments=verdict.arguments, malformed="")
+            refusal = await _refusal(ctx, call, f"guard:{call.id}:changed")
+            if refusal is not None:
+                return refusal
+    if tool.in_flight == "retry":
+        return await _called(ctx, tool, call, known)
+    key, unknown = await _uncertain(ctx, tool, call)
+    return unknown or await _called(ctx, tool, call, known, intent=key)
+
+
+async def _called(
+    ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[str, Tool], *, intent: str = ""
+) -> ToolResult:
+    ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
+    if intent:
+        await ctx.intend(intent)
+    started = time.perf_counter()
+    result = await call_tool(tool, call, known=known, context=ctx.within(call))
+    if _is_of_run(result.value, ctx.run_id):
+        raise result.value
+    result = replace(result, seconds=round(time.perf_counter() - started, 6), run_id=sub_run(ctx, call))
+    ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
+    return result
+
+
+async def _uncertain(ctx: Context, tool: Tool, call: ToolCall) -> tuple[str, ToolResult | None]:
+    """Give the key that notes that a call begins; and what the model is told where it was broken off and is not made again."""
+    key, times = f"call:{call.id}", 0
+    while ctx.intended(key):
+        times += 1
+        key = f"call:{call.id}:{times + 1}"
+    if not times:
+        return key, None
+    unknown = "this call was broken off, and nobody knows whether it took effect"
+    if tool.in_flight == "fail":
+        return key, refused(call, unknown)
+    asked = f"The run was broken off while {call.name!r} was being called. Call it again?"
+    again = f"{call.id}:again" if times == 1 else f"{call.id}:again:{times}"
+    verdict = await ctx.ask(Question(again, asked, ctx.node, "in_flight", call))
+    return key, refused(call, _because(unknown, verdict)) if isinstance(verdict, Deny) else None
+
+
+def _because(what: str, verdict: Deny) -> str:
+    return f"{what}: {verdict.reason}" if verdict.reason else what
+
+
+def _is_of_run(error: object, run_id: str) -> bool:
+    """Say whether a tool met an end of the run itself, such as a used-up budget, which is no answer for the model."""
+    return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id == run_id)
+
+
+def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCalls, ToolResults]:
+    """Make a node that executes the model's tool calls and gives a result for every one, in the order of the calls.
+
+    Unknown tools, arguments that do not validate and errors of a tool become results that the model sees.
+
+    Args:
+        limit: How many calls run at once; by default one after the other.
+        name: How the node is called.
+    """
+    if limit < 1:
+        raise ValueError(f"{name!r}: limit={limit} would run no call; give 1 or more")
+    return Node(_ExecuteTools(limit), name=name, takes=ToolCalls, gives=ToolResults)

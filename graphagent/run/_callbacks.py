@@ -1,0 +1,190 @@
+"""Functions that see each step before it joins the transcript."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
+from graphagent.graph import hints
+from graphagent.llm import ToolCall
+from graphagent.memory import Step
+
+if TYPE_CHECKING:
+    from graphagent.run._run import Run
+    from graphagent.run._state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A step callback, looked at once."""
+
+    function: Callable[..., Any]
+    name: str
+    kinds: tuple[type, ...]
+    """The types of steps that it sees; ToolCall for calls that are about to be executed."""
+    takes: int
+    """Whether it takes the run behind the step: 2, or not: 1."""
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Callback:
+        """Look at a function: how many parameters it takes, and what the annotation of the first says.
+
+        Raises:
+            TypeError: it cannot be called with a step, or with a step and a run.
+        """
+        if not callable(function):
+            raise TypeError(f"a step callback is a function of a step, or of a step and the run, not {function!r}")
+        name, parameters = _name(function), _parameters(function)
+        takes = _takes(parameters)
+        if not takes:
+            raise TypeError(
+                f"the step callback {name!r} is called with a step, or with a step and the run: write "
+                f"`def {name}(step: ActionStep, run: Run) -> None`; it takes {_described(parameters)}"
+            )
+        usable = [each for each in parameters if each.kind in _BY_POSITION]
+        kind = _annotation(function, usable[0], name) if usable else None
+        return Callback(function, name, _kinds(kind, name), takes)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A final check, looked at once."""
+
+    function: Callable[..., Any]
+    name: str
+    takes: int
+    """Whether it takes the run behind the answer: 2, or not: 1."""
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Check:
+        """Look at a function.
+
+        Raises:
+            TypeError: it cannot be called with an answer, or with an answer and a run.
+        """
+        name, parameters = _name(function), _parameters(function)
+        takes = _takes(parameters)
+        if not takes:
+            raise TypeError(
+                f"the final check {name!r} is called with the answer, or with the answer and the run: write "
+                f"`def {name}(answer: str, run: Run) -> bool`; it takes {_described(parameters)}"
+            )
+        return Check(function, name, takes)
+
+    async def refusal(self, answer: Any, run: Run[Any]) -> str | None:
+        """Give what the model is told where the answer does not pass; None where it does."""
+        try:
+            passed = await _call(self.function, self.takes, answer, run)
+        except ScriptError:
+            raise
+        except Exception as error:  # noqa: BLE001  a check that raises says so why it refuses
+            because = f": {str(error) or type(error).__name__}"
+        else:
+            if passed or passed is None:
+                return None
+            because = ""
+        return f"Your answer did not pass the check {self.name!r}{because}. Answer again."
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _takes(parameters: Sequence[inspect.Parameter]) -> int:
+    """Tell with how many arguments a function is called: 1, or 2 where it takes as many; 0 where it takes neither."""
+    needed = [
+        each for each in parameters if each.default is each.empty and each.kind in (*_BY_POSITION, each.KEYWORD_ONLY)
+    ]
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        takes = 2
+    else:
+        takes = min(sum(each.kind in _BY_POSITION for each in parameters), 2)
+    return 0 if len(needed) > takes or any(each.kind is each.KEYWORD_ONLY for each in needed) else takes
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:
+    """Give how a parameter is annotated; None where it is not.
+
+    Raises:
+        TypeError: what stands there is not known: it would be seen by what it does not expect.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    found = hints(function, 3).get(parameter.name)
+    if found is None and parameter.annotation is not parameter.empty:
+        raise TypeError(
+            f"the step callback {name!r} is annotated with {parameter.annotation!r}, which is not known there; import it above "
+            f"the callback, not only under TYPE_CHECKING: it chooses the steps that the callback sees"
+        )
+    return found
+
+
+def _described(parameters: Sequence[inspect.Parameter]) -> str:
+    return f"({', '.join(map(str, parameters))})"
+
+
+def _kinds(annotation: Any, name: str) -> tuple[type, ...]:
+    if annotation is None or annotation is Any:
+        return (Step,)
+    of_union = get_origin(annotation) in (Union, UnionType)
+    parts = tuple(part for part in get_args(annotation) if part is not type(None)) if of_union else (annotation,)
+    for part in parts:
+        if not (isinstance(part, type) and issubclass(part, (Step, ToolCall))):
+            raise TypeError(
+                f"the step callback {name!r} is annotated with {part!r}, which is no step type; the annotation of its first "
+                f"parameter chooses the steps that it sees: ActionStep, TaskStep, …, ToolCall for calls before they are executed"
+            )
+    return tuple(parts)
+
+
+async def _call(function: Callable[..., Any], takes: int, value: Any, run: Run[Any]) -> Any:
+    found = function(value, run) if takes == 2 else function(value)
+    return await found if inspect.isawaitable(found) else found
+
+
+def caller(state: RunState, callbacks: Sequence[Callback], run: Run[Any]) -> None:
+    """Have callbacks called for the steps and the tool calls of a run."""
+    steps = [each for each in callbacks if any(issubclass(kind, Step) for kind in each.kinds)]
+    calls = [each for each in callbacks if any(issubclass(kind, ToolCall) for kind in each.kinds)]
+    if steps:
+        state.callbacks = partial(_called, steps, run)
+    if calls:
+        state.guards = partial(_called, calls, run)
+
+
+async def _called(
+    callbacks: Sequence[Callback], run: Run[Any], value: Step | ToolCall
+) -> tuple[VetoError | None, HandlerError | None]:
+    """Call those that see such a step, all of them. Give the first refusal, and what was raised first."""
+    refusal: VetoError | None = None
+    failure: HandlerError | None = None
+    for callback in callbacks:
+        if not isinstance(value, callback.kinds):
+            continue
+        try:
+            await _call(callback.function, callback.takes, value, run)
+        except Veto as veto:
+            refusal = refusal or VetoError(type(value).__name__, veto.reason)
+            refusal.run_id = run.run_id
+        except Exception as error:  # noqa: BLE001  the step is kept, and the others see it too; raised where nothing is lost
+            if failure is None:
+                failure = HandlerError(callback.name, type(value).__name__, error)
+                failure.__cause__, failure.run_id = error, run.run_id
+    return refusal, failure

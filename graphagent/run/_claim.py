@@ -1,0 +1,112 @@
+"""Who executes a run: one process at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from graphagent import _clock
+
+LEASE = 5 * 60_000
+"""Milliseconds for which a claim holds whose process cannot be looked at."""
+
+
+class Token:
+    """A claim of this process lives as long as this object does."""
+
+    __slots__ = ("__weakref__", "id")
+
+    def __init__(self, id_: str | None = None) -> None:
+        self.id = id_ or _clock.new_id()
+        _LIVE[self.id] = self
+
+
+_LIVE: weakref.WeakValueDictionary[str, Token] = weakref.WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which process has a run, and until when, if nobody can look whether it still lives."""
+
+    token: str
+    host: str
+    boot: str
+    pid: int
+    started: int
+    """When the process started, in clock ticks since the boot; 0 where that cannot be known."""
+    until: int
+    """Milliseconds UTC."""
+
+    @staticmethod
+    def of(token: Token) -> Claim:
+        """Claim for this process."""
+        host, boot = _machine()
+        pid = os.getpid()
+        return Claim(token.id, host, boot, pid, _started(pid) or 0, _clock.now() + LEASE)
+
+    @property
+    def holder(self) -> str:
+        """The process, for people."""
+        mine = (self.host, self.boot) == _machine() and self.pid == os.getpid()
+        return "another task of this process" if mine else f"process {self.pid} on {self.host!r}"
+
+    def holds(self) -> bool:
+        """Tell whether the run is taken: its process lives, or may live."""
+        host, boot = _machine()
+        if self.host != host or os.name == "nt":  # where a look at a process costs more than to wait
+            return _clock.now() < self.until
+        if self.boot != boot:
+            return False  # the machine was started anew since
+        if self.pid == os.getpid() and _started(self.pid) in (self.started, None):
+            return self.token in _LIVE
+        if not _alive(self.pid):
+            return False
+        started = _started(self.pid)
+        return started is None or started == self.started
+
+
+@cache
+def _machine() -> tuple[str, str]:
+    """Give the name of the place where process numbers mean something, and of its boot: they begin anew with the next one."""
+    spaces = Path("/proc/self/ns/pid")  # containers of one machine may share its name
+    try:
+        space = f" {spaces.readlink()}"
+    except OSError:
+        space = ""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return socket.gethostname() + space, boot
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _state(pid) not in ("Z", "X")
+
+
+def _started(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _state(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """Give what Linux tells of a process behind its name: see proc_pid_stat(5)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

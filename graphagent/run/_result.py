@@ -1,0 +1,117 @@
+"""What a run has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from graphagent.errors import RunError
+from graphagent.run._ledger import Charge, Ledger
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from graphagent.llm import Usage
+    from graphagent.memory import RunMemory
+    from graphagent.run._run import Run
+    from graphagent.run._suspend import Question
+
+O = TypeVar("O", covariant=True)
+
+Status = Literal["ready", "running", "done", "waiting", "paused", "failed", "cancelled"]
+"""Where a run is: `waiting` for answers, `paused` on someone's wish; `ready` before its first node."""
+
+
+class RunResult(Generic[O]):
+    """What a run gave, and what it took."""
+
+    __slots__ = (
+        "_charges", "_output", "_unfinished", "children", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        output: O | None,
+        status: Status,
+        unfinished: str,
+        memory: RunMemory,
+        questions: tuple[Question, ...],
+        nodes: int,
+        turns: int,
+        usage: Usage,
+        seconds: float,
+        charges: Callable[[], Iterable[Charge]] = tuple,
+        children: tuple[Run[Any], ...] = (),
+    ) -> None:
+        self._charges = charges
+        self.children = children
+        """The runs of agents that were called as tools, in the order of their beginnings. Of a run from the store: all with
+        `agent.read`; with `agent.resume` those that had not ended, and those begun since."""
+        self._output = output
+        self._unfinished = unfinished
+        self.run_id = run_id
+        """Which run it was."""
+        self.status: Status = status
+        """Where it is."""
+        self.memory = memory
+        """The transcript."""
+        self.questions = questions
+        """What it waits for, in the order of asking."""
+        self.nodes = nodes
+        """How many nodes were executed, each attempt counted."""
+        self.turns = turns
+        """How many model turns there were."""
+        self.usage = usage
+        """The tokens and the money of all model requests, extraction and sub-agents included."""
+        self.seconds = seconds
+        """Wall time while it was executed."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Runs are bound to this process; what they spent stands in the ledger.
+        kept = {name: getattr(self, name) for name in self.__slots__}
+        return {**kept, "_charges": tuple(self._charges()), "children": ()}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        charges: tuple[Charge, ...] = kept.pop("_charges")
+        for name, value in kept.items():
+            setattr(self, name, value)
+        self._charges = lambda: charges
+
+    @property
+    def done(self) -> bool:
+        """Whether the run came to END."""
+        return not self._unfinished
+
+    @property
+    def pending(self) -> Question | None:
+        """The first open question."""
+        return self.questions[0] if self.questions else None
+
+    @property
+    def output(self) -> O:
+        """What arrived at END.
+
+        Raises:
+            RunError: the run did not come to END.
+        """
+        if self._unfinished:
+            error = RunError(f"run {self.run_id!r} has no output: {self._unfinished}")
+            error.run_id = self.run_id
+            raise error
+        return self._output  # type: ignore[return-value]
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent, row by row: `print(result.ledger.to_text())`."""
+        return Ledger.of(self._charges())
+
+    def replay(self, *, detailed: bool = False) -> None:
+        """Print what happened, step by step; `detailed` adds what the model was sent."""
+        from graphagent.run._replay import replayed
+
+        print(replayed(self.memory, self.children, detailed=detailed))  # noqa: T201  it is there to print
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r}: {'done' if self.done else self._unfinished}, {self.nodes} nodes, {self.turns} turns>"

@@ -1,0 +1,42 @@
+"""What an agent gives each of its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphagent.events import Event
+    from graphagent.graph import Strategy
+    from graphagent.llm import Tool
+    from graphagent.protocols import Feature, Model, Store
+    from graphagent.run._budgets import Budgets
+    from graphagent.run._callbacks import Callback, Check
+    from graphagent.run._plan import Call, Plan
+    from graphagent.run._state import Handler
+
+FinalCheck = Callable[..., Any]
+"""`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an agent gives each of its runs."""
+
+    strategy: Strategy[Any, Any]
+    plan: Plan
+    call: Call
+    """Executes the strategy, its policies included."""
+    model: Model | None
+    tools: tuple[Tool, ...]
+    system_prompt: str
+    budgets: Budgets
+    features: Mapping[type[Feature], Feature]
+    handlers: Mapping[type[Event], tuple[Handler, ...]]
+    store: Store | None
+    callbacks: tuple[Callback, ...] = ()
+    checks: tuple[Check, ...] = ()
+    planning_interval: int | None = None
+    clock: Callable[[], float] = field(default=time.monotonic)

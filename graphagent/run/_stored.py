@@ -1,0 +1,246 @@
+"""A run as its store has it: read without its agent, to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from graphagent.llm import Usage
+from graphagent.memory.saving import decode, read_usage
+from graphagent.run._facts import look_up
+from graphagent.run._keys import check, entries_key, parse
+from graphagent.run._recording import read_head, read_recording
+from graphagent.run._suspend import Question
+from graphagent.run._travel import Diff, Entry, compare, entries
+
+if TYPE_CHECKING:
+    from graphagent.memory import RunMemory
+    from graphagent.protocols import Feature, Store
+    from graphagent.run._head import Head
+    from graphagent.run._recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A node of a run's strategy, and what the run did with it."""
+
+    path: str
+    """Its path, with 0 for all branches of an `each`."""
+    kind: str
+    """`node`, `tap`, `strategy`, `parallel`, `each` or `race`."""
+    type: str
+    """What it takes and gives, as it was declared; empty for taps."""
+    depth: int
+    """In how many others it stands."""
+    ended: int
+    """How many times it was executed to its end."""
+    here: bool
+    """Whether the run is there: it comes next, or is being executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as its store has it. Values of declared types are plain data here, since the strategy is not at hand."""
+
+    head: Head
+    """What is said of it at a glance."""
+    memory: RunMemory
+    """The transcript, with what a node said that was broken off."""
+    entries: tuple[Entry, ...]
+    """Its journal."""
+    questions: tuple[Question, ...]
+    """What it waits for; the types of the answers are not known here."""
+    at: tuple[str, ...]
+    """The paths of the nodes that come next, or are being executed; none where it has ended."""
+    strategy: tuple[str, ...]
+    """The strategy as it went on with it last, a line for each node and edge."""
+    nodes: int
+    """How many nodes were executed, each attempt counted."""
+    turns: int
+    usage: Usage
+    seconds: float
+    """For how long it was executed."""
+
+    @property
+    def graph(self) -> list[Stand]:
+        """Its strategy, with what it did."""
+        return list(_stands(self.strategy, self.entries, self.at))
+
+
+async def read_run(
+    store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Feature], Feature] | None = None
+) -> StoredRun:
+    """Give a run as its store has it, without its agent.
+
+    Args:
+        store: Where it is kept.
+        run_id: Which.
+        owner: Whose.
+        features: Those of the agent, `agent.features`, where facts shall be looked up; else they show as `[kept elsewhere]`.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written, or has steps of types that were not imported.
+        StoreError: the store cannot be read.
+    """
+    recording, _ = await read_recording(store, owner, run_id)
+    if features:
+        await look_up(recording, features)
+    nodes, turns, usage, seconds = recording.spent()
+    told = (recording.entry(number).get("strategy") for number in range(recording.last, 0, -1))
+    strategy: tuple[str, ...] = tuple(next((lines for lines in told if lines), ()))
+    return StoredRun(
+        recording.head, recording.shown(), tuple(entries(recording)), _questions(recording), _at(recording, strategy),
+        strategy, nodes, turns, usage, seconds,
+    )  # fmt: skip
+
+
+async def compare_runs(store: Store, a: str, b: str, *, owner: str = "") -> Diff:
+    """Compare two runs without their agent: what they have in common, and what each did then.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StoreError: the store cannot be read.
+    """
+    first, _ = await read_recording(store, owner, a)
+    second, _ = await read_recording(store, owner, b)
+    return compare(first, second)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How far a run is."""
+
+    at: str
+    """The path of the node that was begun, or was at work, last."""
+    turns: int
+    usage: Usage
+    seconds: float
+    """For how long it was executed until the last entry."""
+    written: int
+    """When the last entry was written, in milliseconds UTC."""
+
+
+async def follow_run(
+    store: Store, run_id: str, *, owner: str = "", every: float = 0.2, last: int | None = None
+) -> AsyncIterator[Moment]:
+    """Give how far a run is, again and again, until no process executes it. Only what is new is read.
+
+    Args:
+        store: Where it is kept.
+        run_id: Which.
+        owner: Whose.
+        every: Seconds between two looks.
+        last: The entry behind which to begin; None means that of its head.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: an entry is not what was written.
+        StoreError: the store cannot be read.
+    """
+    head, _ = await read_head(store, owner, run_id)
+    last = max(head.last - 1, 0) if last is None else last
+    at, turns, usage, ran, written = "", head.turns, Usage(), head.seconds, head.updated
+    while head.running:
+        while (item := await store.get((*entries_key(owner, run_id), last + 1))) is not None:
+            last += 1
+            what = f"entry {last} of run {run_id!r}"
+            check(item.value, what)
+            entry = parse(item.value, what)
+            at, written = _at_work(entry) or at, entry["at"]
+            spent: Any = entry.get("spent")
+            ran = entry.get("ran", ran * 1000) / 1000
+            if type(spent) is not int and spent is not None:
+                turns, usage = spent[1], read_usage(spent[2:])
+        yield Moment(at, turns, usage, ran, written)
+        await anyio.sleep(every)
+        head, _ = await read_head(store, owner, run_id)
+
+
+def _at_work(entry: Mapping[str, Any]) -> str:
+    if entry.get("next"):
+        return f"{entry.get('in', '')}{entry['next']}"
+    if entry["t"] == "node":
+        return str(entry.get("in", "")).rstrip("/")
+    return f"{entry.get('in', '')}{entry.get('node', '')}"
+
+
+async def run_head(store: Store, run_id: str, *, owner: str = "") -> Head:
+    """Give what a store says of a run at a glance.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StoreError: the store cannot be read.
+    """
+    return (await read_head(store, owner, run_id))[0]
+
+
+def _questions(recording: Recording) -> tuple[Question, ...]:
+    last = next((number for number in range(recording.last, 0, -1) if recording.entry(number)["t"] != "said"), 1)
+    return tuple(
+        Question(
+            asked["id"], decode(asked["question"], recording.blobs), asked["node"], asked["kind"],
+            decode(asked["about"], recording.blobs),
+        )
+        for asked in recording.entry(last).get("questions", ())
+    )  # fmt: skip
+
+
+def _at(recording: Recording, strategy: tuple[str, ...]) -> tuple[str, ...]:
+    """Give where a run stands, as far as its journal and the lines of its strategy tell."""
+    if not recording.last or recording.entry(recording.last)["t"] == "final":
+        return ()
+    paths = {_path(recording, strategy, prefix, place.number) for prefix, place in recording.places().items()}
+    paths |= {question.node for question in _questions(recording)}  # a branch that only asked has written nothing else
+    return tuple(sorted(path for path in paths if path and not any(other.startswith(f"{path}/") for other in paths)))
+
+
+def _path(recording: Recording, strategy: tuple[str, ...], prefix: str, number: int) -> str:
+    """Give the path of the node at which a strategy or a branch stands; empty where it has ended."""
+    if number:
+        entry = recording.entry(number)
+        return prefix + entry["next"] if entry.get("next") else ""
+    first = f"edge {prefix}START -> "
+    path = next((line[len(first) :].partition(" ")[0] for line in strategy if line.startswith(first)), "")
+    return path or _branch(strategy, prefix)
+
+
+def _branch(strategy: tuple[str, ...], prefix: str) -> str:
+    """Give the path of the node that is the branch with a prefix, such as `each/7/`."""
+    around, _, number = prefix.rstrip("/").rpartition("/")
+    before = f"branch {_general(around, strategy)}/"
+    names = [line[len(before) :].partition(":")[0].partition("/")[2] for line in strategy if line.startswith(before)]
+    names = [name for name in names if "/" not in name]
+    return f"{prefix}{names[min(int(number), len(names) - 1)]}" if names and number.isdecimal() else prefix.rstrip("/")
+
+
+def _general(path: str, strategy: tuple[str, ...]) -> str:
+    """Give a path as the strategy has it: with 0 for all branches of an `each`."""
+    parts = path.split("/")
+    for place in range(1, len(parts)):
+        around = "/".join(parts[:place])
+        if parts[place].isdecimal() and any(line.startswith(f"each {around}:") for line in strategy):
+            parts[place] = "0"
+    return "/".join(parts)
+
+
+def _stands(strategy: tuple[str, ...], journal: tuple[Entry, ...], at: tuple[str, ...]) -> Iterator[Stand]:
+    ended: dict[str, int] = {}
+    known: dict[str, str] = {}
+    for entry in journal:
+        if entry.node:
+            path = known.get(entry.node) or known.setdefault(entry.node, _general(entry.node, strategy))
+            ended[path] = ended.get(path, 0) + 1
+    standing = {_general(path, strategy) for path in at}
+    told = set[str]()
+    for line in strategy[1:]:
+        kind, _, rest = line.partition(" ")
+        path, _, types = rest.partition(": ")
+        if kind == "edge" or path in told:
+            continue
+        told.add(path)
+        depth = sum(not part.isdecimal() for part in path.split("/")) - 1
+        yield Stand(path, "node" if kind == "branch" else kind, types, depth, ended.get(path, 0), path in standing)

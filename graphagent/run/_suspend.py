@@ -1,0 +1,108 @@
+"""How a run stops before its end without failing: it waits for people, or it was paused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphagent.errors import AnswerError
+
+if TYPE_CHECKING:
+    from graphagent.llm import ToolCall
+
+
+class Halt(BaseException):
+    """Unwinds a run to where it was called, which then knows where it stands. Raised by the engine alone."""
+
+
+QuestionKind = Literal["question", "approval", "result", "in_flight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that a run waits for: an answer, an approval, or the result of a tool call that comes from outside."""
+
+    id: str
+    """Names it among the open questions of the run: the call's id for tools."""
+    question: str
+    """What is asked."""
+    node: str
+    """The path of the node that asks."""
+    kind: QuestionKind = "question"
+    """`question`; `approval` of a tool call; the `result` of a deferred one; or a call that was `in_flight` when a process died."""
+    about: Any = field(default=None, repr=False)
+    """What it is about: the node's input; for tools the ToolCall."""
+    type: Any = field(default=None, compare=False)
+    """The type of the answer; for approvals `bool | str | Approve | Deny`."""
+    run_id: str = ""
+    """The run of the sub-agent that asks; empty where the run itself does."""
+
+    @property
+    def key(self) -> str:
+        """Names the answer among what the node does."""
+        return "answer" if self.kind == "question" and not self.run_id else f"answer:{self.id}"
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The tool call that it is about."""
+        from graphagent.llm import ToolCall
+
+        return self.about if isinstance(self.about, ToolCall) else None
+
+    def check(self, answer: object) -> object:
+        """Give an answer as its type has it.
+
+        Raises:
+            AnswerError: it is of another type. The answer does not stand in the text.
+        """
+        if self.kind in ("approval", "in_flight"):
+            return self._verdict(answer)
+        if self.kind == "result" or self.type in (None, Any, object):
+            return answer
+        return self._typed(answer)
+
+    def kept(self, answer: object) -> tuple[object, Any]:
+        """Give an answer as it is written down, with its declared type: plain data, where the type is known to a sub-agent alone."""
+        if self.kind in ("approval", "in_flight"):
+            from graphagent.llm import Approve, Deny
+
+            return answer, Approve | Deny
+        if self.kind == "question" and not self.run_id:
+            return answer, self.type
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(answer), Any
+
+    def _verdict(self, answer: object) -> object:
+        from graphagent.llm import Approve, Deny
+
+        if isinstance(answer, Approve | Deny):
+            return answer
+        if isinstance(answer, bool):
+            return Approve() if answer else Deny()
+        if isinstance(answer, str):
+            return Deny(answer)
+        raise AnswerError(
+            self.id,
+            f"question {self.id!r} asks whether a tool may be called; answer True, False, Approve(arguments=…) or "
+            f"Deny(reason), not a {type(answer).__name__}",
+        )
+
+    def _typed(self, answer: object) -> object:
+        from pydantic import TypeAdapter, ValidationError
+
+        from graphagent.graph import show
+
+        adapter: TypeAdapter[Any] = TypeAdapter(self.type)
+        try:
+            return adapter.validate_python(answer, strict=True)
+        except ValidationError:
+            pass
+        try:
+            return adapter.validate_json(json.dumps(answer), strict=True)
+        except (ValidationError, TypeError, ValueError, RecursionError):  # it is no JSON, or not that of the type
+            pass
+        raise AnswerError(
+            self.id, f"question {self.id!r} asks for {show(self.type)}, and the answer is a {type(answer).__name__}"
+        )

@@ -1,0 +1,446 @@
+"""`graphagent runs`: what goes on with runs, in this process and in others."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pexpect
+import pytest
+
+from graphagent.cli._answers import read_answer, read_answers, wanted
+from graphagent.errors import AnswerError
+from graphagent.run import Question
+
+STORE = ["--store", "runs.db"]
+AGENT = ["--agent", "program.py:agent", *STORE]
+LETTERS = ["--agent", "program.py:letters", *STORE]
+WAITS = ["--agent", "program.py:waits", *STORE]
+
+
+def _json(ended):
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+def _status(run, run_id):
+    return _json(run("runs", "show", run_id, "--json", *STORE))
+
+
+def _effects(home):
+    path = home / "effects.log"
+    return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
+def _started(home, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "graphagent", "runs", *words],
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _until(true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
+
+
+# ---- answers
+
+
+def test_an_answer_lets_a_run_go_on(run, begun, home):
+    """It goes on where it stood: nothing is done twice, and the answer stands on standard output."""
+    begun("agent", "mail-1", "the party")
+    ended = run("runs", "answer", "mail-1", "yes", *AGENT)
+    assert (ended.code, ended.out) == (0, "sent\n")
+    assert re.search(r"^Run mail-1: done, \d.*s\.$", ended.err, re.MULTILINE)
+    assert _effects(home) == ["drafted", "sent"]
+    again = run("runs", "answer", "mail-1", "yes", *AGENT)
+    assert again.code == 1
+    assert again.err == "error: no question is open\n"
+
+
+def test_a_wrong_answer_changes_nothing(run, begun, home):
+    """The error says what is asked for, and the run still waits."""
+    begun("agent", "mail-1")
+    before = _status(run, "mail-1")
+    ended = run("runs", "answer", "mail-1", "perhaps", *AGENT)
+    assert ended.code == 1
+    assert ended.err == "error: question 'ask_human:2' asks for yes or no\n"
+    assert _status(run, "mail-1") == before
+    assert run("runs", "answer", "mail-1", *AGENT).code == 2, "nobody sits there to be asked"
+    assert _status(run, "mail-1") == before
+
+
+def test_several_questions_are_answered_by_their_ids(run, begun):
+    """Some now and some later; a wrong one among them, and one that is not said whose it is, keep all from being taken."""
+    begun("form", "f")
+    form = ["--agent", "program.py:form", *STORE]
+    ids = {each["node"].rpartition("/")[2]: each["id"] for each in _status(run, "f")["questions"]}
+    assert sorted(ids) == ["colour", "number", "pages", "text"]
+    unclear = run("runs", "answer", "f", "42", *form)
+    assert unclear.code == 1
+    assert "say which question is answered: " in unclear.said
+    wrong = run("runs", "answer", "f", f"{ids['number']}=42", f"{ids['colour']}=blue", *form)
+    assert wrong.code == 1
+    assert "asks for 'red' | 'green', as JSON or as plain text" in wrong.said
+    assert len(_status(run, "f")["questions"]) == 4
+    some = run("runs", "answer", "f", f"{ids['number']}=42", f"{ids['text']}=7", *form)
+    assert some.code == 0
+    assert "Answer with: graphagent runs answer f" in some.said
+    assert len(_status(run, "f")["questions"]) == 2
+    rest = run("runs", "answer", "f", f"{ids['colour']}=green", f"{ids['pages']}=[1, 2]", *form)
+    assert rest.out == "(42, 'green', '7', [1, 2])\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "posted"),
+    [
+        (["yes"], "I saw: posted to ada", ["posted to ada"]),
+        (['{"to": "bob"}'], "I saw: posted to bob", ["posted to bob"]),
+        (["no"], "I saw: ", []),
+        (["no", "she", "moved"], "she moved", []),
+        (["No, she moved"], "she moved", []),
+    ],
+)
+def test_a_tool_call_is_approved_denied_or_changed(run, begun, home, words, said, posted):
+    """Yes, no with a reason for the model, or other arguments."""
+    begun("letters", "post-1", "write to ada")
+    ended = run("runs", "answer", "post-1", *words, *LETTERS)
+    assert ended.code == 0, ended.err
+    assert said in ended.out
+    assert _effects(home) == posted
+    assert _status(run, "post-1")["cost"] == "0.0048"
+
+
+def test_words_that_are_no_verdict_are_refused(run, begun, home):
+    """A tool call is not approved by accident."""
+    begun("letters", "post-1")
+    for word in ("perhaps", "yesterday", "yes please", "[1]", "42"):
+        ended = run("runs", "answer", "post-1", word, *LETTERS)
+        assert ended.code == 1
+        assert ended.err == "error: question 'c2' asks for yes, no with a reason, or other arguments as JSON\n"
+    assert _effects(home) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "answer"),
+    [
+        (bool, "y", True), (bool, "No", False), (bool, "false", False), (str, "42", "42"), (str, "yes", "yes"), (int, "42", 42),
+        (float, "42", 42.0), (list[str], '["a"]', ["a"]), (int | None, "null", None), (str | int, "7", 7), (str | int, "seven", "seven"),
+        (dict[str, int], '{"a": 1}', {"a": 1}), (None, "plain text", "plain text"), (None, '{"a": 1}', {"a": 1}),
+    ],
+)  # fmt: skip
+def test_answers_are_read_as_their_question_wants_them(kind, text, answer):
+    """JSON where it fits the type, else plain text where that fits."""
+    given = read_answer(Question("q", "?", "n", type=kind), text)
+    assert (given, type(given)) == (answer, type(answer))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(bool, "1"), (bool, "maybe"), (int, "4.5"), (int, "four"), (list[int], '["a"]')]
+)
+def test_answers_of_another_type_are_refused(kind, text):
+    """Without repeating them."""
+    with pytest.raises(AnswerError) as refused:
+        read_answer(Question("q", "?", "n", type=kind), text)
+    assert text not in str(refused.value).replace("question 'q' asks for", "")
+
+
+def test_an_id_may_hold_anything():
+    """Such as an equals sign, or be the beginning of another one."""
+    questions = [Question("a", "?", "n", type=str), Question("a=b", "?", "m", type=str)]
+    assert read_answers(questions[:1], ["a=b=c"]) == {"a": "b=c"}
+    assert read_answers(questions, ["a=1", "a=b=2"]) == {"a": "1", "a=b": "2"}
+    assert wanted(questions[0]) == "text"
+
+
+def test_a_person_at_a_terminal_is_asked(home, begun):
+    """Until the answer fits; while that takes, nothing else is shown."""
+    begun("agent", "mail-1", "the party")
+    child = pexpect.spawn(
+        f"{sys.executable} -m graphagent runs answer mail-1 --agent program.py:agent --store runs.db",
+        cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, 80), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    child.expect("Send it\\?")
+    child.expect("about: Dear all, about the party.")
+    child.expect("yes or no> ")
+    child.sendline("perhaps")
+    child.expect("asks for yes or no")
+    child.expect("yes or no> ")
+    child.sendline("yes")
+    child.expect("sent")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert _effects(home) == ["drafted", "sent"]
+
+
+# ---- going on
+
+
+def test_a_failed_run_is_resumed(run, begun, home):
+    """The failure is one line without the value, with the command that goes on; what was done before is not done again."""
+    (home / "broken").touch()
+    begun("fragile", "f-1", "x")
+    fragile = ["--agent", "program.py:fragile", *STORE]
+    ended = run("runs", "resume", "f-1", *fragile)
+    assert ended.code == 1
+    assert "error: node 'fails' failed with ValueError\n" in ended.err
+    assert "Go on with: graphagent runs resume f-1 --agent program.py:fragile --store runs.db" in ended.err
+    assert "secret" not in ended.err + ended.out
+    assert run("runs", "show", "f-1", *STORE).out.splitlines()[1] == (
+        "  status    failed: node 'fails' failed with ValueError"
+    )
+    (home / "broken").unlink()
+    assert run("runs", "resume", *fragile).out == "x!\n", "the newest, where none is named"
+    assert _effects(home) == ["first", "last"]
+    assert run("runs", "resume", "f-1", *fragile).out == "x!\n", "what has ended is only read"
+    assert _effects(home) == ["first", "last"]
+
+
+def test_the_result_is_told_to_programs(run, begun):
+    """As JSON: the answer, or the questions."""
+    begun("agent", "mail-1")
+    waiting = _json(run("runs", "resume", "mail-1", "--json", *AGENT))
+    assert (waiting["status"], waiting["output"]) == ("waiting", None)
+    assert waiting["questions"] == [
+        {"id": "ask_human:2", "question": "Send it?", "node": "ask_human", "kind": "question", "answer": "yes or no"}
+    ]
+    done = _json(run("runs", "answer", "mail-1", "no", "--json", *AGENT))
+    assert (done["status"], done["output"], done["questions"]) == ("done", "dropped", [])
+
+
+def test_a_run_is_forked(run, begun, home):
+    """Before a node, behind one, or behind an entry; the first one stays as it is."""
+    begun("agent", "mail-1", "the party")
+    run("runs", "answer", "mail-1", "yes", *AGENT)
+    for option in (["--before", "ask_human"], ["--after", "draft"], ["--at", "2"]):
+        name = option[0].strip("-")
+        ended = run("runs", "fork", "mail-1", *option, "--run-id", name, *AGENT)
+        assert ended.code == 0, ended.err
+        assert (
+            f"Answer with: graphagent runs answer {name} ANSWER --agent program.py:agent --store runs.db" in ended.err
+        )
+        assert run("runs", "answer", name, "no", *AGENT).out == "dropped\n"
+    assert _effects(home) == ["drafted", "sent"]
+    assert _status(run, "mail-1")["status"] == "done"
+    assert "fork of   mail-1, behind its entry 2" in run("runs", "show", "at", *STORE).out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 2, "say where they part: one of --before NODE, --after NODE and --at N"),
+        (["--at", "1", "--after", "draft"], 2, "say where they part"),
+        (["--before", "nowhere"], 2, "has not come to a node 'nowhere'; it executed: 'draft'"),
+        (["--at", "99"], 2, "has the entries 1 to 3, and no 99"),
+        (["--at", "1", "--run-id", "mail-1"], 1, "there is a run 'mail-1' already"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused(run, begun, options, code, said):
+    """The error says what there is."""
+    begun("agent", "mail-1")
+    ended = run("runs", "fork", "mail-1", *options, *AGENT)
+    assert ended.code == code
+    assert said in ended.said
+    assert len(_json(run("runs", "list", "--json", *STORE))) == 1
+
+
+def test_a_run_is_executed_again_on_what_was_recorded(run, begun, home):
+    """No tool is called and no person is asked a second time."""
+    begun("letters", "post-1")
+    run("runs", "answer", "post-1", "yes", *LETTERS)
+    ended = run("runs", "rerun", "post-1", "--run-id", "again", *LETTERS)
+    assert ended.code == 0, ended.err
+    assert ended.out == "I saw: posted to ada\n"
+    assert _effects(home) == ["posted to ada"]
+    refused = run("runs", "rerun", "post-1", "--until", "nowhere", *LETTERS)
+    assert refused.code == 2
+    assert "has not come to a node 'nowhere'" in refused.said
+
+
+def test_a_strategy_that_changed_is_refused(run, begun, home):
+    """The differences are named; it is taken all the same where that is said and the journal fits."""
+    begun("agent", "mail-1")
+    text = (home / "program.py").read_text()
+    (home / "program.py").write_text(text.replace("approve.on(False) >> drop >> END", "approve.on(False) >> END"))
+    ended = run("runs", "answer", "mail-1", "yes", *AGENT)
+    assert ended.code == 1
+    assert "drop" in ended.said
+    assert ended.err.count("\n") == 1
+    assert run("runs", "answer", "mail-1", "yes", "--allow-changed", *AGENT).out == "sent\n"
+
+
+def test_the_agents_own_store_is_used(run, begun, home):
+    """Where no other one is named; its key is its own business."""
+    begun("agent", "mail-1")
+    os.rename("runs.db", home / "own.db")
+    assert run("runs", "answer", "mail-1", "yes", "--agent", "program.py:own").out == "sent\n"
+    assert "mail-1" in run("runs", "show", "--agent", "program.py:own").out
+    refused = run("runs", "resume", "mail-1", "--agent", "program.py:own", "--key", "env:X")
+    assert refused.code == 2
+    assert "the agent has a store of its own" in refused.said
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("program.py:nobody", "'program.py' has no 'nobody'; agents in it: agent, "),
+        ("program.py:number", "is a int, and no agent; in it are: agent, "),
+        ("program.py:mail", "is a Strategy, and no agent; in it are: agent, "),
+        ("program.py", "does not hold exactly one agent; write program.py:NAME"),
+        ("nowhere.py:agent", "there is no Python file 'nowhere.py'"),
+    ],
+)
+def test_an_agent_that_is_none_is_refused(run, begun, target, said):
+    """The error says what is there."""
+    begun("agent", "mail-1")
+    ended = run("runs", "resume", "--agent", target, *STORE)
+    assert ended.code == 2
+    assert said in ended.said
+
+
+def test_a_function_may_give_the_agent(run, begun):
+    """It is called without arguments."""
+    begun("agent", "mail-1")
+    assert run("runs", "answer", "mail-1", "yes", "--agent", "program.py:make", *STORE).out == "sent\n"
+
+
+# ---- other processes
+
+
+def test_ctrl_c_pauses_a_run(run, begun, home):
+    """Behind what is being done, with the reason in the store and the command that goes on; nothing is done twice."""
+    begun("agent", "seed")  # so that the store is there
+    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=home)
+    _until(lambda: "slow" in _effects(home))
+    process.kill()
+    process.wait()
+    assert "interrupted: the process that executed it died" in run("runs", "show", "w", *STORE).out
+    child = _started(home, "resume", "w", *WAITS)
+    _until(lambda: _effects(home).count("slow") == 2)
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert child.poll() is None, "it ends behind the node"
+    (home / "go").touch()
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert out == ""
+    assert "Pausing behind what is being done now" in err
+    assert "Run w: paused" in err
+    assert "Go on with: graphagent runs resume w --agent program.py:waits --store runs.db" in err
+    assert run("runs", "show", "w", *STORE).out.splitlines()[1] == "  status    paused: Ctrl-C"
+    ended = run("runs", "resume", "w", *WAITS)
+    assert (ended.code, ended.out) == (0, "x!\n")
+    assert _effects(home) == ["drafted", "first", "slow", "slow", "last"]
+
+
+def test_ctrl_c_twice_breaks_off(run, begun, home):
+    """The node that was at work is executed again when the run goes on."""
+    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    _until(lambda: "slow" in _effects(home))
+    process.kill()
+    process.wait()
+    child = _started(home, "resume", "w", *WAITS)
+    _until(lambda: _effects(home).count("slow") == 2)
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert "Run w: cancelled" in err
+    assert run("runs", "show", "w", *STORE).out.splitlines()[1] == "  status    cancelled"
+    (home / "go").touch()
+    assert run("runs", "resume", "w", *WAITS).out == "x!\n"
+
+
+def _put(begun, home):
+    begun("agent", "seed")
+    (home / "effects.log").unlink()
+    return home
+
+
+def test_a_run_that_a_process_has_is_left_to_it(run, begun, home):
+    """A second one is told who has it; it can be watched, and is shown when it has ended."""
+    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    try:
+        _until(lambda: "slow" in _effects(home))
+        refused = run("runs", "resume", "w", *WAITS)
+        assert refused.code == 1
+        assert f"process {process.pid} on" in refused.said
+        assert f"running, by process {process.pid} on" in run("runs", "show", "w", *STORE).out
+        assert run("runs", "prune", "w", "--yes", *STORE).code == 1
+        watching = _started(home, "show", "w", "--follow", *STORE)
+        line = watching.stderr.readline()
+        (home / "go").touch()
+        out, _ = watching.communicate(timeout=60)
+    finally:
+        (home / "go").touch()
+        process.wait(timeout=60)
+    assert watching.returncode == 0
+    assert re.fullmatch(r"[\d.]+ s · slow\n", line)
+    assert "  status    done\n" in out
+    assert _effects(home) == ["first", "slow", "last"]
+
+
+def test_a_pipe_gets_plain_lines(begun, home):
+    """No control sequence, on standard error, so that standard output is the answer alone."""
+    begun("letters", "post-1")
+    child = _started(home, "answer", "post-1", "yes", *LETTERS)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0, err
+    assert out == "I saw: posted to ada\n"
+    assert "\x1b" not in err
+    assert re.search(r"^[\d.]+ s · 2 turns · 3,060 tokens · cost 0\.0036 · execute_tools", err, re.MULTILINE)
+    assert re.search(r"^Run post-1: done, [\d.]+ s, 3 turns, 4,080 tokens, cost 0\.0048\.$", err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_a_live_line(begun, home, width):
+    """It says what is being executed, stays in one line, and is gone in the end; Ctrl-C pauses."""
+    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    _until(lambda: "slow" in _effects(home))
+    process.kill()
+    process.wait()
+    child = pexpect.spawn(
+        f"{sys.executable} -m graphagent runs resume w --agent program.py:waits --store runs.db",
+        cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, width), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    child.expect(r"[\d.]+ s · slow")
+    child.expect(r"[\d.]+ s · slow")
+    child.sendintr()
+    child.expect("Pausing behind what is being done now")
+    (home / "go").touch()
+    child.expect("Run w: paused")
+    child.expect("Go on with: graphagent runs resume w")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+def test_a_live_line_is_never_longer_than_the_terminal():
+    """Whatever is being executed; a line that is broken would not be wiped."""
+    import io
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from graphagent.cli._progress import Progress
+
+    progress = Progress()
+    progress.at = "\x1b[2J" + "a node with a very long name / " * 20
+    progress.turns, progress.tokens = 12_345, 1_234_567
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True, color_system=None)
+    with Live(console=console, get_renderable=progress._picture, auto_refresh=False) as live:
+        live.refresh()
+    lines = re.split(r"\n|\r", re.sub(r"\x1b\[(\?25[lh]|2K)", "", file.getvalue()))
+    assert {len(line) for line in lines} <= {0, 80}
+    assert "1,234,567 tokens · �[2Ja node" in lines[0]

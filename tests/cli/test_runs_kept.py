@@ -1,0 +1,200 @@
+"""`graphagent runs`: what is taken along, and what is removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pexpect
+import pytest
+
+from graphagent.store import new_key
+
+STORE = ["--store", "runs.db"]
+AGENT = ["--agent", "program.py:agent", *STORE]
+
+
+def _ids(run, *options):
+    ended = run("runs", "list", "--json", *(options or STORE))
+    assert ended.code == 0, ended.err
+    return [each["run_id"] for each in json.loads(ended.out)]
+
+
+def _steps(run, run_id, *options):
+    return json.loads(run("runs", "show", run_id, "--json", "--entries", *(options or STORE)).out)
+
+
+# ---- taken along
+
+
+def test_runs_go_into_a_file_and_out_of_it(run, begun, home, monkeypatch):
+    """Of all owners, without loss, readable for their owner alone; into a plain store and into a sealed one."""
+    monkeypatch.setenv("TEST_KEY", new_key())
+    begun("agent", "mail-1", "the party")
+    begun("letters", "post-1")
+    begun("agent", "secret", owner="ada")
+    run("runs", "fork", "mail-1", "--after", "draft", "--run-id", "mail-2", *AGENT)
+    ended = run("runs", "export", "--out", "runs.jsonl", *STORE)
+    assert ended.out == ""
+    assert "5 runs, " in ended.said
+    assert "readable for you alone, but not sealed." in ended.said
+    assert stat.S_IMODE(os.stat("runs.jsonl").st_mode) == 0o600
+    assert "is not overwritten" in run("runs", "export", "--out", "runs.jsonl", *STORE).said
+    for options in (["--store", "new/other.db"], ["--store", "sealed.db", "--key", "env:TEST_KEY"]):
+        assert run("runs", "import", "runs.jsonl", *options).out == "5 of 5 runs were new.\n"
+        assert run("runs", "import", "runs.jsonl", *options).out == "0 of 5 runs were new.\n"
+        assert sorted(_ids(run, *options)) == sorted(_ids(run))
+        assert _ids(run, "--owner", "ada", *options) == ["secret"]
+        assert _steps(run, "mail-2", *options)["entries"] == _steps(run, "mail-2")["entries"]
+        answered = run("runs", "answer", "mail-2", "yes", "--agent", "program.py:agent", *options)
+        assert answered.out == "sent\n", answered.err
+    assert b"party" not in (home / "sealed.db").read_bytes()
+
+
+def test_an_export_may_go_through_a_pipe(run, begun, home):
+    """Some runs, or all; as JSON lines."""
+    begun("agent", "mail-1")
+    begun("agent", "mail-2")
+    command = f"{sys.executable} -m graphagent runs"
+    piped = f"{command} export mail-1 --store runs.db | {command} import - --store other.db"
+    ended = subprocess.run(piped, shell=True, cwd=home, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("1 of 1 run was new.\n", "")
+    assert _ids(run, "--store", "other.db") == ["mail-1"]
+    unknown = run("runs", "export", "x", *STORE)
+    assert unknown.code == 1
+    assert "there is no run 'x'" in unknown.said
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text.replace("Dear all", "Dear ill"), "its entry was changed; nothing was imported"),
+        (lambda text: text[: len(text) // 2], "is no JSON object; nothing was imported"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "lacks entry 3; nothing was imported"),
+        (lambda text: text + "[]\n", "line 5, is no JSON object; nothing was imported"),
+        (lambda text: text.replace('"format":1', '"format":2', 1), "it is of a format that is not known here"),
+    ],
+)
+def test_a_damaged_export_is_refused(run, begun, home, damage, said):
+    """In one line, and nothing of it is taken in."""
+    begun("agent", "mail-1")
+    run("runs", "export", "--out", "runs.jsonl", *STORE)
+    path = home / "runs.jsonl"
+    path.write_text(damage(path.read_text()))
+    ended = run("runs", "import", "runs.jsonl", "--store", "other.db")
+    assert ended.code == 1
+    assert said in ended.said
+    assert ended.err.count("\n") == 1
+    assert not os.path.exists("other.db") or _ids(run, "--store", "other.db") == []
+
+
+def test_a_file_that_cannot_be_read_is_named(run):
+    """And no store is made for it."""
+    ended = run("runs", "import", "nowhere.jsonl", "--store", "other.db")
+    assert ended.code == 1
+    assert ended.err == "error: 'nowhere.jsonl' cannot be read: No such file or directory\n"
+    assert not os.path.exists("other.db")
+
+
+# ---- removed
+
+
+def test_runs_are_pruned(run, begun):
+    """By status, age, number or name, with the runs of sub-agents; a fork of one that goes stays whole."""
+    for name in ("mail-1", "mail-2", "mail-3"):
+        begun("agent", name)
+    begun("letters", "post-1")
+    run("runs", "answer", "mail-1", "yes", *AGENT)
+    run("runs", "fork", "mail-1", "--before", "ask_human", "--run-id", "fork", *AGENT)
+    before = _steps(run, "fork")["entries"]
+
+    def prune(*options):
+        ended = run("runs", "prune", "--yes", *options, *STORE)
+        assert ended.code == 0, ended.err
+        return ended
+
+    assert "No run fits, so nothing was removed." in prune("--older-than", "30d").err
+    assert prune("--status", "done").out.startswith("Removed: 1 run, ")
+    assert _steps(run, "fork")["entries"] == before
+    assert prune("post-1").out.startswith("Removed: 2 runs, ")
+    assert _ids(run) == ["fork", "mail-3", "mail-2"]
+    assert prune("--keep", "2").out.startswith("Removed: 1 run, ")
+    assert prune("--older-than", "0s").out.startswith("Removed: 2 runs, ")
+    assert _ids(run) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 2, "say which runs: name them, or give --older-than, --status or --keep"),
+        (["--older-than", "soon"], 2, "'soon' is no time; write a number and s, m, h, d or w: 30d"),
+        (["--older-than", "9" * 20 + "w"], 2, "is longer ago than time is counted"),
+        (["--status", "old"], 2, "'old' is no status"),
+        (["x"], 1, "there is no run 'x'"),
+        (["post-1/"], 2, "is a part of run 'post-1', and goes with it"),
+    ],
+)
+def test_what_cannot_be_pruned_is_refused(run, begun, options, code, said):
+    """And nothing is removed."""
+    begun("letters", "post-1")
+    ended = run("runs", "prune", "--yes", *options, *STORE)
+    assert ended.code == code
+    assert said in ended.said
+    assert len(_ids(run)) == 2
+
+
+def test_a_person_is_asked_before_runs_go(run, begun, home):
+    """What would go is counted; without a yes nothing does."""
+    begun("agent", "mail-1")
+    begun("letters", "post-1")
+    assert run("runs", "prune", "--status", "waiting", *STORE).code == 1
+    assert run("runs", "forget", *STORE).code == 1
+    assert len(_ids(run)) == 3
+    for words, asked, said in (
+        ("prune --status waiting", "Remove 2 runs (2 waiting) with 1 run of sub-agents for good?", "Removed: 3 runs"),
+        ("forget", "Forget all 0 runs without an owner for good?", "there are no runs, so nothing was forgotten"),
+    ):
+        child = pexpect.spawn(
+            f"{sys.executable} -m graphagent runs {words} --store runs.db", cwd=str(home), encoding="utf-8", timeout=60
+        )
+        child.expect_exact(asked)
+        child.sendline("y")
+        child.expect_exact(said)
+        child.expect(pexpect.EOF)
+
+
+def test_an_owner_is_forgotten(run, begun, home):
+    """All runs of that owner are gone from the disk, and those of others stay."""
+    begun("agent", "mail-1", "the party")
+    begun("agent", "mail-1", "a secret that is to go", owner="ada")
+    ended = run("runs", "forget", "--owner", "ada", "--yes", *STORE)
+    assert ended.out.startswith("Forgotten: 1 run, ")
+    assert _ids(run, "--owner", "ada", *STORE) == []
+    assert _ids(run) == ["mail-1"]
+    everything = b"".join(path.read_bytes() for path in home.glob("runs.db*"))
+    assert b"a secret that is to go" not in everything
+    assert b"the party" in everything
+    again = run("runs", "forget", "--owner", "ada", "--yes", *STORE)
+    assert again.code == 1
+    assert again.err == "error: there are no runs of owner 'ada', so nothing was forgotten\n"
+
+
+def test_a_run_that_is_forgotten_breaks_off(run, begun, home):
+    """Its process is told when it goes on, and nothing of it comes back."""
+    begun("agent", "seed")
+    process = subprocess.Popen(
+        [sys.executable, "begin.py", "waits", "w", "x", "ada"], cwd=home, stdout=subprocess.PIPE, text=True
+    )
+    while not (home / "effects.log").exists() or "slow" not in (home / "effects.log").read_text():
+        time.sleep(0.02)
+    assert run("runs", "prune", "--older-than", "0s", "--owner", "ada", "--yes", *STORE).out == ""
+    assert run("runs", "forget", "--owner", "ada", "--yes", *STORE).code == 0
+    (home / "go").touch()
+    out, _ = process.communicate(timeout=60)
+    assert out == "RunNotFoundError\n"
+    assert _ids(run, "--owner", "ada", *STORE) == []
+    assert "last" not in (home / "effects.log").read_text()

@@ -1,0 +1,551 @@
+"""Waiting for people: questions, approvals, results from outside, and calls that were broken off."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
+from graphagent.errors import AnswerError, NodeFailedError, RunError, Veto
+from graphagent.events import RunSuspended, ToolCalled
+from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
+from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.store import MemoryStore, SqliteStore
+from graphagent.testing import ScriptedModel
+
+ask, act = llm_request(), execute_tools()
+react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+at_once = execute_tools(limit=8)
+hasty = Strategy("hasty", START >> ask, ask.on(ToolCalls) >> at_once >> ask, ask.on(str) >> END)
+
+
+@node
+async def upper(ctx: Context, said: str) -> str:
+    return said.upper()
+
+
+@node
+async def shown(ctx: Context, value: object) -> str:
+    return f"{value!r}"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Trip:
+    where: str
+    days: int
+
+
+class Party(BaseModel):
+    guests: int
+    when: date
+
+
+@pytest.fixture(params=["in one process", "a store in memory", "a file"])
+async def life(request, tmp_path):
+    """Run an agent until it stops, and go on with it: in the same object, or with another agent and the store."""
+    if request.param == "a file":
+        async with SqliteStore(tmp_path / "runs.db") as store:
+            yield Life(store)
+    else:
+        yield Life(MemoryStore() if request.param == "a store in memory" else None)
+
+
+class Life:
+    def __init__(self, store):
+        self.store = store
+        self.run = None
+
+    async def begin(self, strategy, task="x", **settings):
+        self.made = lambda: Agent(strategy, store=self.store, **settings)
+        self.run = self.made().start(task, run_id="r1")
+        return await self.run.finish()
+
+    async def go_on(self, *answer, **answers):
+        """Answer and go on. With a store, another agent reads the run from it."""
+        if self.store is None:
+            if answer or answers:
+                self.run.answer(*answer, **answers)
+            return await self.run.finish()
+        given = {"answer": answer[0]} if answer else {}
+        return await self.made().resume("r1", **given, **answers)
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "wrong"),
+    [
+        (bool, [(True, True), (False, False)], ["yes", 1, 0, None, "true"]),
+        (str, [("hello", "hello"), ("", "")], [1, None, b"x", ["x"]]),
+        (int, [(3, 3), (-1, -1)], ["3", 3.5, True, None]),
+        (float, [(1.5, 1.5), (2, 2.0)], ["1.5", True]),
+        (Literal["send", "drop"], [("send", "send")], ["sent", "", True]),
+        (Colour, [(Colour.RED, Colour.RED), ("blue", Colour.BLUE)], ["green", 1]),
+        (Trip, [(Trip("Rome", 3), Trip("Rome", 3)), ({"where": "Rome", "days": 3}, Trip("Rome", 3))],
+         [{"where": "Rome"}, {"where": "Rome", "days": "3"}, "Rome"]),
+        (Party, [(Party(guests=2, when=date(2030, 1, 2)), Party(guests=2, when=date(2030, 1, 2))),
+                 ({"guests": 2, "when": "2030-01-02"}, Party(guests=2, when=date(2030, 1, 2)))],
+         [{"guests": "2", "when": "2030-01-02"}, {"guests": 2}]),
+        (int | None, [(None, None), (4, 4)], ["4", False]),
+        (list[str], [(["a"], ["a"]), ([], [])], ["a", [1], {"a": 1}]),
+        (tuple[int, str], [((1, "a"), (1, "a")), ([1, "a"], (1, "a"))], [[1], ["a", 1]]),
+        (date, [(date(2030, 1, 2), date(2030, 1, 2)), ("2030-01-02", date(2030, 1, 2))], ["tomorrow", 5.5]),
+        (Any, [({"any": "thing"}, {"any": "thing"})], []),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)) if not isinstance(value, list) else "",
+)  # fmt: skip
+async def test_an_answer_is_of_the_type_that_was_asked_for(life, kind, answers, wrong):
+    """Answers are taken strictly, as Python values or as JSON has them; a wrong one is refused, and the question stays open."""
+    for number, (given, expected) in enumerate(answers):
+        life.__init__(life.store if number == 0 else None)
+        result = await life.begin(Strategy("s", START >> ask_human("Well?", kind) >> END))
+        assert (result.status, result.pending.question, result.pending.kind) == ("waiting", "Well?", "question")
+        for each_ in wrong:
+            with pytest.raises(AnswerError, match="asks for") as info:
+                await life.go_on(each_)
+            assert info.value.run_id == "r1"
+            assert info.value.question.startswith("ask_human:")
+            if isinstance(each_, str) and len(each_) > 3:
+                assert each_ not in str(info.value).replace(f"{kind}", "")
+        result = await life.go_on(given)
+        assert (result.output, type(result.output)) == (expected, type(expected))
+        assert result.nodes == 1
+
+
+async def test_nothing_is_written_for_a_wrong_answer():
+    """The entries of the run stay as they were, and nobody has to be told."""
+    store = MemoryStore()
+    agent = Agent(Strategy("s", START >> ask_human("Well?", bool) >> END), store=store)
+    events = []
+    agent.on(RunSuspended, events.append)
+    await agent.run("x", run_id="r1")
+    before = await agent.history("r1")
+    for given in ({"answer": "yes"}, {"answers": {"other": True}}, {"answers": {}, "results": {"call": 1}}):
+        with pytest.raises(AnswerError):
+            await agent.resume("r1", **given)
+    assert await agent.history("r1") == before
+    assert len(events) == 1
+
+
+async def test_a_question_may_be_made_of_the_input(life):
+    """A function of the node's input gives the text; the input stands beside it."""
+    question = ask_human(lambda draft: f"Send {draft!r}?", bool)
+    result = await life.begin(Strategy("s", START >> upper >> question >> shown >> END), "hello")
+    assert (result.pending.question, result.pending.about, result.pending.node) == (
+        "Send 'HELLO'?",
+        "HELLO",
+        "ask_human",
+    )
+    assert "HELLO" not in repr(result.pending.about.__class__)
+    assert (await life.go_on(True)).output == "True"
+
+
+async def test_what_is_no_question_is_refused():
+    """An async function and what is no type at once, a function that gives no text when it is asked."""
+    with pytest.raises(TypeError, match="'ask_human' is an async function"):
+        ask_human(upper.function, bool)
+    with pytest.raises(TypeError, match="True is none"):
+        ask_human("Well?", True)
+    with pytest.raises(NodeFailedError) as info:
+        await Agent(Strategy("s", START >> ask_human(len, bool) >> END)).run("abc")
+    assert "not a int" in str(info.value.__cause__) or "not an int" in str(info.value.__cause__)
+
+
+async def test_a_question_in_a_loop_is_another_question_each_time():
+    """Each time it has an id of its own, so an answer that comes twice is refused the second time."""
+    more = ask_human("More?", bool)
+    loop = Strategy("loop", START >> more, more.on(True) >> more, more.on(False) >> END)
+    run = Agent(loop).start("x")
+    ids = []
+    for answer in (True, True, False):
+        result = await run.finish()
+        ids.append(result.pending.id)
+        run.answer(answers={ids[-1]: answer})
+        with pytest.raises(AnswerError, match="no open question"):
+            run.answer(answers={"ask_human:0": True})
+    result = await run.finish()
+    assert (result.output, result.nodes, len(set(ids))) == (False, 3, 3)
+    with pytest.raises(AnswerError, match="waits for no answer"):
+        run.answer(True)
+
+
+async def test_several_questions_are_open_at_once(life):
+    """Branches ask side by side; answers come together or one after the other, and each reaches who asked."""
+    fork = parallel(
+        ask_human("How many?", int, name="many"),
+        Strategy("inner", START >> upper >> ask_human("Which?", str, name="which") >> END),
+        upper,
+    )
+    result = await life.begin(Strategy("s", START >> fork >> shown >> END))
+    assert [(question.node, question.question) for question in result.questions] == [
+        ("parallel/0/many", "How many?"),
+        ("parallel/1/inner/which", "Which?"),
+    ]
+    many, which = (question.id for question in result.questions)
+    with pytest.raises(AnswerError, match=r"waits for several answers.*the ids are"):
+        await life.go_on(3)
+    with pytest.raises(AnswerError, match="asks for str"):
+        await life.go_on(answers={many: 3, which: 4})
+    result = await life.go_on(answers={which: "red"})
+    assert [question.id for question in result.questions] == [many]
+    result = await life.go_on(answers={})
+    assert [question.id for question in result.questions] == [many]
+    result = await life.go_on(3)
+    assert (result.output, result.nodes) == ("(3, 'red', 'X')", 5)
+
+
+async def test_every_item_may_ask(life):
+    """An `each` opens the questions of all items, also of those behind its limit; what was answered is not asked again."""
+    sure = ask_human(lambda name: f"Invite {name}?", bool)
+    result = await life.begin(Strategy("s", START >> each(sure, limit=2) >> shown >> END), ["Ada", "Bob", "Cy", "Di"])
+    assert [question.question for question in result.questions] == [
+        f"Invite {name}?" for name in ("Ada", "Bob", "Cy", "Di")
+    ]
+    ids = {question.question.split()[1][:-1]: question.id for question in result.questions}
+    result = await life.go_on(answers={ids["Bob"]: True, ids["Di"]: False})
+    assert [question.question for question in result.questions] == ["Invite Ada?", "Invite Cy?"]
+    assert [question.id for question in result.questions] == [ids["Ada"], ids["Cy"]]
+    result = await life.go_on(answers={ids["Cy"]: True, ids["Ada"]: False})
+    assert (result.output, result.nodes) == ("[False, True, True, False]", 5)
+
+
+async def test_a_race_is_won_while_one_waits():
+    """A branch that needs nobody wins, and the question is closed."""
+    first = race(ask_human("Well?", str), upper)
+    result = await Agent(Strategy("s", START >> first >> END)).run("x")
+    assert (result.output, result.questions) == ("X", ())
+
+    @node
+    async def fail(ctx: Context, said: str) -> str:
+        raise ValueError
+
+    run = Agent(Strategy("s", START >> race(fail, ask_human("Well?", str)) >> END)).start("x")
+    assert (await run.finish()).pending.question == "Well?"
+    run.answer("yes")
+    assert (await run.finish()).output == "yes"
+
+
+async def test_a_failure_beside_a_question_closes_it(life):
+    """The run has failed and waits for nothing; when it goes on the question is asked again, under its id."""
+    broken = [True]
+
+    @node
+    async def flaky(ctx: Context, said: str) -> str:
+        await anyio.sleep(0.01)
+        if broken and broken.pop():
+            raise ConnectionError
+        return said
+
+    fork = parallel(ask_human("Well?", bool), flaky)
+    with pytest.raises(NodeFailedError):
+        await life.begin(Strategy("s", START >> fork >> shown >> END))
+    assert (life.run.status, life.run.questions) == ("failed", ())
+    result = await life.go_on()
+    assert (result.status, result.pending.question) == ("waiting", "Well?")
+    assert (await life.go_on(True)).output == "(True, 'x')"
+
+
+# ---- approvals
+
+SENT: list[tuple[str, int]] = []
+
+
+@tool(approve=True)
+async def send(to: str, copies: int = 1) -> str:
+    """Send a letter."""
+    SENT.append((to, copies))
+    return f"sent to {to}"
+
+
+@tool
+async def look(what: str) -> str:
+    """Look at something."""
+    SENT.append((what, 0))
+    return f"saw {what}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_sent():
+    SENT.clear()
+
+
+def letters(*names):
+    return ToolCalls([ToolCall("send", {"to": name}, id=name) for name in names])
+
+
+def writer(*replies, **settings):
+    return {"model": ScriptedModel([*replies, "Done."]), "tools": [send, look], **settings}
+
+
+async def test_an_approved_call_is_made(life):
+    """The question names the call and its arguments; True lets it go ahead, once."""
+    result = await life.begin(react, **writer(letters("ada")))
+    question = result.pending
+    assert (question.id, question.kind, question.node, question.question) == (
+        "ada", "approval", "execute_tools", "May 'send' be called?",
+    )  # fmt: skip
+    assert (question.call.name, question.call.arguments, SENT) == ("send", {"to": "ada"}, [])
+    result = await life.go_on(True)
+    assert (result.output, SENT, result.nodes, result.turns) == ("Done.", [("ada", 1)], 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (False, "Error: a person refused this call"),
+        (Deny(), "Error: a person refused this call"),
+        (Deny("she moved"), "Error: a person refused this call: she moved"),
+        ("she moved", "Error: a person refused this call: she moved"),
+    ],
+)
+async def test_a_denied_call_is_not_made_and_the_model_is_told_why(life, verdict, said):
+    """False, a reason as text, or Deny."""
+    settings = writer(letters("ada"))
+    await life.begin(react, **settings)
+    assert (await life.go_on(verdict)).output == "Done."
+    assert SENT == []
+    assert settings["model"].requests[1].messages[-1].text == said
+
+
+async def test_the_arguments_of_a_call_may_be_changed(life):
+    """The call is made with those of the person; ToolCalled tells of what is called."""
+    told = []
+    settings = writer(letters("ada"))
+    await life.begin(react, **settings)
+    if life.store is None:
+        life.run.listen(lambda event: told.append(event.call.arguments) if isinstance(event, ToolCalled) else None)
+    assert (await life.go_on(Approve(arguments={"to": "bob", "copies": 2}))).output == "Done."
+    assert SENT == [("bob", 2)]
+    assert told in ([], [{"to": "bob", "copies": 2}])
+
+
+@pytest.mark.parametrize("arguments", [{"to": 5}, {"nobody": "x"}, {"to": "x", "copies": "many"}, {}])
+async def test_changed_arguments_that_do_not_fit_are_refused_before_anything_is_written(life, arguments):
+    """The person is told what is wrong with them, without their values, and may answer again."""
+    await life.begin(react, **writer(letters("ada")))
+    with pytest.raises(AnswerError, match="the answer to 'ada' changes the call: the arguments of 'send' do not fit"):
+        await life.go_on(Approve(arguments=arguments))
+    assert SENT == []
+    assert (await life.go_on(True)).output == "Done."
+    assert SENT == [("ada", 1)]
+
+
+@pytest.mark.parametrize("answer", [1, None, {"approve": True}, ["yes"]])
+async def test_a_verdict_is_a_verdict(life, answer):
+    """Anything else is refused with what may be answered."""
+    await life.begin(react, **writer(letters("ada")))
+    with pytest.raises(AnswerError, match=r"True, False, Approve\(arguments=…\) or Deny\(reason\)"):
+        await life.go_on(answer)
+
+
+@pytest.mark.parametrize("strategy", [react, hasty], ids=lambda strategy: strategy.name)
+async def test_several_calls_of_one_turn(life, strategy):
+    """What needs nobody is made at once; each of the others waits for its own verdict; the model sees all in its order."""
+    calls = ToolCalls([*letters("ada", "bob"), ToolCall("look", {"what": "sky"}, id="sky"), *letters("cy", "di")])
+    settings = writer(calls)
+    result = await life.begin(strategy, **settings)
+    assert [question.id for question in result.questions] == ["ada", "bob", "cy", "di"]
+    assert SENT == [("sky", 0)]
+    result = await life.go_on(answers={"bob": False, "cy": Approve({"to": "cyril"})})
+    assert ([question.id for question in result.questions], SENT) == (["ada", "di"], [("sky", 0), ("cyril", 1)])
+    result = await life.go_on(answers={"di": "too far", "ada": True})
+    assert (result.output, SENT) == ("Done.", [("sky", 0), ("cyril", 1), ("ada", 1)])
+    assert [message.text for message in settings["model"].requests[1].messages[2:]] == [
+        "sent to ada",
+        "Error: a person refused this call",
+        "saw sky",
+        "sent to cyril",
+        "Error: a person refused this call: too far",
+    ]
+    assert result.turns == 2
+
+
+async def test_calls_of_branches_with_the_same_id_are_different_questions(life):
+    """Models number their calls from the beginning; each question has an id of its own all the same."""
+    model = ScriptedModel([ToolCall("send", {"to": "ada"}, id="call_0")] * 2 + ["Done."] * 2)
+    fork = each(react, limit=1)
+    result = await life.begin(Strategy("s", START >> fork >> shown >> END), ["a", "b"], model=model, tools=[send])
+    assert len({question.id for question in result.questions}) == len(result.questions) == 2
+    result = await life.go_on(answers={result.questions[0].id: True, result.questions[1].id: False})
+    assert (result.output, SENT) == ("['Done.', 'Done.']", [("ada", 1)])
+
+
+async def test_callbacks_see_a_call_before_a_person_does_and_again_when_it_was_changed():
+    """A refused call bothers nobody; what a person made of a call is looked at as well."""
+    seen = []
+
+    def guard(call: ToolCall) -> None:
+        seen.append(dict(call.arguments))
+        if call.arguments["to"] == "eve":
+            raise Veto("not to eve")
+
+    settings = writer(letters("eve", "ada"), step_callbacks=[guard])
+    run = Agent(react, **settings).start("x")
+    assert [question.id for question in (await run.finish()).questions] == ["ada"]
+    run.answer(Approve({"to": "eve"}))
+    assert (await run.finish()).output == "Done."
+    assert (SENT, seen) == ([], [{"to": "eve"}, {"to": "ada"}, {"to": "eve"}])
+    refused = "Error: this call was refused: not to eve"
+    assert [message.text for message in settings["model"].requests[1].messages[2:]] == [refused, refused]
+
+
+# ---- results from outside
+
+
+@tool(deferred=True)
+async def poll(question: str) -> str:
+    """Ask the public, which takes days."""
+    raise AssertionError("never called")
+
+
+async def test_a_deferred_result_comes_when_it_comes(life):
+    """The call is never made here; `results={call_id: …}` gives what came of it, text or data."""
+    model = ScriptedModel([ToolCalls([ToolCall("poll", {"question": n}, id=n) for n in ("a", "b")]), "Done."])
+    result = await life.begin(react, model=model, tools=[poll])
+    assert [(question.id, question.kind, question.question) for question in result.questions] == [
+        ("a", "result", "What is the result of 'poll'?"),
+        ("b", "result", "What is the result of 'poll'?"),
+    ]
+    key = "results" if life.store is not None else "answers"
+    result = await life.go_on(**{key: {"b": {"yes": 12, "no": 3}}})
+    assert [question.id for question in result.questions] == ["a"]
+    result = await life.go_on(**{key: {"a": "42 %"}})
+    assert result.output == "Done."
+    said = [message.text for message in model.requests[1].messages[2:]]
+    assert (said[0], json.loads(said[1])) == ("42 %", {"yes": 12, "no": 3})
+
+
+async def test_a_result_that_cannot_be_kept_is_refused_before_anything_is_written():
+    """The question stays open, and a result that can be kept is taken."""
+    model = ScriptedModel([ToolCall("poll", {"question": "a"}, id="a"), "Done."])
+    agent = Agent(react, model=model, tools=[poll], store=MemoryStore())
+    await agent.run("x", run_id="r1")
+    before = len(await agent.history("r1"))
+    with pytest.raises(AnswerError, match="the answer to 'a' cannot be kept"):
+        await agent.resume("r1", results={"a": object()})
+    assert len(await agent.history("r1")) == before
+    assert (await agent.resume("r1", results={"a": 1})).output == "Done."
+
+
+# ---- calls that were broken off
+
+
+class Payments:
+    """A tool that is broken off in some of its calls."""
+
+    def __init__(self, in_flight, *dies):
+        self.made, self.dies = [], dies
+        """The idempotency keys of the calls that were begun, and which of them are broken off."""
+
+        @tool(in_flight=in_flight)
+        async def pay(amount: int, ctx: Context) -> str:
+            """Pay."""
+            self.made.append(ctx.idempotency_key)
+            if len(self.made) in self.dies:
+                self.scope.cancel()
+                await anyio.sleep_forever()
+            return f"paid {amount}"
+
+        self.tool = pay
+
+    async def broken_off(self, go_on, *args, **settings):
+        with anyio.CancelScope() as self.scope:
+            await go_on(*args, **settings)
+        assert self.scope.cancelled_caught
+
+
+async def test_a_call_that_was_broken_off_is_made_again_under_the_same_key(life):
+    """`retry`: nobody is asked, and a service that knows the idempotency key does nothing twice."""
+    payments = Payments("retry", 1)
+    model = ScriptedModel([ToolCall("pay", {"amount": 5}, id="p"), "Done."])
+    await payments.broken_off(life.begin, react, model=model, tools=[payments.tool])
+    assert life.run.status == "cancelled"
+    assert (await life.go_on()).output == "Done."
+    assert (len(payments.made), len(set(payments.made)), len(model.requests)) == (2, 1, 2)
+    assert payments.made[0].startswith("r1:")
+
+
+async def test_a_call_that_was_broken_off_is_told_to_the_model(life):
+    """`fail`: it is not made again, and the model knows that nobody knows."""
+    payments = Payments("fail", 1)
+    model = ScriptedModel([ToolCall("pay", {"amount": 5}, id="p"), "Done."])
+    await payments.broken_off(life.begin, react, model=model, tools=[payments.tool])
+    assert (await life.go_on()).output == "Done."
+    assert len(payments.made) == 1
+    assert "nobody knows whether it took effect" in model.requests[1].messages[-1].text
+
+
+async def test_a_call_that_was_broken_off_is_asked_about_each_time(life):
+    """`ask`: the call waits for a verdict, and for another one when it is broken off again."""
+    payments = Payments("ask", 1, 2)
+    model = ScriptedModel([ToolCall("pay", {"amount": 5}, id="p"), "Done."])
+    await payments.broken_off(life.begin, react, model=model, tools=[payments.tool])
+    result = await life.go_on()
+    assert (result.pending.id, result.pending.kind, len(payments.made)) == ("p:again", "in_flight", 1)
+    await payments.broken_off(life.go_on, True)
+    result = await life.go_on()
+    assert (result.pending.kind, len(payments.made)) == ("in_flight", 2)
+    assert result.pending.id != "p:again"
+    assert (await life.go_on("let it be")).output == "Done."
+    assert len(payments.made) == 2
+    assert model.requests[1].messages[-1].text.endswith("nobody knows whether it took effect: let it be")
+
+
+async def test_a_call_that_ended_is_never_asked_about(life):
+    """Only what was in flight is uncertain: a sibling that has its result keeps it."""
+    payments = Payments("ask", 2)
+    calls = ToolCalls([ToolCall("pay", {"amount": n}, id=f"p{n}") for n in (1, 2, 3)])
+    model = ScriptedModel([calls, "Done."])
+    await payments.broken_off(life.begin, react, model=model, tools=[payments.tool])
+    result = await life.go_on()
+    assert [question.id for question in result.questions] == ["p2:again"]
+    assert (await life.go_on(True)).output == "Done."
+    assert len(payments.made) == 4
+    assert [message.text for message in model.requests[1].messages[2:]] == ["paid 1", "paid 2", "paid 3"]
+
+
+# ---- together
+
+
+async def test_an_unfinished_run_has_no_output(life):
+    """Its result says what it waits for."""
+    result = await life.begin(Strategy("s", START >> ask_human("Well?", bool) >> END))
+    with pytest.raises(RunError, match=r"'r1' has no output: it waits for an answer: Well?"):
+        _ = result.output
+    assert not result.done
+
+
+async def test_the_idempotency_key_is_another_one_for_each_call():
+    """Two calls, two turns, two runs: as many keys; outside of tools the key names the execution of the node."""
+    keys = []
+
+    @tool
+    async def note(ctx: Context) -> str:
+        """Note."""
+        keys.append(ctx.idempotency_key)
+        return "ok"
+
+    @node
+    async def last(ctx: Context, said: str) -> str:
+        keys.append(ctx.idempotency_key)
+        return said
+
+    strategy = Strategy("s", START >> react >> last >> last.named("again") >> END)
+    for run_id in ("a", "b"):
+        model = ScriptedModel([ToolCalls([ToolCall("note"), ToolCall("note")]), ToolCall("note"), "Done."])
+        await Agent(strategy, model=model, tools=[note]).run("x", run_id=run_id)
+    assert len(keys) == len(set(keys)) == 10
+    assert all(key.startswith(("a:", "b:")) for key in keys)

@@ -1,0 +1,96 @@
+"""The examples of the smolagents page, run as a reader runs them: what they print, and what they send to a model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphagent.llm import ToolCall
+from graphagent.memory import ActionStep, RunMemory
+from graphagent.testing import openai_server
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+UP = "The application is up again."
+
+
+def printed(name, folder, *options):
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *options],
+        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_replay_shows_the_checks_the_pattern_and_the_restart(tmp_path):
+    """Each check stands there with what it gave; the third failure has the alert, which the restart follows."""
+    text = printed("monitoring.py", tmp_path, "--demo_mode", "replay")
+    assert text.startswith("# replay\nTask:\n    Check the application.\n")
+    assert [int(number) for number in re.findall(r"^Step (\d+) \(.*tokens: ", text, re.MULTILINE)] == [1, 2, 3, 4, 5, 6]
+    told = re.findall(
+        r"health: 500|\[ALERT\] Pattern detected: 3 failures in last 10 checks|restarted|health: 200", text
+    )
+    assert [each[:7] for each in told] == ["health:"] * 3 + ["[ALERT]", "restart", "health:"]
+    assert text.endswith(f"Final answer:\n    {UP}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inject_has_the_report_speak_of_yesterday(tmp_path):
+    """What was injected decides what is said."""
+    text = printed("monitoring.py", tmp_path, "--demo_mode", "inject")
+    assert re.fullmatch(
+        rf"# inject\n{re.escape(UP)} It was down yesterday as well\.\nalerts: 1, steps: 10, tokens: \d+\n", text
+    )
+
+
+def test_step_by_step_goes_on_from_the_file(tmp_path):
+    """Two steps are made by one agent and the rest by another; together they are those of one run."""
+    text = printed("monitoring.py", tmp_path, "--demo_mode", "step_by_step")
+    assert re.fullmatch(
+        r"# step_by_step\n(begun: ActionStep\n){2}(gone on: ActionStep\n){4}gone on: FinalAnswerStep\n"
+        + re.escape(UP)
+        + r"\nits history as text for another agent: \d+ characters\n",
+        text,
+    )
+    assert (tmp_path / "monitoring.db").exists()
+
+
+def test_full_is_all_of_them_and_what_comes_without_a_mode(tmp_path):
+    """The three parts follow one another, and none changes what the next prints."""
+
+    def run(*options):
+        return re.sub(r"\d\.\d\d s", "0.00 s", printed("monitoring.py", tmp_path, *options))
+
+    parts = [run("--demo_mode", mode) for mode in ("replay", "inject", "step_by_step")]
+    assert run("--demo_mode", "full") == run() == "".join(parts)
+
+
+def test_an_unknown_mode_is_refused(tmp_path):
+    """The modes are named."""
+    with pytest.raises(AssertionError, match="'replay', 'inject', 'step_by_step', 'full'"):
+        printed("monitoring.py", tmp_path, "--demo_mode", "resume")
+
+
+def test_the_simple_example_asks_a_server(tmp_path):
+    """Over HTTP the model gets what was injected, what the callback made of the result, and the memory that was taken over."""
+    replies = [ToolCall("fibonacci", {"n": 20}), "It is 6765.", "We found 6765."]
+    with openai_server(replies, model="llama3.2") as server:
+        text = printed("simple_memory.py", tmp_path, "--model", "llama3.2", "--base-url", server.base_url)
+        first, second, third = (request["messages"] for request in server.requests)
+        assert {request["model"] for request in server.requests} == {"llama3.2"}
+    assert [message["role"] for message in first] == ["system", "user", "user", "user"]
+    assert "down for 2 hours yesterday" in first[2]["content"]
+    assert first[3]["content"] == "What is the 20th Fibonacci number?"
+    assert re.fullmatch(r"\[\d\d:\d\d\] 6765", second[-1]["content"])
+    assert [message["content"] for message in third[-2:]] == ["It is 6765.", "What did we find?"]
+
+    kinds = ["ActionStep", "ActionStep", "FinalAnswerStep"]
+    assert text.splitlines()[1:5] == [f"  {line}" for line in (*kinds, "It is 6765.")]
+    assert "\n  We found 6765.\n" in text
+    assert text.endswith("Final answer:\n    It is 6765.\n")
+    saved = RunMemory.from_json((tmp_path / "agent_memory.json").read_text())
+    assert [step.step_number for step in saved.steps if isinstance(step, ActionStep)] == [0, 1, 2]
