@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 
 import anyio
 
-from graphagent.errors import FeatureError, HandlerError, RunError, SerializationError, StrategyError
+from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits, show
-from graphagent.llm import Image, Tool, tool
+from graphagent.graph import Strategy, fits, show
+from graphagent.llm import Image, Tool
 from graphagent.memory import RunMemory
 from graphagent.run import (
-    AgentTool,
     Budgets,
     Callback,
     Check,
-    Context,
     FinalCheck,
     Handler,
     Run,
@@ -30,9 +28,14 @@ from graphagent.run import (
     Setup,
     agent_tools,
     begin,
+    by_type,
     check_budgets,
+    check_kept,
+    check_ways,
+    checked_tools,
     missing,
     outermost,
+    tool_of,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +123,7 @@ class Agent(Generic[I, O]):
         """What it does."""
         self.model = model
         """Whom its nodes ask."""
-        self.tools = _checked_tools(tools)
+        self.tools = checked_tools(tools)
         """What the model may call."""
         self.system_prompt = system_prompt
         """The rules that the model is given."""
@@ -138,9 +141,9 @@ class Agent(Generic[I, O]):
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )
         self._budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
-        _check_ways(strategy, self.tools)
+        check_ways(strategy, self.tools)
         if store is not None:
-            _check_kept(self)
+            check_kept(self)
         self._features: dict[type[Feature], Feature] = {}
         self._listeners: list[tuple[type[Event], Handler]] = []
         self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
@@ -181,7 +184,7 @@ class Agent(Generic[I, O]):
                 f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
             )
         self._listeners.append((event, handler))
-        self._handlers = _by_type(self._listeners)
+        self._handlers = by_type(self._listeners)
         if self._made is not None:
             self._made = replace(self._made, handlers=self._handlers)
 
@@ -521,7 +524,7 @@ class Agent(Generic[I, O]):
             TypeError: the agent has no name or no description, or a task that JSON cannot say.
         """
         if self._tool is None:
-            self._tool = _tool_of(self, self._prepared)
+            self._tool = tool_of(self, self._prepared)
         return self._tool
 
     def _kept(self) -> Setup:
@@ -572,104 +575,3 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _check_kept(agent: Agent[Any, Any], path: str = "") -> None:
-    """See that what nodes give can be kept, as far as their declared types tell: those of the agent, and of those it calls.
-
-    Raises:
-        SerializationError: it cannot.
-    """
-    from graphagent.memory.saving import check_type
-
-    strategy = agent.strategy
-    kinds = [(name, element.gives) for name, element in strategy.walk() if isinstance(element, Node)]
-    for name, kind in [(f"START of {strategy.name}", strategy.takes), *kinds]:
-        try:
-            check_type(kind)
-        except SerializationError as error:
-            raise SerializationError(f"node {path + name!r}: {error}") from None
-    for each in agent_tools(strategy, agent.tools):
-        _check_kept(each.agent, f"{path}{each.name}/")
-
-
-def _checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
-    found: dict[str, Tool] = {}
-    for each in tools:
-        tool = each.as_tool() if isinstance(each, Agent) else each
-        if not isinstance(tool, Tool):
-            raise TypeError(f"{getattr(tool, '__name__', tool)!r} is no tool; put @tool on the function")
-        if tool.name in found:
-            raise ValueError(f"two tools are named {tool.name!r}; rename one with @tool(name=…)")
-        found[tool.name] = tool
-    return tuple(found.values())
-
-
-def _check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
-    """See that there is a way for tool calls wherever tools are offered.
-
-    Raises:
-        StrategyError: there is none.
-    """
-    inside: Iterable[object] = ()
-    if isinstance(node, Strategy):
-        if node.setting is not None:
-            own = node.setting
-            check_budgets(
-                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
-            )
-            tools = tools if own.tools is None else _checked_tools(own.tools)
-        if tools and node.without_tools:
-            raise StrategyError(node.name, node.without_tools)
-        inside = node.elements_by_name.values()
-    elif isinstance(node, Each | Parallel | Race):
-        inside = node.branches
-    for element in inside:
-        if isinstance(element, Node):
-            _check_ways(element, tools)
-
-
-def _ending(handler: Handler) -> Handler:
-    """Wrap a handler so that what it raises ends the run."""
-
-    def tell(event: Event) -> None:
-        try:
-            handler(event)
-        except Exception as error:
-            failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
-            failed.run_id = event.run_id
-            raise failed from error
-
-    return tell
-
-
-def _by_type(listeners: Sequence[tuple[type[Event], Handler]]) -> dict[type[Event], tuple[Handler, ...]]:
-    """Give the handlers of each concrete event type, in the order of their registration."""
-    kinds: list[type[Event]] = [Event]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    found = {kind: tuple(_ending(told) for event, told in listeners if issubclass(kind, event)) for kind in kinds}
-    return {kind: handlers for kind, handlers in found.items() if handlers}
-
-
-def _tool_of(agent: Agent[Any, Any], setup: Callable[[], Setup]) -> Tool:
-    if not agent.name or not agent.description:
-        raise TypeError(
-            f"the agent of strategy {agent.strategy.name!r} is no tool yet: a model calls it by a name and knows it by a "
-            f"description; write Agent(…, name=…, description=…)"
-        )
-
-    async def on_task(task: Any, ctx: Context | None = None) -> Any:
-        from graphagent.run.durable import run_inside
-
-        return await run_inside(agent.name, setup(), ctx, task)
-
-    async def on_nothing(ctx: Context | None = None) -> Any:
-        return await on_task(None, ctx)
-
-    takes: Any = agent.strategy.takes
-    # A model says a task in words, where the strategy takes words among others.
-    on_task.__annotations__ = {"task": str if fits(str, takes) else takes, "ctx": Context | None}
-    call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task
-    made = tool(name=agent.name, description=agent.description)(call)
-    return AgentTool(made.name, made.description, made.parameters, made.run, setup=setup, agent=agent)

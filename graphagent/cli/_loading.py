@@ -54,14 +54,18 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
         if not hasattr(found, part):
             raise typer.BadParameter(f"{place!r} has no {name!r}; {several} in it: {there}")
         found = getattr(found, part)
-    made = callable(found) and not isinstance(found, Strategy | type)
     try:
-        given: object = found() if made else found
+        given: object = found() if _makes(found) else found
     except TypeError as error:
         raise typer.BadParameter(f"{target!r} cannot be called without arguments: {error}") from None
     if not isinstance(given, (kind, Agent)):
         raise typer.BadParameter(f"{target!r} is a {type(given).__name__}, and no {one}; in it are: {there}")
-    return cast("object", given)
+    return given
+
+
+def _makes(found: object) -> bool:
+    """Tell whether something gives what is asked for when it is called."""
+    return callable(found) and not isinstance(found, (Strategy, type))
 
 
 def _of(module: ModuleType, kind: type[T]) -> dict[str, T]:

@@ -44,10 +44,11 @@ class Place:
 
     def command(self, words: str) -> str:
         """Give a command that works on the same runs."""
+        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
         options = (
-            ("--agent", self.agent),
+            ("--agent", self.agent or "MODULE:AGENT"),
             ("--store", self.file and str(self.file)),
-            ("--key", self.key),
+            ("--key", shown),
             ("--owner", self.owner),
         )
         named = " ".join(f"{name} {shlex.quote(value)}" for name, value in options if value)

@@ -180,7 +180,7 @@ async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> 
     problems = [f"{name}: is no {kind.__name__}" for name, kind in kinds.items() if type(given.get(name)) is not kind]
     if problems:
         raise ArgumentsError("read_result", problems)
-    call_id, start, length = (given[name] for name in kinds)
+    call_id, start, length = str(given["call_id"]), int(given["start"]), int(given["length"])
     text = _full(context.memory, call_id)
     if text is None:
         raise ToolError(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from graphagent.run._agents import by_type as by_type
+from graphagent.run._agents import check_kept as check_kept
+from graphagent.run._agents import check_ways as check_ways
+from graphagent.run._agents import checked_tools as checked_tools
+from graphagent.run._agents import tool_of as tool_of
 from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._budgets import Meter as Meter
 from graphagent.run._budgets import check_budgets as check_budgets

@@ -89,7 +89,8 @@ def _with_retry(call: Call, policy: Retry, node: Node[Any, Any], number: int) ->
             except Exception as error:
                 caught = matching(error, policy.errors, ctx.run_id)
                 if caught is None or attempt >= policy.attempts:
-                    attempts.pop(name, None)
+                    if not is_final(error, ctx.run_id):
+                        attempts.pop(name, None)
                     raise
                 asked = getattr(caught, "retry_after", None) or 0.0
                 ctx.emit(NodeFailed(ctx.run_id, ctx.node, error))

@@ -171,11 +171,16 @@ class Journal:
             entry["reason"] = encode(head.reason, self.log)
         if head.status == "waiting":
             entry["questions"] = [self._question(each) for each in ctx.state.questions.values()]
+        tries: dict[str, dict[str, int]] = {}
         told: set[int] = set()
         for branch in contexts:
+            if branch.attempts:
+                tries[branch.prefix] = dict(branch.attempts)
             if id(branch.memory) not in told:
                 told.add(id(branch.memory))
                 self._said(branch)
+        if tries:
+            entry["tries"] = tries
         self._spent(ctx, entry)
         await self._write(entry, head=True)
 

@@ -53,6 +53,11 @@ def _moved(entry: Mapping[str, Any], number: int) -> Place:
 
 def _follow(found: dict[str, Place], entry: Mapping[str, Any], number: int) -> None:
     kind, prefix = entry["t"], entry.get("in", "")
+    if kind == "stop":
+        # What has failed as often as it may is tried anew when the run goes on.
+        for path, place in found.items():
+            place.attempts = dict(entry.get("tries", {}).get(path, {}))
+        return
     if kind == "resume":
         for answered, each in enumerate(entry.get("answers", ())):
             found.setdefault(each.get("in", ""), Place(0)).effects[each["key"]] = number, answered

@@ -12,7 +12,7 @@ from graphagent.run._held import Held
 from graphagent.run._journal import Journal
 from graphagent.run._places import Place
 from graphagent.run._plan import Plan
-from graphagent.run._said import say_again
+from graphagent.run._said import said_last, say_again
 from graphagent.run._suspend import Question
 
 if TYPE_CHECKING:
@@ -41,9 +41,12 @@ def restore(ctx: Context, recording: Recording) -> None:
         prefix = question["node"].rpartition("/")[0]
         if prefix:
             places.setdefault(f"{prefix}/", Place(0))
+    said = said_last(recording)
+    for number in said:
+        places.setdefault(recording.entry(number).get("in", ""), Place(0))
     _stand(ctx, recording, places, *recording.next_of(places[""].number, ""))
     _ask(ctx, recording, asked)
-    say_again(ctx, recording)
+    say_again(ctx, recording, said)
 
 
 def resumed(recording: Recording, log: Log) -> Journal:
@@ -132,9 +135,9 @@ def _kind_of_answer(key: str, slot: Slot) -> Any:
 
 def _spend(meter: Meter, own: list[Any]) -> None:
     """Set what was spent in the strategies around, the innermost first. Of what several branches tell, the most is the last."""
-    each: Meter | None = meter
+    each = meter
     for nodes, turns, *usage in own:
-        if each is None or each.parent is None:
+        if each.parent is None:
             return
         each.nodes, each.turns = max(each.nodes, nodes), max(each.turns, turns)
         each.usage = max(each.usage, read_usage(usage), key=lambda spent: (spent.total_tokens, spent.cost))

@@ -31,22 +31,27 @@ def places_again(ctx: Context) -> list[int]:
     ]
 
 
-def say_again(root: Context, recording: Recording) -> None:
-    """Put back what nodes had said that were broken off, where nothing happened since the run stopped.
-
-    Raises:
-        DamagedStoreError: an entry cannot be read.
-    """
+def said_last(recording: Recording) -> range:
+    """Give the numbers of the entries of what nodes said that were broken off, where nothing happened since the run stopped."""
     last = recording.last
     while last and recording.entry(last)["t"] in ("stop", "resume"):
         last -= 1
     first = last + 1
     while first > 1 and recording.entry(first - 1)["t"] == "said":
         first -= 1
-    if first > last:
+    return range(first, last + 1)
+
+
+def say_again(root: Context, recording: Recording, numbers: range) -> None:
+    """Put back what nodes had said that were broken off.
+
+    Raises:
+        DamagedStoreError: an entry cannot be read.
+    """
+    if not numbers:
         return
-    told = transcripts(recording, shown=first)
-    for number in range(first, last + 1):
+    told = transcripts(recording, shown=numbers[0])
+    for number in numbers:
         entry = recording.entry(number)
         branches = tuple((prefix, since) for prefix, since in entry.get("of", ()))
         ctx = _standing_at(root, entry.get("in", ""), entry["node"])

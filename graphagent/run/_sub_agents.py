@@ -16,11 +16,11 @@ from graphagent.errors import (
     AnswerError,
     DivergedError,
     HandlerError,
+    JournalError,
     NodeFailedError,
     RunClaimedError,
     RunNotFoundError,
     ScriptError,
-    StoreError,
     ToolError,
 )
 from graphagent.graph import Strategy
@@ -122,8 +122,9 @@ async def run_inside(name: str, setup: Setup, ctx: Context | None, task: Any) ->
     try:
         if _hand_on(run, ctx, path) or run.result.status != "waiting":
             await run.finish()
-    except Exception as error:
-        raise _told(error, ctx, name) from error
+    except Exception as error:  # noqa: BLE001  raised again, as what it means around
+        told = _told(error, ctx, name)
+        raise told from told.__cause__
     finally:
         around.settle()
         run.state.around = None  # what is at rest must not stand in a circle
@@ -207,13 +208,12 @@ def _told(error: Exception, ctx: Context, name: str) -> Exception:
         cause = cause.__cause__
     if isinstance(cause, ScriptError):
         return cause
-    ending = cause if isinstance(cause, DivergedError | HandlerError) else error
-    if isinstance(ending, StoreError):
-        ending = NodeFailedError(ctx.node, error)
-    elif not isinstance(ending, DivergedError | HandlerError | RunClaimedError):
-        return ToolError(f"the agent {name!r} failed: {error}")
-    ending.run_id = ctx.run_id
-    return ending
+    if isinstance(cause, DivergedError | HandlerError | JournalError | RunClaimedError | RunNotFoundError):
+        cause.run_id = ctx.run_id
+        return cause
+    told = ToolError(f"the agent {name!r} failed: {error}")
+    told.__cause__ = error
+    return told
 
 
 # ---- questions

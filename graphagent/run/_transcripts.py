@@ -48,8 +48,9 @@ class Transcript:
         if "add" in change:
             self.steps.append(read(self.reader, change["add"], 0))
         elif "edit" in change:
+            where: int | None
             where, fields = change["edit"]
-            step = self.open if where is None else self.steps[where]
+            step: Step | None = self.open if where is None else self.steps[where]
             if step is None:
                 raise ValueError("it changes a turn that is not open")
             self.reader.told.note(step.to_messages())

@@ -31,7 +31,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the item under a key, if there is one. Its bytes may stay on the disk until the next DeleteAll that removes something."""
+    """Remove the item under a key, if there is one. Bytes of it may stay on the disk until a DeleteAll removes something."""
 
     key: Key = field(repr=False)
     expected: int | None = None

@@ -58,7 +58,7 @@ class SqliteStore:
     What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is written anew,
     which takes as long as the file is large, once for all who wait, while other commits wait too and reads go on. Where that
     fails, or the process ends meanwhile, a mark in the file has it done later, by this store or by the next that opens the
-    file. What Delete removes and what Put replaces is not found any more, but its bytes may stay until then.
+    file. What Delete removes and what Put replaces is overwritten sooner or later, but copies of it may stay until then.
     """
 
     def __init__(

@@ -260,6 +260,12 @@ def test_a_sealed_store_needs_its_key(run, begun, monkeypatch):
         == "sent\n"
     )
     os.rename("runs.db", "sealed.db")
+    begun("agent", "mail-1")
+    key = os.environ["TEST_KEY"]
+    shown = run("runs", "show", "mail-1", "--key", key, *STORE)
+    assert "--store runs.db --key KEY" in shown.err
+    assert key not in shown.out + shown.err
+    os.remove("runs.db")
     monkeypatch.delenv("SEALED")
     begun("agent", "mail-1")
     refused = run("runs", "list", "--key", "env:TEST_KEY", *STORE)

@@ -355,8 +355,10 @@ async def test_a_pause_stops_between_the_tool_calls_of_a_turn():
     assert run.memory.steps[1].observations == "1\n2\n3\n4"
 
 
-async def test_a_pause_stops_before_a_model_turn():
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["in memory", "in another process"])
+async def test_a_pause_stops_before_a_model_turn(store):
     """A node that has begun but asked no model yet asks it when the run goes on; what it added stands there once."""
+    kept = store() if store else None
     said = []
 
     def look(step, run):
@@ -368,8 +370,10 @@ async def test_a_pause_stops_before_a_model_turn():
     again = llm_request(tools=False, name="again")
     first = llm_request(tools=False)
     strategy = Strategy("s", START >> first, first.map(lambda text: f"{text}?") >> again >> END)
-    run = Agent(strategy, model=model, step_callbacks=[look]).start("task")
+    run = Agent(strategy, model=model, step_callbacks=[look], store=kept).start("task", run_id="r1")
     assert ((await run.finish()).status, len(model.requests)) == ("paused", 1)
+    if kept is not None:
+        run = await Agent(strategy, model=model, step_callbacks=[look], store=kept).read("r1")
     assert told(run.memory.steps) == [("TaskStep", "task"), (1, "one", None, None), "one?"]
     run.memory.steps[-1].message = Message.user("Really?")  # edits of what the node said stay
     assert (await run.finish()).output == "two"
@@ -502,12 +506,16 @@ async def test_a_failed_run_goes_on_where_it_failed():
     assert run.result.nodes == 3  # each attempt counts
 
 
-async def test_a_failed_model_turn_stands_in_the_transcript_and_is_not_sent():
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["in memory", "in another process"])
+async def test_a_failed_model_turn_stands_in_the_transcript_and_is_not_sent(store):
     """The error is recorded in a step of its own, which stays when the run goes on; the model is sent the same again."""
+    kept = store() if store else None
     model = ScriptedModel([ToolCall("double", {"n": 2}), ModelRequestError("overloaded"), "Four."])
-    run = Agent(react, model=model, tools=[double]).start("task")
+    run = Agent(react, model=model, tools=[double], store=kept).start("task", run_id="r1")
     with pytest.raises(NodeFailedError):
         await run.finish()
+    if kept is not None:
+        run = await Agent(react, model=model, tools=[double], store=kept).read("r1")
     failed = run.memory.steps[-1]
     assert (failed.step_number, failed.error.type, failed.error.message) == (2, "ModelRequestError", "overloaded")
     assert failed.model_input_messages == model.requests[1].messages

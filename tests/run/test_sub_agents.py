@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -16,10 +17,12 @@ from graphagent.errors import (
     BudgetError,
     FeatureError,
     HandlerError,
+    JournalError,
     NodeFailedError,
     RunClaimedError,
     ScriptError,
     SerializationError,
+    StoreError,
     StrategyChangedError,
     Veto,
 )
@@ -371,6 +374,7 @@ async def test_a_script_that_is_too_short_ends_all():
     with pytest.raises(NodeFailedError) as info:
         await boss(helper(replies=[])).run("x")
     assert isinstance(info.value.__cause__, ScriptError)
+    assert info.value.__cause__.__cause__ is None
 
 
 @pytest.mark.parametrize("whose", ["parent", "child"])
@@ -387,6 +391,7 @@ async def test_a_handler_that_raises_ends_all(whose):
     with pytest.raises(HandlerError) as info:
         await agent.run("x", run_id="r")
     assert info.value.run_id == "r"
+    assert isinstance(info.value.__cause__, ValueError)
 
 
 async def test_a_callback_of_the_child_may_refuse_its_steps():
@@ -852,6 +857,42 @@ async def test_a_tree_of_runs_survives_the_death_of_its_process_anywhere(asks):
         assert len(heads) == 5, told
 
 
+async def test_a_store_that_fails_anywhere_ends_all_and_loses_nothing():
+    """No model is told of it: the run ends with the error, whose entry it was, and goes on when the store works again."""
+    whole = await Family(store=Commits()).finish()
+    count = 0
+    while True:
+        count += 1
+        store = Failing(count)
+        family = Family(store=store)
+        with suppress(JournalError if count > 1 else StoreError):
+            await family.chief.run("plants", run_id="r")
+        if not store.failed:
+            break
+        if count > 1:
+            assert {head.status for head in await list_runs(store)} <= {"failed", "cancelled", "done"}
+        result = await family.finish()
+        assert (result.output, result.usage) == (whole.output, whole.usage)
+        assert rows(result.ledger) == rows(whole.ledger)
+        assert len(family.asked) == 8
+    assert count > 30
+
+
+class Failing(MemoryStore):
+    """A store of which one commit fails."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.left, self.failed = number, False
+
+    async def commit(self, *changes):
+        self.left -= 1
+        if self.left == 0:
+            self.failed = True
+            raise StoreError("the disk is full")
+        await super().commit(*changes)
+
+
 async def test_a_process_may_die_again_and_again():
     """Cut at random behind several lives, the run comes to the same end, and each answer is paid for once."""
     chance = random.Random(7)
@@ -877,15 +918,15 @@ def test_a_killed_process_leaves_a_tree_that_goes_on(tmp_path):
     command = [sys.executable, "-m", "tests.run.family", str(tmp_path / "runs.db")]
     whole = anyio.run(Family(store=MemoryStore()).finish)
     while killed < 30:
-        process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            said, _ = process.communicate(timeout=chance.uniform(0.6, 1.6) if killed < 4 else 60)
+            said, wrong = process.communicate(timeout=chance.uniform(0.6, 1.6) if killed < 4 else 60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             killed += 1
             continue
-        assert (process.returncode, said.strip()) == (0, whole.output)
+        assert (process.returncode, said.strip()) == (0, whole.output), wrong
         break
     assert killed >= 2
 

@@ -106,8 +106,8 @@ class Oracle:
                 ToolCall(names[(kind >> n) % len(names)], {"of": digest(shown, n)}, f"c{n}-{shown}")
                 for n in range(kind % 3 + 1)
             ]
-            return await ScriptedModel([ToolCalls(calls, said)]).respond(request)
-        return await ScriptedModel([said + " and so on" * (kind % 7)]).respond(request)
+            return ScriptedModel([ToolCalls(calls, said)]).answer(request)
+        return ScriptedModel([said + " and so on" * (kind % 7)]).answer(request)
 
 
 def tools_of(world: World) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import resource
@@ -67,6 +68,13 @@ def rewrites(monkeypatch):
 
     monkeypatch.setattr(_sqlite_writer, "rewrite", rewrite)
     return seen
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """No long waits."""
+    monkeypatch.setattr(_sqlite_writer, "_READERS_SECONDS", 0.1)
+    monkeypatch.setattr(_sqlite_writer, "_PAUSE_SECONDS", 0.1)
 
 
 # What is left in the files
@@ -155,6 +163,16 @@ async def test_what_was_deleted_singly_leaves_with_the_next_that_is_forgotten(tm
     await store.commit(DeleteAll(("r", "o", 49)))
     assert len(rewrites) == 1
     assert set(re.findall(rb"SECRET \d+", files_of(tmp_path))) == {b"SECRET %d" % n for n in range(40, 49)}
+    await store.aclose()
+
+
+async def test_what_was_deleted_singly_is_overwritten_soon(tmp_path, soon, rewrites):
+    """A moment after a Delete its bytes are overwritten in the file and the log is emptied; no copies were made of this one."""
+    store = SqliteStore(tmp_path / "store.db")
+    await store.commit(Put(("r", "o", 1), b"SECRET" * 1000), Put(("r", "o", 2), b"v"))
+    await store.commit(Delete(("r", "o", 1)))
+    await wait_until(lambda: b"SECRET" not in files_of(tmp_path))
+    assert not rewrites
     await store.aclose()
 
 
@@ -308,13 +326,6 @@ async def test_a_file_that_is_written_anew_is_waited_for(tmp_path, monkeypatch):
 
 
 # What is in the way
-
-
-@pytest.fixture
-def soon(monkeypatch):
-    """No long waits."""
-    monkeypatch.setattr(_sqlite_writer, "_READERS_SECONDS", 0.1)
-    monkeypatch.setattr(_sqlite_writer, "_PAUSE_SECONDS", 0.1)
 
 
 async def test_someone_who_keeps_reading(tmp_path, soon, rewrites):
@@ -493,7 +504,7 @@ anyio.run(main)
 
 def killed(path, where, seconds=10.0):
     """Have a process forget that is killed at a place, or after a time; gives whether it was told that it is done."""
-    environment = {"SQLITE_TMPDIR": str(path.parent / "temporary")}
+    environment = {**os.environ, "SQLITE_TMPDIR": str(path.parent / "temporary")}
     child = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", KILLED, str(path), where], stdout=subprocess.PIPE, env=environment
     )
