@@ -63,8 +63,8 @@ def filled(fact: Fact, value: str) -> Fact:
 
 def known_fact(fact: Fact, parts: Sequence[Found], *, kept: bool) -> KnownFact:
     """Give a fact with where it is kept, and with what it was united from."""
-    _, subject, scope = parts[0]
-    several = tuple(KnownFact(*part, kept=kept) for part in parts) if len(parts) > 1 else ()
+    first, subject, scope = parts[0]
+    several = tuple(KnownFact(*part, kept=kept) for part in parts) if fact is not first else ()
     return KnownFact(fact, subject, scope, kept=kept, parts=several)
 
 

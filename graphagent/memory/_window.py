@@ -175,7 +175,7 @@ async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> 
     Raises:
         ToolError: there is no such result, or no such part of it.
     """
-    given = {"length": most, **arguments}
+    given: dict[str, Any] = {"length": most, **arguments}
     kinds = {"call_id": str, "start": int, "length": int}
     problems = [f"{name}: is no {kind.__name__}" for name, kind in kinds.items() if type(given.get(name)) is not kind]
     if problems:

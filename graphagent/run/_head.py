@@ -77,8 +77,8 @@ class Head:
         return pack({"format": FORMAT, **record}, f"the head of run {self.run_id!r}")
 
     @staticmethod
-    def unpack(value: bytes, run_id: str) -> Head:
-        """Give the head of these bytes.
+    def unpack(value: bytes, run_id: str | int) -> Head:
+        """Give the head of these bytes, which are kept as that of a run.
 
         Raises:
             DamagedStoreError: they are none.
@@ -88,8 +88,8 @@ class Head:
             raise _damaged(run_id, "it is not what was written")
         if record.pop("format", None) != FORMAT:
             raise _damaged(run_id, "it is of a format that is not known here")
-        if not record.keys() >= _NEEDED:
-            raise _damaged(run_id, "it lacks something")
+        if not record.keys() >= _NEEDED or record["run_id"] != run_id:
+            raise _damaged(run_id, "it lacks something, or is that of another run")
         try:
             if "claim" in record:
                 record["claim"] = Claim(**record["claim"])
@@ -103,7 +103,7 @@ class Head:
         return head
 
 
-def _damaged(run_id: str, reason: str) -> DamagedStoreError:
+def _damaged(run_id: str | int, reason: str) -> DamagedStoreError:
     return DamagedStoreError(f"the head of run {run_id!r}", reason)
 
 

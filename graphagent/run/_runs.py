@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphagent import _clock
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _TOGETHER = 2000
 """Runs that are removed in one commit."""
 _ATTEMPTS = 20
+_STARTED = attrgetter("started")
 _PAYLOAD = re.compile(rb'"b":"([0-9a-f]{24})"')
 """How an entry names a payload that stands apart."""
 
@@ -45,7 +47,10 @@ async def list_runs(store: Store, *, owner: str = "") -> list[Head]:
         DamagedStoreError: what is there is no run.
         StoreError: the store cannot be read.
     """
-    return [head for head, _ in await _heads(store, owner)]
+    unpack = Head.unpack
+    found = [unpack(item.value, item.key[-1]) async for item in store.scan((ROOM, owner, HEADS))]
+    found.sort(key=_STARTED, reverse=True)
+    return found
 
 
 async def run_owners(store: Store) -> list[str]:
@@ -200,19 +205,6 @@ async def forget_runs(store: Store, *, owner: str = "") -> Receipt:
     return Receipt(runs=len(run_ids), bytes=size)
 
 
-async def _heads(store: Store, owner: str) -> list[tuple[Head, int]]:
-    """Give all heads of an owner with their versions, the newest first."""
-    found: list[tuple[Head, int]] = []
-    unpack = Head.unpack
-    async for item in store.scan((ROOM, owner, HEADS)):
-        run_id = item.key[-1]
-        if not isinstance(run_id, str):
-            raise DamagedStoreError(f"a key of room {ROOM!r}", "it is not that of a run")
-        found.append((unpack(item.value, run_id), item.version))
-    found.sort(key=lambda each: each[0].started, reverse=True)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     """The runs of an owner at one moment."""
@@ -227,9 +219,12 @@ class _Known:
 async def _known(store: Store, owner: str) -> _Known:
     # In this order: of a fork that comes between the two the head is seen, or its origin cannot be removed with this version.
     forked = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, FORKS))}
-    found = await _heads(store, owner)
-    heads = {head.run_id: head for head, _ in found}
-    return _Known(heads, {head.run_id: version for head, version in found}, forked)
+    heads: dict[str, Head] = {}
+    versions: dict[str, int] = {}
+    async for item in store.scan((ROOM, owner, HEADS)):
+        head = Head.unpack(item.value, item.key[-1])
+        heads[head.run_id], versions[head.run_id] = head, item.version
+    return _Known(heads, versions, forked)
 
 
 def _distance(head: Head, heads: Mapping[str, Head]) -> int:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
-from graphagent.errors import ModelRequestError, NodeFailedError
+from graphagent.errors import ModelRequestError, NodeFailedError, RunError, RunNotFoundError, StoreError
 from graphagent.events import FactsSaved
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import (
@@ -476,6 +476,42 @@ async def test_a_save_in_a_tool_is_done_once(facts, store):
         await agent_of(strategy, facts, store, calls, tools=[remember]).run("Hi!", run_id="r")
     await agent_of(strategy, facts, store, "Done.", tools=[remember]).resume("r")
     assert len(await facts.history(CITY, USER, HERE)) == 2
+
+
+class Stopping:
+    """A store that fails for ever from its n-th commit on, of which it may still make that one."""
+
+    def __init__(self, store, at, *, made):
+        self.store, self.left, self.made = store, at, made
+        self.get, self.scan = store.get, store.scan
+
+    async def commit(self, *changes):
+        self.left -= 1
+        if self.left > 0 or (self.left == 0 and self.made):
+            await self.store.commit(*changes)
+        if self.left <= 0:
+            raise StoreError("the disk is gone")
+
+
+@pytest.mark.parametrize("made", [False, True])
+async def test_a_run_that_is_stopped_at_any_entry_saves_once(made):
+    """Whatever the journal came to: what nodes and the model's answers gave is saved once, under the same ids."""
+    strategy = Strategy("talk", START >> note_down >> ask >> auto_detect_facts(subjects=[USER]) >> END)
+    stopped, at = True, int(made)
+    while stopped:
+        at += 1
+        facts, store = StoreMemoryProvider(MemoryStore()), MemoryStore()
+        replies = [lambda request: "Hello!" if request.output is None else DETECTED] * 4
+        try:
+            await agent_of(strategy, facts, Stopping(store, at, made=made), *replies).run("Oslo", run_id="r")
+            stopped = False
+        except (RunError, StoreError):
+            try:
+                await agent_of(strategy, facts, store, *replies).resume("r")
+            except RunNotFoundError:
+                continue
+        assert len(await facts.history(CITY, USER, HERE)) == 2, at
+        assert len(await facts.history(TOOLS, USER, HERE)) == 2, at
 
 
 PROGRAM = """

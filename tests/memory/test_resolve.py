@@ -17,7 +17,7 @@ from graphagent.memory import (
     Subject,
     resolve,
 )
-from graphagent.memory._resolve import Known
+from graphagent.memory._resolve import Known, traced
 
 USER, MACHINE = Subject("user", priority=1), Subject("machine", priority=2)
 THEME = Concept("theme")
@@ -141,3 +141,26 @@ def test_known_values_are_trusted_as_the_worst_version_that_counts():
     known.add(fact("e", "inferred"))
     known.add(fact("f", "trusted"))
     assert (known.fact().version, known.fact().source.trust) == (1, "inferred")
+
+
+def test_facts_of_both_kinds_unite_as_the_first_of_them_says():
+    """A single value of equal rank joins those of the newest multiple fact, wherever it stands in the list."""
+    plain = Concept("tools")
+    for several in (("git", "vim"), ("git",)):
+        newest = (MultipleFacts(TOOLS, several, 2), SUBJECTS[2], SCOPES[0])
+        older = (SingleFact(plain, "git", 1), MACHINE, SCOPES[0])
+        [resolved] = resolve([older, newest])
+        assert isinstance(resolved, MultipleFacts)
+        assert resolved.values == several
+        [resolved] = resolve([newest, older])
+        assert resolved.values == several
+
+
+@given(st.lists(st.tuples(singles | multiples, places), min_size=1))
+def test_what_a_fact_was_made_of_makes_it_again(drawn):
+    """The parts of each fact are among those that were found, and resolve to it alone; or it is the only one."""
+    found = [(fact, *place) for fact, place in drawn]
+    for fact, parts in traced(found):
+        assert all(part in found for part in parts)
+        assert resolve(parts) == [fact]
+        assert parts[0][0] is fact or fact.version == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
 from graphagent import END, START, Agent, Strategy, tool
-from graphagent.errors import FeatureError, ModelRequestError, NodeFailedError
+from graphagent.errors import FeatureError, ModelRequestError, NodeFailedError, RunError, RunNotFoundError, StoreError
 from graphagent.events import CompressionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelResponse, Tool, ToolCall, ToolCalls, Usage, is_overflow
 from graphagent.llm.openai import OpenAIModel
@@ -22,7 +23,7 @@ from graphagent.memory import (
     WholeHistory,
 )
 from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
-from graphagent.store import SqliteStore
+from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import RawResponse, ScriptedModel, openai_server
 
 PAGE = "".join(f"line {number:04}\n" for number in range(1000))
@@ -561,3 +562,76 @@ async def test_a_run_without_anything_too_long_is_as_without_the_feature():
 
 def store_free(memory: RunMemory):
     return [message.text for message in memory.to_messages()]
+
+
+# ---- stopped anywhere
+
+
+def stateless(request):
+    """A model that reads from what it is sent how far it has come: eight pages, then an answer; it takes 425 tokens at most."""
+    text = " ".join(
+        [message.text for message in request.messages] + [str(message.tool_calls) for message in request.messages]
+    )
+    if len(text) > 1_700:
+        raise too_long()
+    come = max([int(number) for number in re.findall(r"n(\d+)n", text)], default=0)
+    if is_summary(request):
+        return f"come to n{come}n"
+    if come == 8:
+        return "Done."
+    return ModelResponse(
+        Message.assistant(calls=[ToolCall("fetch", {"page": f"n{come + 1}n{'.' * 190}"}, id=f"c{come}")]),
+        Usage(len(text) // 4, 40),
+    )
+
+
+class Stopping:
+    """A store that fails once, before or behind its n-th commit."""
+
+    def __init__(self, store, at, *, behind):
+        self.store, self.left, self.behind = store, at, behind
+
+    async def get(self, key):
+        return await self.store.get(key)
+
+    def scan(self, prefix, **options):
+        return self.store.scan(prefix, **options)
+
+    async def commit(self, *changes):
+        self.left -= 1
+        if self.left < 0 or (self.left == 0 and not self.behind):
+            raise StoreError("the disk is gone")
+        await self.store.commit(*changes)
+        if self.left == 0:
+            raise StoreError("the disk is gone")
+
+
+@pytest.mark.parametrize("settings", [{"tokens": 300}, {}], ids=["in time", "when it is refused"])
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_run_that_is_stopped_anywhere_goes_on_as_if_it_had_not_been(settings, behind):
+    """At every commit, before and behind it: the same steps and prompts come of it, and nothing recorded is asked again."""
+    whole = agent_of(
+        ScriptedModel([stateless] * 100), compression=WholeHistory(keep=1), store=MemoryStore(), **settings
+    )
+    expected = await whole.run("Fetch them.", run_id="r")
+    assert sum(isinstance(step, SummaryStep) for step in expected.memory.steps) > 1
+    stopped, at = True, int(behind)  # the first commit is the claim
+    while stopped:
+        at += 1
+        store, model = MemoryStore(), ScriptedModel([stateless] * 100)
+        stopping = Stopping(store, at, behind=behind)
+        try:
+            result = await agent_of(model, compression=WholeHistory(keep=1), store=stopping, **settings).run(
+                "Fetch them.", run_id="r"
+            )
+            stopped = False
+        except (RunError, StoreError):
+            again = agent_of(model, compression=WholeHistory(keep=1), store=store, **settings)
+            try:
+                result = await again.resume("r")
+            except RunNotFoundError:
+                continue
+        assert result.output == "Done."
+        assert [type(step) for step in result.memory.steps] == [type(step) for step in expected.memory.steps], at
+        assert result.memory.to_messages() == expected.memory.to_messages(), at
+        assert len(model.requests) <= len(whole.model.requests) + 1, at
