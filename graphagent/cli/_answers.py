@@ -34,7 +34,7 @@ def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[st
         return given
     if given or len(questions) != 1:
         ids = ", ".join(f"{each.id}=…" for each in questions)
-        raise AnswerError("", f"say which question is answered: {ids}" if questions else "no question is open")
+        raise AnswerError("", f"say which question is answered: {ids}")
     return {questions[0].id: read_answer(questions[0], " ".join(words))}
 
 

@@ -13,17 +13,22 @@ from graphagent.errors import StoreError
 
 @contextmanager
 def private_file(path: Path) -> Generator[BinaryIO, None, None]:
-    """Make a new file that only its owner can read, and give it to be written.
+    """Make a new file that only its owner can read, and give it to be written. Broken off, it is not there.
 
     Raises:
         StoreError: the file is there already, or cannot be written.
     """
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            yield file
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except FileExistsError:
         raise StoreError(f"{str(path)!r} is there already, and is not overwritten; name another file") from None
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+    except BaseException as error:
+        path.unlink()
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+        raise

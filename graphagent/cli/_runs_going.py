@@ -22,7 +22,7 @@ from graphagent.errors import AnswerError, GraphAgentError, RunError
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
-    from graphagent.run import Question, Run, RunResult
+    from graphagent.run import Question, RunResult
 
 _STOPPED = 130
 """The exit code of what was stopped with Ctrl-C."""
@@ -49,7 +49,9 @@ def give_answers(place: Place, run: str, words: Sequence[str], *, allow_changed:
         nonlocal run_id
         run_id = await found(store, place.owner, run)
         there = await agent.read(run_id, owner=place.owner, allow_changed=allow_changed)
-        answers.update(read_answers(there.questions, words) if words else _asked(there))
+        if not there.questions:
+            raise AnswerError("", f"run {run_id!r} waits for no answer: it is {there.result.status}")
+        answers.update(read_answers(there.questions, words) if words else _asked(there.questions))
 
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
         return await agent.resume(run_id, answers=answers, owner=place.owner, allow_changed=allow_changed)
@@ -160,25 +162,22 @@ async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[R
     return result, stopped
 
 
-def _asked(run: Run[Any]) -> dict[str, object]:
+def _asked(questions: Sequence[Question]) -> dict[str, object]:
     """Ask the person at the terminal.
 
     Raises:
         BadParameter: nobody sits there.
-        AnswerError: nothing is asked.
     """
-    if not run.questions:
-        raise AnswerError("", f"run {run.run_id!r} waits for no answer: it is {run.result.status}")
     if not sys.stdin.isatty():
-        ids = ", ".join(each.id for each in run.questions)
+        ids = ", ".join(each.id for each in questions)
         raise typer.BadParameter(f"say the answer; open questions: {ids}")
-    return {each.id: _ask(each) for each in run.questions}
+    return {each.id: _ask(each) for each in questions}
 
 
 def _ask(question: Question) -> object:
     _say_question(question)
     while True:
-        text = typer.prompt(f"  {wanted(question)}", prompt_suffix="> ")
+        text = typer.prompt(f"  {wanted(question)}", prompt_suffix="> ", err=True)
         try:
             return read_answer(question, text)
         except AnswerError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDEST = 100
+_UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
+"""Letters of other scripts, and whatever is no letter."""
 _NARROWEST = 20
 
 
@@ -72,20 +75,17 @@ def value_text(value: object) -> str:
 
 def shown(text: str) -> str:
     """Give a text without what could move a terminal's cursor, hide, or turn the direction of writing."""
-    return "".join(
-        character
-        if character in "\n\t"
-        or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co")
-        or character == "\u200d"
-        else "�"
-        for character in text
-    )
+    return _UNUSUAL.sub(lambda found: "�" if _acts(found[0]) else found[0], text)
+
+
+def _acts(character: str) -> bool:
+    return character != "\u200d" and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co")
 
 
 def json_text(data: object) -> str:
     """Give JSON data as text in which no character acts on a terminal, and which reads as the same data."""
     text = json.dumps(data, ensure_ascii=False, indent=2, default=str)
-    return "".join(each if each == "\n" or shown(each) == each else json.dumps(each)[1:-1] for each in text)
+    return _UNUSUAL.sub(lambda found: json.dumps(found[0])[1:-1] if _acts(found[0]) else found[0], text)
 
 
 def shortened(text: str, length: int = 60) -> str:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 _STATUSES = (None, 400, 413, 422, 500)
 """None: the error came in the middle of a stream. Some versions of llama.cpp's server answer 500."""
 
-_SAID = re.compile(
-    r"""
+_SAID = r"""
     context_length_exceeded                                 # the code of OpenAI, Azure, Groq and others
     | exceed_context_size                                   # the type of llama.cpp
     | maximum\ (context|prompt|model)\ length                # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
@@ -28,9 +27,8 @@ _SAID = re.compile(
     | exceeds\ the\ maximum\ number\ of\ tokens              # Gemini
     | max_new_tokens`\ must\ be\ <=                          # Text Generation Inference
     | reduce\ the\ length\ of\ (the|your)\ (messages|prompt|input)
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+"""
+"""In VERBOSE form. It is compiled when a server refuses something, which costs more than an import may."""
 
 
 def is_overflow(error: ModelRequestError) -> bool:
@@ -38,4 +36,4 @@ def is_overflow(error: ModelRequestError) -> bool:
     said = f"{error} {error.detail}"
     if error.status not in _STATUSES or "rate_limit" in said:
         return False
-    return error.status == 413 or _SAID.search(said) is not None
+    return error.status == 413 or re.search(_SAID, said, re.IGNORECASE | re.VERBOSE) is not None

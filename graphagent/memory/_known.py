@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -104,8 +103,10 @@ def _as_known(history: Sequence[Fact], id_: str) -> Fact | None:
 
 def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> str:
     """Give the id of a fact that a node saves: the same when the node is executed again. Nothing of the value is in it."""
+    from hashlib import blake2b
+
     names = (named, concept.keyword, subject.name, scope.kind.value, scope.name)
-    return hashlib.blake2b(orjson.dumps(names), digest_size=16).hexdigest()
+    return blake2b(orjson.dumps(names), digest_size=16).hexdigest()
 
 
 async def kept_version(

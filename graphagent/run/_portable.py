@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
@@ -48,18 +49,18 @@ async def export_runs(
         for run_id in dict.fromkeys(wanted):
             if run_id not in heads:
                 raise RunNotFoundError(run_id, whose)
-            async for record in _exported(store, heads[run_id], whole=not _has_origin(heads[run_id], wanted)):
+            async for record in _exported(store, whose, run_id, set(wanted)):
                 yield record
 
 
-def _has_origin(head: Head, runs: Collection[str]) -> bool:
-    return head.origin is not None and head.origin[0] in runs
-
-
-async def _exported(store: Store, head: Head, *, whole: bool) -> AsyncIterator[dict[str, object]]:
-    recording, _ = await read_recording(store, head.owner, head.run_id)
-    first = 1 if whole or head.origin is None else head.origin[1] + 1
-    head = replace(recording.head, claim=None, origin=None if whole else recording.head.origin)
+async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]) -> AsyncIterator[dict[str, object]]:
+    """Give the records of a run; of a fork whose origin is among the runs that are exported, without what it shares."""
+    recording, _ = await read_recording(store, owner, run_id)
+    origin = recording.head.origin
+    if origin is not None and origin[0] not in runs:
+        origin = None
+    first = 1 if origin is None else origin[1] + 1
+    head = replace(recording.head, claim=None, origin=origin)
     named = {"owner": head.owner, "run_id": head.run_id}
     payloads = payloads_of(recording.entries[first - 1 :], recording.blobs.held)
     packed = head.pack()
@@ -178,6 +179,8 @@ def _take(runs: dict[tuple[str, str], _Brought], record: _Record) -> None:
         number = data["number"]
         if type(number) is not int or not held.first <= number <= held.last or number in held.entries:
             raise ValueError("it is an entry that its run does not have, or comes twice")
+        if type(data["entry"]["t"]) is not str or type(data["entry"]["at"]) is not int:
+            raise ValueError("its entry is none")
         held.entries[number] = _packed(data, "entry")
     elif kind == "payload":
         payload = base64.b64decode(data["data"], validate=True)
@@ -205,6 +208,10 @@ def _is_sound(head: Head) -> bool:
     texts = ("run_id", "owner", "strategy", "fingerprint", "status", "reason", "title", "cost", "parent")
     numbers = ("started", "updated", "last", "turns", "tokens")
     origin: Any = said.get("origin")
+    try:
+        Decimal(said.get("cost", "0"))
+    except InvalidOperation:
+        return False
     return (
         all(isinstance(said.get(name, ""), str) for name in texts)
         and all(type(said.get(name, 0)) is int for name in numbers)

@@ -315,12 +315,12 @@ def _inherited(
     while origin is not None and origin[0] in values:
         run_id, last = origin
         held, above = values[run_id], heads[run_id].origin
-        for number in range(last, above[1] if above is not None else 0, -1):
-            entry = held.get(number)
-            if entry is None:
+        numbers = range(above[1] + 1 if above is not None else 1, last + 1)
+        for number in numbers:
+            if number not in held:
                 raise DamagedStoreError(f"run {run_id!r}", f"its entry {number} is missing")
-            check(entry, f"entry {number} of run {run_id!r}")
-            found[number] = entry
-            found.update(payloads_of((entry,), held))
+            check(held[number], f"entry {number} of run {run_id!r}")
+            found[number] = held[number]
+        found.update(payloads_of((held[number] for number in numbers), held))
         origin = None if above is None else (above[0], min(above[1], last))
     return found, origin

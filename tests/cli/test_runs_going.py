@@ -63,7 +63,7 @@ def test_an_answer_lets_a_run_go_on(run, begun, home):
     assert _effects(home) == ["drafted", "sent"]
     again = run("runs", "answer", "mail-1", "yes", *AGENT)
     assert again.code == 1
-    assert again.err == "error: no question is open\n"
+    assert again.err == "error: run 'mail-1' waits for no answer: it is done\n"
 
 
 def test_a_wrong_answer_changes_nothing(run, begun, home):

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 
+import anyio
 import pexpect
 import pytest
 
-from graphagent.store import new_key
+from graphagent.store import Put, SqliteStore, new_key
 
 STORE = ["--store", "runs.db"]
 AGENT = ["--agent", "program.py:agent", *STORE]
@@ -90,6 +91,32 @@ def test_a_damaged_export_is_refused(run, begun, home, damage, said):
     assert said in ended.said
     assert ended.err.count("\n") == 1
     assert not os.path.exists("other.db") or _ids(run, "--store", "other.db") == []
+
+
+def test_an_export_that_breaks_off_leaves_no_file(run, begun, home):
+    """What cannot be read is named, and nobody takes half of it for the whole."""
+    begun("agent", "mail-1")
+
+    async def damage():
+        async with SqliteStore("runs.db") as store:
+            await store.commit(Put(("runs", "", 1, "mail-1", 2), b"nonsense"))
+
+    anyio.run(damage)
+    ended = run("runs", "export", "--out", "runs.jsonl", *STORE)
+    assert ended.code == 1
+    assert "entry 2 of run 'mail-1'" in ended.said
+    assert not os.path.exists("runs.jsonl")
+    assert run("runs", "show", "mail-1", *STORE).code == 1
+
+
+def test_a_reader_that_goes_away_is_no_error(begun, home):
+    """As in `graphagent runs export | head -1`: nothing is complained of."""
+    for number in range(40):
+        begun("agent", f"mail-{number}", "x" * 5000)
+    command = f"{sys.executable} -m graphagent runs export --store runs.db | head -1"
+    ended = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith('{"type":"run"')
+    assert ended.stderr == ""
 
 
 def test_a_file_that_cannot_be_read_is_named(run):

@@ -2,97 +2,151 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import random
 
 import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graphagent import Agent
-from graphagent.errors import NodeFailedError
-from graphagent.run._keys import entries_key
-from graphagent.store import MemoryStore
+from graphagent.errors import JournalError
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import fixed_clock
-from tests.run.worlds import Builder, Oracle, World, answer_to, parts, recorded, tools_of
+from tests.run.lives import Mortal, Undisturbed, cut, entries_of, recorded_in
+from tests.run.worlds import parts
+
+MOST = 60
+"""How many places of one run are tried; of longer runs some are chosen."""
+MANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
+
+backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-class Watched(MemoryStore):
-    """A store that remembers its commits, so that it can be cut behind each of them."""
-
-    def __init__(self):
-        super().__init__()
-        self.commits = []
-
-    async def commit(self, *changes):
-        await super().commit(*changes)
-        self.commits.append(changes)
-
-    @staticmethod
-    async def cut(commits):
-        store = Watched()
-        for changes in commits:
-            await store.commit(*changes)
-        return store
+def chosen(numbers):
+    return numbers if len(numbers) <= MOST else sorted(random.Random(1).sample(numbers, MOST))
 
 
-class Life:
-    """A process: the strategy made again, and what it does to the world."""
-
-    def __init__(self, built):
-        self.world = World()
-        self.strategy = Builder(self.world).strategy(built)
-        self.tools = tools_of(self.world)
-
-    def agent(self, store):
-        return Agent(
-            self.strategy, model=Oracle(self.world), tools=self.tools, store=store, system_prompt="Be right.",
-            max_nodes=5000, max_turns=500,
-        )  # fmt: skip
-
-    async def go_on(self, store, *, fresh):
-        """Go on to the end, and give what came of it with the transcript and what was spent."""
-        agent = self.agent(store)
-        try:
-            result = await (agent.run("the task", run_id="r") if fresh else agent.resume("r"))
-            while result.status == "waiting":
-                agent = self.agent(store)
-                result = await agent.resume("r", answers={each.id: answer_to(each) for each in result.questions})
-        except NodeFailedError as error:
-            result, said = agent._last.result, f"failed: {error}"
-        else:
-            said = f"done: {result.output!r}"
-        return said, result.memory, result.usage
-
-
-async def stopped_everywhere(built):
+async def resumed_everywhere(built, *, one=False):
+    """Cut the journal behind each commit, go on from there; then cut what came of that, and go on again."""
     with fixed_clock(step_ms=0):
-        life, store = Life(built), Watched()
-        said, memory, usage = await life.go_on(store, fresh=True)
-        total = Counter(life.world.done)
-        for number in range(1, len(store.commits)):
-            left = await Watched.cut(store.commits[:number])
-            kept = [item.value async for item in left.scan(entries_key("", "r")) if isinstance(item.key[-1], int)]
-            before = recorded(kept)
-            life.world.begin(before)
-            found, remembered, spent = await life.go_on(left, fresh=False)
-            assert found == said
-            assert remembered == memory
-            assert spent == usage
-            for name in set(total) | set(life.world.done):
-                if name not in life.world.lost:
-                    assert life.world.done[name] == total[name] - before[name], (number, name)
+        whole = await Undisturbed.of(built)
+        chance = random.Random(1)
+        for number in chosen(range(1, len(whole.commits))):
+            commits = await resumed(whole, whole.commits[:number], one=one)
+            await resumed(whole, commits[: chance.randint(number, len(commits))], one=one)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def resumed(whole, commits, store=None, *, one=False):
+    left = await cut(commits, store)
+    entries = await entries_of(left)
+    whole.life.world.begin(recorded_in(entries))
+    said, result = await whole.life.live(left, one=one)
+    whole.compare(said, result, entries)
+    assert result.usage == whole.usage
+    return left.commits
+
+
+@backends
 def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(backend):
     """Output, transcript with its prompts, and usage are those of the undisturbed run; each recorded effect is done once.
 
-    The strategies have loops, error paths, retries, strategies inside, forks inside forks, model turns, tools and questions.
+    The strategies have loops, error paths, retries, strategies inside, forks inside forks, values changed in place, model
+    turns, tools that wait for people, and questions. What goes on is stopped once more.
     """
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+    @settings(max_examples=15, **MANY)
     @given(parts(2))
     def everywhere(built):
-        anyio.run(stopped_everywhere, built, backend=backend)
+        anyio.run(resumed_everywhere, built, backend=backend)
+
+    everywhere()
+
+
+def test_questions_are_answered_one_by_one():
+    """Several open questions are answered in several lives, and the answers that were given stay given."""
+
+    @settings(max_examples=10, **MANY)
+    @given(parts(1))
+    def everywhere(built):
+        anyio.run(
+            lambda: resumed_everywhere([*built, ("parallel", [[("human", 1)]] * 3, ("keep", None), False)], one=True)
+        )
+
+    everywhere()
+
+
+async def broken_everywhere(built, how):
+    """Have the store break at each commit, go on in the same process when it works again, and in another one."""
+    with fixed_clock(step_ms=0):
+        whole = await Undisturbed.of(built)
+        for number in chosen(range(how != "refused", len(whole.commits) + 1)):
+            await broken(whole, number, how, here=True)
+            await broken(whole, number, how, here=False)
+
+
+async def broken(whole, number, how, *, here):
+    life = whole.life
+    life.world.begin()
+    store = Mortal(number, how)
+    run = life.agent(store).start("the task", run_id="r")
+    said = result = failed = None
+    with anyio.CancelScope() as store.scope:
+        try:
+            said, result = await life.go_on(run)
+        except JournalError as error:
+            failed = error
+    store.mend()
+    if failed is not None:
+        assert "the disk is" in str(failed)
+        failed = failed.with_traceback(None)
+    if here and said is None:
+        said, result = await life.go_on(run)
+    elif said is None:
+        await in_another_process(whole, store)
+        return
+    whole.compare(said, result)
+
+
+async def in_another_process(whole, store):
+    left = await cut(store.commits)
+    entries = await entries_of(left)
+    whole.life.world.begin(recorded_in(entries))
+    whole.compare(*await whole.life.live(left), entries)
+
+
+@backends
+@pytest.mark.parametrize("how", ["refused", "unheard", "cancelled"])
+def test_a_commit_that_fails_loses_nothing(backend, how, caplog):
+    """A full disk, a lost acknowledgement and a cancellation at any commit: the run goes on from there when the store works.
+
+    In the same process not even what could not be recorded is done again.
+    """
+
+    @settings(max_examples=8, **MANY)
+    @given(parts(1))
+    def everywhere(built):
+        anyio.run(broken_everywhere, built, how, backend=backend)
+
+    everywhere()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "encrypted"])
+def test_other_stores_keep_runs_as_well(kind, tmp_path):
+    """In a file, and sealed, a run that was stopped goes on the same."""
+    numbers, key = iter(range(10_000)), new_key()
+
+    def made():
+        folder = tmp_path / str(next(numbers))
+        return SqliteStore(folder / "runs.db") if kind == "sqlite" else EncryptedStore(MemoryStore(), key)
+
+    async def some(built):
+        with fixed_clock(step_ms=0):
+            whole = await Undisturbed.of(built, made())
+            for number in range(1, len(whole.commits), max(len(whole.commits) // 5, 1)):
+                await resumed(whole, whole.commits[:number], made())
+
+    @settings(max_examples=4, **MANY)
+    @given(parts(1))
+    def everywhere(built):
+        anyio.run(some, built)
 
     everywhere()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-import orjson
 from anyio.lowlevel import checkpoint
 from hypothesis import strategies as st
 
@@ -41,15 +39,15 @@ class World:
     before: Counter[str] = field(default_factory=Counter)
     """How often each effect is recorded since earlier lives."""
     bodies: Counter[str] = field(default_factory=Counter)
-    """How often each node was executed."""
+    """How often each plain node was executed in this life, under what it gave."""
     lost: set[str] = field(default_factory=set)
     """What may be done or not, since it is done by branches that lose a race."""
     keys: list[tuple[str, str]] = field(default_factory=list)
     """The tool calls that were made, each with its idempotency key."""
 
-    def begin(self, before: Counter[str]) -> None:
+    def begin(self, before: Counter[str] | None = None) -> None:
         """Begin another life of the program."""
-        self.done, self.before, self.bodies, self.keys = Counter(), before, Counter(), []
+        self.done, self.before, self.bodies, self.keys = Counter(), before or Counter(), Counter(), []
 
     def do(self, *what: object) -> str:
         """Do something, and give what names it."""
@@ -61,15 +59,6 @@ class World:
         """Tell how often something has been done in all lives."""
         name = digest(*what)
         return self.done[name] + self.before[name]
-
-
-def recorded(values: list[bytes]) -> Counter[str]:
-    """Give how often each effect stands in the entries of a journal."""
-    found: Counter[str] = Counter()
-    for value in values:
-        if orjson.loads(value[8:])["t"] == "effect":
-            found.update(re.findall(rb"E:([0-9a-f]{10})", value)[:1])
-    return Counter({name.decode(): count for name, count in found.items()})
 
 
 # ---- the model and the tools
@@ -242,8 +231,9 @@ class Builder:
         async def plain(ctx: Context, value: str) -> str:
             if many % 2:
                 await checkpoint()
-            world.bodies[digest(ctx.node, value)] += 1
-            return digest(ctx.node, value)
+            given = digest(ctx.node, value)
+            world.bodies[given] += 1
+            return given
 
         return _join(paths, loose, _node(plain, self._name("plain")))
 
@@ -279,7 +269,6 @@ class Builder:
         world = self.world
 
         async def work(ctx: Context, value: str) -> str:
-            world.bodies[digest(ctx.node, value)] += 1
             found = []
             for number in range(times):
 
