@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import weakref
@@ -34,7 +35,9 @@ class Claim:
 
     token: str
     host: str
+    """The name of the machine, and after a space what tells it from others of that name."""
     boot: str
+    """Names the time since the machine was started."""
     pid: int
     started: int
     """When the process started, in clock ticks since the boot; 0 where that cannot be known."""
@@ -52,15 +55,15 @@ class Claim:
     def holder(self) -> str:
         """The process, for people."""
         mine = (self.host, self.boot) == _machine() and self.pid == os.getpid()
-        return "another task of this process" if mine else f"process {self.pid} on {self.host!r}"
+        return "another task of this process" if mine else f"process {self.pid} on {self.host.partition(' ')[0]!r}"
 
     def holds(self) -> bool:
         """Tell whether the run is taken: its process lives, or may live."""
         host, boot = _machine()
         if self.host != host or os.name == "nt":  # where a look at a process costs more than to wait
             return _clock.now() < self.until
-        if self.boot != boot:
-            return False  # the machine was started anew since
+        if self.boot != boot:  # it was started anew since; or it is another one, where nothing tells them apart
+            return self.host.endswith(_UNTOLD) and _clock.now() < self.until
         if self.pid == os.getpid() and _started(self.pid) in (self.started, None):
             return self.token in _LIVE
         if not _alive(self.pid):
@@ -69,19 +72,29 @@ class Claim:
         return started is None or started == self.started
 
 
+_UNTOLD = " -"
+"""Stands for what tells a machine from others of its name, where there is no such thing."""
+
+
 @cache
 def _machine() -> tuple[str, str]:
     """Give the name of the place where process numbers mean something, and of its boot: they begin anew with the next one."""
-    spaces = Path("/proc/self/ns/pid")  # containers of one machine may share its name
+    name = socket.gethostname().replace(" ", "-")
+    told = _line("/etc/machine-id") or _line("/var/lib/dbus/machine-id")
     try:
-        space = f" {spaces.readlink()}"
+        space = str(Path("/proc/self/ns/pid").readlink())  # containers of one machine may share its name
     except OSError:
         space = ""
+    # See machine-id(5): it is not shown to others as it is.
+    known = hashlib.blake2b(f"{told} {space}".encode(), digest_size=6, person=b"graphagent").hexdigest()
+    return f"{name} {known}" if told else f"{name} {space}{_UNTOLD}", _line("/proc/sys/kernel/random/boot_id")
+
+
+def _line(path: str) -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path(path).read_text().strip()
     except OSError:
-        boot = ""
-    return socket.gethostname() + space, boot
+        return ""
 
 
 def _alive(pid: int) -> bool:

@@ -12,10 +12,11 @@ import anyio
 import pexpect
 import pytest
 
-from graphagent import Agent
+from graphagent import END, START, Agent, Context, Strategy, node, parallel
 from graphagent.llm import ToolCall, ToolCalls, tool
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import MessageStep
+from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore, new_key
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run
@@ -213,6 +214,29 @@ def test_steps_that_are_none_are_refused(run, begun):
     wrong = run("runs", "show", "post-1", "--prompt", "first", *STORE)
     assert wrong.code == 2
     assert "'first' is no step" in wrong.said
+
+
+def test_turns_of_branches_are_told_apart(run, home):
+    """Where several have the same number, the error says how to choose."""
+    first, second = llm_request().named("first"), llm_request().named("second")
+
+    @node
+    async def both(ctx: Context, said: tuple[str, str]) -> str:
+        return " ".join(said)
+
+    async def main():
+        async with SqliteStore(home / "runs.db") as store:
+            strategy = Strategy("twice", START >> parallel(first, second, transcript="keep") >> both >> END)
+            await Agent(strategy, model=ScriptedModel(["one", "two"]), store=store).run("Say it", run_id="a")
+
+    anyio.run(main)
+    refused = run("runs", "show", "a", "--prompt", "1", *STORE)
+    assert refused.code == 2
+    assert "several branches have a model turn 1; choose one: 1:1, 1:2" in refused.said
+    assert _json(run("runs", "show", "a", "--prompt", "1:2", "--json", *STORE)) == [
+        {"role": "user", "content": "Say it"}
+    ]
+    assert "there are 2 model turns 1" in run("runs", "show", "a", "--prompt", "1:3", *STORE).said
 
 
 def test_what_happened_is_replayed(run, begun):

@@ -14,7 +14,7 @@ from graphagent.testing import fixed_clock
 from tests.run.lives import Mortal, Undisturbed, cut, entries_of, recorded_in
 from tests.run.worlds import parts
 
-MOST = 60
+MOST = 30
 """How many places of one run are tried; of longer runs some are chosen."""
 MANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
 
@@ -53,7 +53,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
     turns, tools that wait for people, and questions. What goes on is stopped once more.
     """
 
-    @settings(max_examples=15, **MANY)
+    @settings(max_examples=12, **MANY)
     @given(parts(2))
     def everywhere(built):
         anyio.run(resumed_everywhere, built, backend=backend)
@@ -64,7 +64,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
 def test_questions_are_answered_one_by_one():
     """Several open questions are answered in several lives, and the answers that were given stay given."""
 
-    @settings(max_examples=10, **MANY)
+    @settings(max_examples=6, **MANY)
     @given(parts(1))
     def everywhere(built):
         anyio.run(
@@ -97,7 +97,6 @@ async def broken(whole, number, how, *, here):
     store.mend()
     if failed is not None:
         assert "the disk is" in str(failed)
-        failed = failed.with_traceback(None)
     if here and said is None:
         said, result = await life.go_on(run)
     elif said is None:
@@ -121,7 +120,7 @@ def test_a_commit_that_fails_loses_nothing(backend, how, caplog):
     In the same process not even what could not be recorded is done again.
     """
 
-    @settings(max_examples=8, **MANY)
+    @settings(max_examples=5, **MANY)
     @given(parts(1))
     def everywhere(built):
         anyio.run(broken_everywhere, built, how, backend=backend)
