@@ -170,16 +170,17 @@ def rows(ledger):
     return sorted((row.node, row.what, row.model, row.usage.total_tokens, row.usage.cost) for row in ledger.charges)
 
 
-class Slow(SqliteStore):
-    """A store that takes its time, so that there is time to kill a process."""
+class Told(SqliteStore):
+    """A store that tells of each commit, and gives time to kill the process behind it."""
 
     async def commit(self, *changes):
         await super().commit(*changes)
+        print("committed", flush=True)
         await anyio.sleep(0.01)
 
 
 async def _finish(path):
-    async with Slow(path) as store:
+    async with Told(path) as store:
         print((await Family(store=store).finish()).output)
 
 
