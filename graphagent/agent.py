@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 
 import anyio
 
+from graphagent._article import a
 from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, fits, show
@@ -102,14 +103,14 @@ class Agent(Generic[I, O]):
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"an agent runs a Strategy, not a {type(strategy).__name__}; write Strategy(name, START >> … >> END)"
+                f"an agent runs a Strategy, not {a(type(strategy).__name__)}; write Strategy(name, START >> … >> END)"
             )
         if model is not None and not callable(getattr(model, "respond", None)):
             raise TypeError(
-                f"model= is an object that responds, such as OpenAIModel('gpt-…'), not a {type(model).__name__}"
+                f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {a(type(model).__name__)}"
             )
         if store is not None and not callable(getattr(store, "commit", None)):
-            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not a {type(store).__name__}")
+            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {a(type(store).__name__)}")
         if planning_interval is not None and planning_interval < 1:
             raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
         if callable(step_callbacks) or isinstance(step_callbacks, dict):
@@ -330,7 +331,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
             RunClaimedError: another process, or another task, has it.
-            AnswerError: an answer fits no open question, or not its type; nothing was written.
+            AnswerError: an answer fits no open question, or not its type, or the run waits for none; nothing was written.
             StrategyChangedError: the strategy has changed since; the differences are named.
             RunError: as `run` raises it.
         """
@@ -338,11 +339,10 @@ class Agent(Generic[I, O]):
 
         run = await read(self._kept(), owner, run_id, allow_changed=allow_changed)
         given = {**(answers or {}), **(results or {})}
-        if not run.done:
-            if answer is not _NO_TASK:
-                run.answer(answer)
-            if given:
-                run.answer(answers=given)
+        if answer is not _NO_TASK:
+            run.answer(answer)
+        if given:
+            run.answer(answers=given)
         self._last = run
         return await run.finish()
 
@@ -429,6 +429,8 @@ class Agent(Generic[I, O]):
 
         Raises:
             DivergedError: something is asked for that was not recorded; nothing live was called.
+            StrategyChangedError: what was recorded cannot be read for the strategy as it is now.
+            ValueError: there is no such place as `until`.
             RunNotFoundError: the store has no such run.
         """
         from graphagent.run.durable import rerun
@@ -496,11 +498,11 @@ class Agent(Generic[I, O]):
                 raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
         for name, given in (("owner", owner), ("run_id", run_id or "")):
             if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"{name}= is text, not a {type(given).__name__}")
+                raise TypeError(f"{name}= is text, not {a(type(given).__name__)}")
         if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
-                f"not a {type(steps).__name__}"
+                f"not {a(type(steps).__name__)}"
             )
         images = tuple(images)
         for each in images:

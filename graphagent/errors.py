@@ -44,6 +44,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import a
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
@@ -113,7 +115,7 @@ class NoPathError(RunError):
         """The ways out that were tried, in order, each as it is drawn."""
         ways = ", ".join(self.tried) or "none"
         super().__init__(
-            f"node {node!r} gave a {type(output).__name__} that none of its ways out takes (tried: {ways}); "
+            f"node {node!r} gave {a(type(output).__name__)} that none of its ways out takes (tried: {ways}); "
             f"add a path for it, or .otherwise() for the rest"
         )
 
@@ -146,14 +148,14 @@ class BudgetError(RunError):
 
 
 class VetoError(RunError):
-    """A callback refused a step, and the run does not go on from it. It can be resumed, and the step is made again."""
+    """A callback refused a step, and the run does not go on from it. It can be resumed; a refused task is shown to it again."""
 
     def __init__(self, step: str, reason: str) -> None:
         self.step = step
         """The type of the step."""
         self.reason = reason
         """Why, as the callback says. It may repeat what stands in the step: never log it unasked."""
-        super().__init__(f"a callback refused a {step}; .reason says why")
+        super().__init__(f"a callback refused {a(step)}; .reason says why")
 
 
 class CheckError(RunError):

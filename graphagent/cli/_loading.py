@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import typer
 
 from graphagent import Agent, Strategy
+from graphagent._article import a
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
     except TypeError as error:
         raise typer.BadParameter(f"{target!r} cannot be called without arguments: {error}") from None
     if not isinstance(given, (kind, Agent)):
-        raise typer.BadParameter(f"{target!r} is a {type(given).__name__}, and no {one}; in it are: {there}")
+        raise typer.BadParameter(f"{target!r} is {a(type(given).__name__)}, and no {one}; in it are: {there}")
     return given
 
 

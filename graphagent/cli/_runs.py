@@ -49,7 +49,7 @@ State = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only runs that are done, failed, cancelled, paused, waiting, interrupted or running; may be given again.",
+        help="Only runs that are done, failed, cancelled, paused, waiting, interrupted, damaged or running; may be given again.",
         show_default=False,
     ),
 ]

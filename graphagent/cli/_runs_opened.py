@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphagent.run.durable import StoredRun
 
 T = TypeVar("T")
-STATES = (*get_args(Status), "interrupted")
+STATES = (*get_args(Status), "interrupted", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
 def plain(head: Head) -> dict[str, object]:
     """Give what is said of a run at a glance as plain JSON data."""
     return {
-        "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.reason,
+        "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,
         "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "origin": list(head.origin) if head.origin else None,
         "executed_by": head.claim.holder if head.claim is not None and head.running else None,

@@ -89,7 +89,7 @@ def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tupl
         if depth and _screen.screen().is_terminal:
             name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
         rows.append([
-            name, head.title, head.state, head.strategy, _screen.moment(head.started), f"{head.turns:,}" if head.turns else "",
+            name, head.title, head.state, head.strategy, _screen.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
             *([_bytes(sizes[head.run_id].bytes)] if sizes else []),
         ])  # fmt: skip

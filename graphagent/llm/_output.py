@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -143,6 +142,8 @@ async def structured(
         OutputError: no answer fitted; `.output` is the last one.
         ModelRequestError: as `ask` raises it.
     """
+    import json
+
     if attempts < 1:
         raise ValueError(f"a model must be asked at least once, not {attempts} times")
     wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
@@ -177,7 +178,7 @@ def read_json(text: str) -> Any:
 
 def _candidates(text: str) -> Iterator[Any]:
     """Give the JSON values in a text: itself, fenced blocks, then objects and arrays in prose."""
-    _, _, after = text.rpartition("</think>")  # a draft in a model's thoughts is not its answer
+    after = text[_end_of_thoughts(text) :]  # a draft in a model's thoughts is not its answer
     tried: set[str] = set()
     fenced = re.findall(r"```[\w+-]*[ \t]*\n(.*?)```", after, re.DOTALL)
     for piece in (text, after, *fenced):
@@ -203,6 +204,32 @@ def _candidates(text: str) -> Iterator[Any]:
         yield value
 
 
+def _end_of_thoughts(text: str) -> int:
+    """Give where the last `</think>` ends that does not stand in a JSON string; 0 where there is none."""
+    end = position = looked = 0
+    while looked < _MOST_LOOKS and (found := _THOUGHT_OR_OPENING.search(text, position)):
+        position = found.end()
+        if found[0] == _THOUGHT:
+            end = position
+            continue
+        closed = _end_of_value(text, found.start())
+        looked += (closed or len(text)) - found.start()
+        if closed is not None and (_THOUGHT not in text[position:closed] or _is_json(text[found.start() : closed])):
+            position = closed
+    last = text.rfind(_THOUGHT, position) if looked >= _MOST_LOOKS else -1
+    return end if last < 0 else last + len(_THOUGHT)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+_THOUGHT = "</think>"
+_THOUGHT_OR_OPENING = re.compile(r"</think>|[{\[]")
 _OPENING = re.compile(r"[{\[]")
 # A string without an end reaches to the end of the text, so that no part of it is looked at twice.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -53,4 +52,6 @@ class HeldBlobs:
 
 def hash_of(data: bytes) -> str:
     """Give the name of bytes: 24 hex digits of their BLAKE2b."""
+    import hashlib
+
     return hashlib.blake2b(data, digest_size=12).hexdigest()

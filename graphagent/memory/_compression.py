@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
+from graphagent._article import a
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, is_overflow, structured
@@ -312,6 +312,8 @@ def _lines(ctx: Context, steps: Iterable[Step]) -> Iterator[dict[str, str]]:
 
 
 def _parts(message: Message) -> Iterator[dict[str, str]]:
+    import json
+
     for part in message.parts:
         if isinstance(part, Text):
             yield {"speaker": message.role, "text": shortened(part.text, _LONGEST)}
@@ -344,7 +346,7 @@ def _left_out(left: int, _: int) -> str:
 
 def _check_count(name: str, count: int, least: int) -> None:
     if type(count) is not int:
-        raise TypeError(f"{name} is a number of model turns, not a {type(count).__name__}")
+        raise TypeError(f"{name} is a number of model turns, not {a(type(count).__name__)}")
     if count < least:
         raise ValueError(f"{name}={count} is no number of model turns; give {least} or more")
 
@@ -354,5 +356,5 @@ def _check_concepts(concepts: tuple[Concept, ...]) -> tuple[Concept, ...]:
         raise TypeError("name the concepts of which facts are to be kept")
     for each in concepts:
         if not isinstance(each, Concept):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"facts are kept of concepts; there is a {type(each).__name__} among them")
+            raise TypeError(f"facts are kept of concepts; there is {a(type(each).__name__)} among them")
     return concepts

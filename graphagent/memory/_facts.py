@@ -9,6 +9,7 @@ from enum import Enum
 from functools import total_ordering
 
 from graphagent import _clock
+from graphagent._article import a
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -41,7 +42,7 @@ def check_filter(concept: object, subject: object, scope: object) -> None:
     """
     for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
         if given is not None and not isinstance(given, kind):
-            raise TypeError(f"{what}= is a {kind.__name__}, not a {type(given).__name__}")
+            raise TypeError(f"{what}= is {a(kind.__name__)}, not {a(type(given).__name__)}")
 
 
 def checked_owner(owner: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import sys
@@ -38,6 +37,8 @@ _HINTS = {
 
 def file_name(name: str) -> str:
     """Give a file name for any text: a readable part and 16 digits of its SHA-256, so it never leaves its folder."""
+    import hashlib
+
     readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower())[:48].strip("-")
     return f"{readable}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, NoReturn, cast, get_args
 
+from graphagent._article import a
 from graphagent.errors import SerializationError
 from graphagent.graph import show
 from graphagent.memory._damage import Unreadable
@@ -67,7 +68,7 @@ def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
     for field in _names(owner):
         part = getattr(value, field, _NOTHING)
         if part is _NOTHING:
-            raise SerializationError(f"the {field} of a {name} was never set")
+            raise SerializationError(f"the {field} of {a(name)} was never set")
         found["v"][field] = _within(name, field, part, kinds, inner)
     beside = _beside(value, owner)
     if beside:
@@ -80,7 +81,7 @@ def _within(name: str, field: str, value: object, kinds: Mapping[str, Any], inne
         return inner(value, kinds.get(field, Any))
     except SerializationError as error:
         text = str(error)
-    raise SerializationError(f"the {field} of a {name}: {text}")
+    raise SerializationError(f"the {field} of {a(name)}: {text}")
 
 
 @cached
@@ -230,7 +231,7 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
         return _read_model(owner, held, beside, _inside(fields, "p", kinds, inner), fields.get("set"))
     names = _names(owner)
     if not held.keys() <= set(names):
-        raise Unreadable(f"a {owner.__name__} was kept with other fields than it has")
+        raise Unreadable(f"{a(owner.__name__)} was kept with other fields than it has")
     missing = [name for name in names if name not in held]
     defaults = defaults_of(owner)
     held |= {name: made(owner, name, defaults) for name in missing}
@@ -273,18 +274,18 @@ def made(owner: type, name: str, defaults: Mapping[str, Callable[[], Any]]) -> A
         ValueError: it has no default, or that cannot be made.
     """
     if name not in defaults:
-        raise Unreadable(f"a {owner.__name__} was kept without {name!r}, which has no default")
+        raise Unreadable(f"{a(owner.__name__)} was kept without {name!r}, which has no default")
     try:
         return defaults[name]()
     except Exception as error:  # noqa: BLE001  a default is made by code that is not ours
         reason = type(error).__name__
-    raise Unreadable(f"the default of {name!r} of a {owner.__name__} cannot be made ({reason})")
+    raise Unreadable(f"the default of {name!r} of {a(owner.__name__)} cannot be made ({reason})")
 
 
 def _read_model(owner: Any, held: _Fields, extra: _Fields | None, private: _Fields | None, given: Any) -> Any:
     fields = owner.__pydantic_fields__
     if not held.keys() <= set(fields):
-        raise Unreadable(f"a {owner.__name__} was kept with other fields than it has")
+        raise Unreadable(f"{a(owner.__name__)} was kept with other fields than it has")
     named = set(held) if given is None else {str(name) for name in given}
     makers = {
         name: functools.partial(field.get_default, call_default_factory=True, validated_data=held)
@@ -369,10 +370,10 @@ def _check(part: Any, plain: frozenset[type], seen: set[Any]) -> None:
     form = shape(owner) if owner else "leaf"
     within: list[tuple[str, Any]] = []
     if owner and form in ("fields", "model", "named"):
-        within = [(f"the {name} of a {owner.__name__}", each) for name, each in field_kinds(part, owner).items()]
+        within = [(f"the {name} of {a(owner.__name__)}", each) for name, each in field_kinds(part, owner).items()]
     elif owner and (is_typed_dict(owner) or any(is_subclass(each, owner) for each in CONTAINERS)):
         kinds = [*key_kinds(part).values(), *(each for each in get_args(part) if each is not Ellipsis)]
-        within = [(f"in a {show(part)}", each) for each in kinds]
+        within = [(f"in {a(show(part))}", each) for each in kinds]
     elif form == "leaf":
         adapter(part)
     for place, kind in within:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.llm import Image, Message, ToolCall, ToolResults
+from graphagent._article import a
+from graphagent.llm import Image, Message, ToolCall, ToolResult, ToolResults
 from graphagent.memory._seen import own_steps, seen, tell
 from graphagent.memory._step_list import Steps
+from graphagent.memory._step_parts import check_parts
 from graphagent.memory._step_types import (
     ActionStep,
     MessageStep,
@@ -88,6 +91,8 @@ class RunMemory:
     """The transcript of a run: the system prompt, and the steps in the order in which they happened."""
 
     # What most transcripts never have stands here: one is made for every run, and for every branch.
+    arrived: Iterable[ToolResult] = ()
+    """Results of calls whose turn is still open, since others have none yet; for people, the model sees all at once."""
     begun = 0
     """How many steps stood here before the run began."""
     inherited = 0
@@ -133,6 +138,11 @@ class RunMemory:
 
     @system_prompt.setter
     def system_prompt(self, step: SystemPromptStep) -> None:
+        if not isinstance(step, SystemPromptStep):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"the system prompt of a transcript is a SystemPromptStep(text), not {a(type(step).__name__)}"
+            )
+        check_parts(step)
         self._rules = step
 
     @property
@@ -156,6 +166,15 @@ class RunMemory:
     @open.setter
     def open(self, turn: ActionStep | None) -> None:
         self._open = None if turn is None else cast("ActionStep", self.steps.watch(turn))
+
+    @property
+    def waiting(self) -> ActionStep | None:
+        """The turn that is open, as people see it: with the results that are there."""
+        if self.open is None or not self.arrived:
+            return self.open
+        shown = copy.copy(self.open)
+        shown.take(self.arrived)
+        return shown
 
     @property
     def last_prompt(self) -> SentPrompt | None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from graphagent._article import a
 from graphagent.errors import SerializationError
-from graphagent.llm import Image, Message, ToolResult
+from graphagent.llm import Image, Message, Text, ToolResult
 from graphagent.memory._blobs import HeldBlobs, hash_of
 from graphagent.memory._damage import Unreadable, as_int, as_list, as_str, readable
 from graphagent.memory._declared import hints
@@ -72,7 +73,7 @@ class StepWriter:
         beside = getattr(step, "__dict__", {}).keys() - fields.keys()
         if beside:
             raise SerializationError(
-                f"a {kind.__name__} holds {min(beside)!r}, which is no field of it; declare it as one"
+                f"{a(kind.__name__)} holds {min(beside)!r}, which is no field of it; declare it as one"
             )
         return {"kind": kind.kind, **self.fields(step, fields)}
 
@@ -99,7 +100,7 @@ class StepWriter:
                 text = "it was never set"
             else:
                 continue
-            raise SerializationError(f"the {name} of a {kind.__name__}: {text}")
+            raise SerializationError(f"the {name} of {a(kind.__name__)}: {text}")
         return found
 
     def _field(self, name: str, value: Any) -> Json:
@@ -136,6 +137,15 @@ class StepWriter:
             return {"facts": [self.write_fact(known) for known in message.facts]}
         return message_json(message, self.blobs) if in_full else message_hash(message)
 
+    def write_message(self, message: Message) -> Json:
+        """Give a message; in the place of a text that is all of it, and is kept elsewhere, what stands for that."""
+        if len(message.parts) == 1 and type(message.parts[0]) is Text:
+            known = self._known(message.parts[0].text)
+            # What a way out handed on is made again by its code, and who reads the steps may not have that.
+            if known is not None and "handed" not in known["$at"]:
+                return {"role": message.role, "parts": [known]}
+        return message_json(message, self.blobs)
+
     def write_results(self, results: Iterable[ToolResult]) -> Json:
         """Give results, or what stands for each."""
         return [self._known(each) or encode(each, self.blobs) for each in results]
@@ -167,7 +177,7 @@ def _is_start(name: str, value: object) -> bool:
 _WRITERS: dict[str, Callable[[StepWriter, Any], Json]] = {
     "error": lambda writer, error: [encode(error.type, writer.blobs), encode(error.message, writer.blobs)],
     "facts": lambda writer, facts: [writer.write_fact(each) for each in facts],
-    "message": lambda writer, message: message_json(message, writer.blobs),
+    "message": lambda writer, message: writer.write_message(message),
     "model_output_message": lambda writer, message: message_json(message, writer.blobs),
     "prompt": lambda writer, prompt: writer.write_prompt(prompt),
     "results": lambda writer, results: writer.write_results(results),
@@ -251,7 +261,7 @@ class StepReader:
         fields = fields_of(kind)
         for name, part in data.items():
             if name not in fields:
-                raise ValueError(f"a {kind.__name__} has no field {name!r}")
+                raise ValueError(f"{a(kind.__name__)} has no field {name!r}")
             try:
                 if fields[name] in OWN:
                     value = self._field(name, part)
@@ -262,7 +272,7 @@ class StepReader:
             else:
                 object.__setattr__(step, name, value)
                 continue
-            raise ValueError(f"the {name} of a {kind.__name__}: {reason}")
+            raise ValueError(f"the {name} of {a(kind.__name__)}: {reason}")
 
     @readable
     def _field(self, name: str, data: Json) -> Any:
@@ -301,6 +311,13 @@ class StepReader:
         """Give facts."""
         return tuple(read_fact_json(each, self.facts) for each in data)
 
+    def read_message(self, data: Json) -> Message:
+        """Give a message."""
+        parts = data["parts"]
+        if self.resolve is not None and len(parts) == 1 and isinstance(parts[0], dict) and "$at" in parts[0]:
+            return read_message({**data, "parts": [as_str(self.resolve(parts[0]))]}, self.blobs)
+        return read_message(data, self.blobs)
+
     def read_results(self, data: Json) -> tuple[ToolResult, ...]:
         """Give results."""
         return tuple(self._one(each, ToolResult) for each in data)
@@ -313,7 +330,7 @@ class StepReader:
         resolve = self.resolve
         found = resolve(data) if resolve is not None and "$at" in data else decode(data, self.blobs)
         if not isinstance(found, kind):
-            raise Unreadable(f"what was kept has something else where a {kind.__name__} belongs")
+            raise Unreadable(f"what was kept has something else where {a(kind.__name__)} belongs")
         return found
 
     def read_text(self, data: Json) -> str:
@@ -337,7 +354,7 @@ _READERS: dict[str, Callable[[StepReader, Any], Any]] = {
     "keeps": lambda _, data: as_int(data),
     "error": _read_failure,
     "facts": lambda reader, data: reader.read_facts(data),
-    "message": lambda reader, data: read_message(data, reader.blobs),
+    "message": lambda reader, data: reader.read_message(data),
     "model_output_message": lambda reader, data: read_message(data, reader.blobs),
     "_observations": lambda reader, data: reader.read_text(data),
     "_observations_images": lambda reader, data: reader.read_images(data),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Self, SupportsIndex, overload
 from weakref import ref
 
+from graphagent.memory._step_parts import check_part, check_parts
 from graphagent.memory._step_types import Step, field_names
 
 _set = object.__setattr__
@@ -43,6 +44,7 @@ class Steps(list[Step]):
                 raise TypeError(
                     f"a transcript is made of steps, such as TaskStep or MessageStep, not of {type(step).__name__}"
                 )
+            check_parts(step)
         return [self._housed(step) for step in given]
 
     def _housed(self, step: Step) -> Step:
@@ -55,6 +57,14 @@ class Steps(list[Step]):
     def _changed(self) -> None:
         self.reordered = True
         self.version += 1
+
+    def expect(self, step: Step, name: str, value: object) -> None:
+        """See that a value may be assigned to a field of a step.
+
+        Raises:
+            TypeError: it is of another type than the field.
+        """
+        check_part(type(step), name, value)
 
     def edited(self, step: Step, name: str) -> None:
         """Take note that a field of a step was assigned."""
@@ -72,6 +82,7 @@ class Steps(list[Step]):
     def append(self, step: Step, /) -> None:
         """Add a step at the end."""
         if isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]  what is none is refused below
+            check_parts(step)
             super().append(self._housed(step))
         else:
             self.extend((step,))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
+from graphagent._article import a
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.memory._declared import cached
 from graphagent.memory._prompt import facts_message, summary_message
@@ -73,12 +74,17 @@ class Step:
         Step.kinds[kind] = cls
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _set(self, name, value)
         home: ref[Steps] | None = getattr(self, "_home", _NEW)
+        steps = home() if home is not _NEW and home is not None else None
+        if steps is not None:
+            steps.expect(self, name, value)
+        try:
+            _set(self, name, value)
+        except AttributeError:
+            raise AttributeError(_unassignable(type(self), name)) from None
         if home is _NEW:
             return
         _set(self, "_recorded", None)
-        steps = home() if home is not None else None
         if steps is not None:
             steps.edited(self, name)
 
@@ -101,6 +107,18 @@ class Step:
     def to_messages(self) -> list[Message]:
         """Give it as a model sees it: not at all, unless the type says otherwise."""
         return []
+
+
+def _unassignable(kind: type[Step], name: str) -> str:
+    if name in ("model_output", "tool_calls"):
+        return (
+            f"the {name} of {a(kind.__name__)} is part of what the model said: "
+            f"assign step.model_output_message = Message.assistant(text, calls)"
+        )
+    if name == "model_input_messages":
+        return f"what the model was sent is a record, and {name} of {a(kind.__name__)} cannot be assigned"
+    fields = ", ".join(each.removeprefix("_") for each in sorted(fields_of(kind), key=lambda each: each.strip("_")))
+    return f"{a(kind.__name__)} has no field {name!r} to assign; it has {fields}"
 
 
 @cached

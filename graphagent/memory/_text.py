@@ -6,7 +6,6 @@ heading, and no character in it can move a terminal's cursor, hide, or turn the 
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -50,12 +49,14 @@ def to_text(memory: RunMemory, *, detailed: bool = False, inside: Mapping[str, s
     """
     blocks = [step_text(memory.system_prompt)] if detailed and memory.system_prompt.system_prompt else []
     before: SentPrompt | None = None
-    steps = [*memory.steps, memory.open] if memory.open else memory.steps
+    waiting = memory.waiting
+    steps = [*memory.steps, waiting] if waiting else memory.steps
     for step in steps:
         blocks.append("\n".join(_lines(step, detailed=detailed, before=before, inside=inside)))
         before = getattr(step, "prompt", None) or before
-    if memory.open:
-        blocks.append("Waiting for the results of its tool calls.")
+    if waiting:
+        left = "other " if waiting.results else ""
+        blocks.append(f"Waiting for the results of its {left}tool calls.")
     return "\n\n".join(blocks)
 
 
@@ -138,6 +139,8 @@ def _turn(step: ActionStep, inside: Mapping[str, str]) -> Iterator[str]:
 
 
 def _call(call: ToolCall) -> str:
+    import json
+
     arguments = call.malformed or json.dumps(plain(call.arguments), ensure_ascii=False)
     return f"{_line(call.name)}({_line(arguments)})"
 
@@ -198,6 +201,8 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _value(value: Any) -> Iterator[str]:
+    import json
+
     if isinstance(value, Message):
         yield from _parts(value)
     elif value is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from graphagent._article import a
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, ToolError
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Message, Reasoning, Text, Tool, ToolCall, ToolResult
@@ -77,7 +77,7 @@ class ContextWindow:
                 raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
         if not callable(getattr(compression, "compress", None)):
             raise TypeError(
-                f"compression= is a way to compress, such as WholeHistory(keep=3), not a {type(compression).__name__}"
+                f"compression= is a way to compress, such as WholeHistory(keep=3), not {a(type(compression).__name__)}"
             )
         self.tokens = tokens
         """How long a prompt may be."""
@@ -119,6 +119,8 @@ class ContextWindow:
             return result
 
         def note(left: int, start: int) -> str:
+            import json
+
             return _NOTE.format(left=left, total=len(text), id=json.dumps(result.call_id), start=start)
 
         return replace(result, content=shortened(text, most, note), full=result.full or text)
@@ -247,6 +249,8 @@ def _size(memory: RunMemory, tools: Iterable[Tool]) -> int:
 
     Where the prompt does not begin as that of the last turn, all of it is estimated, with the tools.
     """
+    import json
+
     messages = memory.to_messages()
     turn = next((step for step in reversed(memory.steps) if _is_turn(step)), None)
     if isinstance(turn, ActionStep) and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:

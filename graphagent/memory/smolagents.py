@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import orjson
 
+from graphagent._article import a
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
 from graphagent.memory._run_memory import RunMemory
 from graphagent.memory._sent import SentPrompt
@@ -101,7 +102,7 @@ class _Reader:
     def step(self, data: object) -> Iterator[Step]:
         """Give the steps that one of smolagents is."""
         if not isinstance(data, Mapping):
-            raise _NoStep(f"it is a {type(data).__name__}, not an object")
+            raise _NoStep(f"it is {a(type(data).__name__)}, not an object")
         fields = cast("Mapping[str, Any]", data)
         if "kind" in fields:
             raise _NoStep("it is what RunMemory.full_steps() gives, for people; load what RunMemory.to_json() gave")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import a
 from graphagent.graph import Tap
 from graphagent.memory import AgentMemory, FactUse, StoredFacts, WholeHistory, compress
 
@@ -43,7 +44,7 @@ def compress_history(compression: Compression = _ALL, *, name: str = "compress_h
     """
     if not callable(getattr(compression, "compress", None)):
         raise TypeError(
-            f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not a {type(compression).__name__}"
+            f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {a(type(compression).__name__)}"
         )
     needs = (AgentMemory,) if isinstance(compression, StoredFacts) else ()
     return Tap(_CompressHistory(compression), name=name, needs=needs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent import _clock
+from graphagent._article import a
 from graphagent.errors import ModelError, OutputError
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
@@ -123,7 +124,7 @@ def _turn(message: Message) -> list[Message]:
 def _check_prompt(prompt: object, node: str) -> None:
     if not isinstance(prompt, str | Message | ToolResults):
         raise TypeError(
-            f"node {node!r} asks a model with text, a Message or ToolResults, not with a {type(prompt).__name__}; "
+            f"node {node!r} asks a model with text, a Message or ToolResults, not with {a(type(prompt).__name__)}; "
             f"map it to text before"
         )
 

@@ -53,11 +53,15 @@ class _ExecuteTools:
             with suppress(Halt):  # the other calls are made all the same
                 results[number] = await _result(ctx, known, calls[number])
 
-        if min(self.limit, len(calls)) < 2:
-            for number in range(len(calls)):
-                await execute(number)
-        else:
-            await together(execute, len(calls), self.limit)
+        try:
+            if min(self.limit, len(calls)) < 2:
+                for number in range(len(calls)):
+                    await execute(number)
+            else:
+                await together(execute, len(calls), self.limit)
+        finally:
+            if len(results) < len(calls):
+                ctx.memory.arrived = tuple(results.values())
         if len(results) < len(calls):
             raise Halt
         given = ToolResults([results[number] for number in range(len(calls))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +33,7 @@ class Callback:
 
     @staticmethod
     def of(function: Callable[..., Any]) -> Callback:
-        """Look at a function: how many parameters it takes, and what the annotation of the first says.
+        """Look at a function: whether it takes the run behind the step, and what the annotation of the first parameter says.
 
         Raises:
             TypeError: it cannot be called with a step, or with a step and a run.
@@ -40,7 +41,7 @@ class Callback:
         if not callable(function):
             raise TypeError(f"a step callback is a function of a step, or of a step and the run, not {function!r}")
         name, parameters = _name(function), _parameters(function)
-        takes = _takes(parameters)
+        takes = _takes(function, parameters)
         if not takes:
             raise TypeError(
                 f"the step callback {name!r} is called with a step, or with a step and the run: write "
@@ -68,7 +69,7 @@ class Check:
             TypeError: it cannot be called with an answer, or with an answer and a run.
         """
         name, parameters = _name(function), _parameters(function)
-        takes = _takes(parameters)
+        takes = _takes(function, parameters)
         if not takes:
             raise TypeError(
                 f"the final check {name!r} is called with the answer, or with the answer and the run: write "
@@ -91,6 +92,7 @@ class Check:
         return f"Your answer did not pass the check {self.name!r}{because}. Answer again."
 
 
+_NAMES_RUN = re.compile(r"\bRun\b")
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -107,16 +109,32 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _takes(parameters: Sequence[inspect.Parameter]) -> int:
-    """Tell with how many arguments a function is called: 1, or 2 where it takes as many; 0 where it takes neither."""
+def _takes(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> int:
+    """Tell with how many arguments a function is called: 1, or 2 where it takes the run; 0 where it takes neither."""
+    usable = [each for each in parameters if each.kind in _BY_POSITION]
+    open_ended = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    takes = 1 if usable or open_ended else 0
+    if (open_ended and len(usable) < 2) or (len(usable) > 1 and _takes_run(function, usable[1])):
+        takes = 2
     needed = [
         each for each in parameters if each.default is each.empty and each.kind in (*_BY_POSITION, each.KEYWORD_ONLY)
     ]
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        takes = 2
-    else:
-        takes = min(sum(each.kind in _BY_POSITION for each in parameters), 2)
     return 0 if len(needed) > takes or any(each.kind is each.KEYWORD_ONLY for each in needed) else takes
+
+
+def _takes_run(function: Callable[..., Any], parameter: inspect.Parameter) -> bool:
+    """Tell whether the run is what a second parameter takes: one that has a default may be the function's own affair."""
+    if parameter.default is parameter.empty or parameter.name == "run":
+        return True
+    from graphagent.run._run import Run
+
+    while isinstance(function, partial):
+        function = function.func
+    kind = hints(function, 4).get(parameter.name, parameter.annotation)
+    if isinstance(kind, str):  # it is imported under TYPE_CHECKING
+        return _NAMES_RUN.search(kind) is not None
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return any((get_origin(part) or part) is Run for part in parts)
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:

@@ -241,9 +241,13 @@ class Context:
         """
         if recorded:
             key = key or self.numbered("model")
+            if turn:
+                self._count_recorded(key)
             return await self.once(key, partial(self._respond, request, key, turn=turn), like=request)
         if self.state.attention:
             self.state.go_on()
+        if self.state.tape is not None:
+            self.state.tape.refuse(self, "it asks a model")
         response = await self._respond(request, key or "request", turn=turn)
         if self.state.journal is not None:
             await self.state.journal.spent(self)
@@ -258,6 +262,8 @@ class Context:
             BudgetError, ModelError: as `request` does.
         """
         key = key or self.numbered("model")
+        if turn:
+            self._count_recorded(key)
 
         async def ask() -> ModelResponse | bool:
             try:
@@ -269,6 +275,13 @@ class Context:
 
         found = await self.once(key, ask)
         return None if isinstance(found, bool) else found
+
+    def _count_recorded(self, key: str) -> None:
+        """Count a model turn whose answer is taken from another run's recording."""
+        key = key if self.call is None else f"{self.call.id}/{key}"
+        tape, done = self.state.tape, self.effects
+        if tape is not None and (done is None or key not in done) and tape.answers(self, key):
+            self.meter.count_turn(self.state)
 
     async def _respond(self, request: ModelRequest, key: str, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
@@ -294,7 +307,7 @@ class Context:
         """Tell whether there is something under a key already, so that `once` gives that."""
         key = key if self.call is None else f"{self.call.id}/{key}"
         tape = self.state.tape
-        return (self.effects is not None and key in self.effects) or (tape is not None and tape.answers(self.node, key))
+        return (self.effects is not None and key in self.effects) or (tape is not None and tape.answers(self, key))
 
     async def once(self, key: str, work: Callable[[], Awaitable[T]], *, like: object = None) -> T:
         """Do something that must not be done twice, and record what it gave under a key that names it in this node.
@@ -313,7 +326,7 @@ class Context:
         state = self.state
         if state.attention:
             state.go_on()
-        if state.tape is not None and state.tape.has(self.node, key, like):
+        if state.tape is not None and state.tape.has(self, key, like):
             effect = cast("T", state.tape.take(self, key))
         else:
             effect = await work()
@@ -370,10 +383,25 @@ class Context:
         key, tape = question.key, self.state.tape
         if self.effects is not None and key in self.effects:
             return (self.effects[key],)
-        if tape is not None and tape.answers(self.node, key):
-            return (await self.once(key, _never),)
+        if tape is not None and tape.answers(self, key):
+            return (await self._answered(question),)
         self.state.ask(question, self)
         return None
+
+    async def _answered(self, question: Question) -> Any:
+        """Take an answer from another run's recording, and write it down as one that was given."""
+        state = self.state
+        assert state.tape is not None
+        if state.attention:
+            state.go_on()
+        answer = state.tape.take(self, question.key)
+        if self.effects is None:
+            self.effects = {}
+        self.effects[question.key] = answer
+        if state.journal is not None:
+            state.journal.resumed(self, [(self, question.key, *question.kept(answer))])
+            await state.journal.commit()
+        return answer
 
     def _stream(self, node: str) -> Callable[[str], None]:
         return lambda text: self.state.emit(TextStreamed(self.state.run_id, node, text))
@@ -410,10 +438,6 @@ class Context:
 def as_tool(given: Any) -> Tool:
     """Give a tool as it is, and an agent as a tool."""
     return given if isinstance(given, Tool) else given.as_tool()
-
-
-async def _never() -> Any:
-    raise AssertionError("unreachable: it was recorded")
 
 
 def missing(kind: type[Any], node: str) -> FeatureError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from graphagent import _clock
+from graphagent._article import a
 from graphagent.errors import (
     GraphAgentError,
     RunClaimedError,
@@ -58,7 +60,8 @@ async def create(run: Run[Any], store: Store) -> None:
     journal = state.journal or Journal(Log(store, head, token.id))
     state.journal = journal
     try:
-        await journal.begin(ctx, lines, task, setup.strategy.takes, setup.plan.first)
+        with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would let the run go
+            await journal.begin(ctx, lines, task, setup.strategy.takes, setup.plan.first)
     except RunClaimedError as error:
         state.journal = None
         raise RunExistsError(state.run_id) from error
@@ -79,15 +82,17 @@ async def claim(run: Run[Any], store: Store) -> None:
     head, version = await read_head(store, state.owner, state.run_id)
     if head.claim is not None and head.claim.holds():
         raise RunClaimedError(state.run_id, head.claim.holder)
+    journal, recording = state.journal, run.recording
+    known = journal.log.last if journal is not None else recording.last if recording is not None else 0
+    if head.last > known:  # of entries alone it could not be told: two that say the same in one millisecond are alike
+        raise RunClaimedError(state.run_id, "someone else, who went on with it")
     token = Token()
     taken = replace(head, claim=Claim.of(token), status="running", reason="")
-    journal = state.journal
     if journal is not None and journal.answered:  # it has only to be committed
         journal.log.take(_told(run, head, "done", ""), token.id, version)
         run.token = token
         return
     if journal is None:
-        recording = run.recording
         assert recording is not None
         if recording.facts:  # some may have been forgotten since it was read
             await look_up(recording, run.setup.features)
@@ -109,7 +114,8 @@ async def claim(run: Run[Any], store: Store) -> None:
     ]
     journal.resumed(run.context, answers)
     note_edits(run, journal)
-    await journal.commit(head=True)
+    with token, anyio.CancelScope(shield=True):
+        await journal.commit(head=True)
     run.token = token
 
 
@@ -232,7 +238,7 @@ def stand(setup: Setup, recording: Recording, *, allow_changed: bool = False) ->
         parent=head.parent,
         begun=True,
     )
-    run.recording, run.untouched = recording, recording.last == 1
+    run.recording, run.untouched = recording, _untouched(recording)
     state = run.state
     if ended:
         state.meter.nodes, state.meter.turns, state.meter.usage, state.seconds = recording.spent()
@@ -248,12 +254,23 @@ def stand(setup: Setup, recording: Recording, *, allow_changed: bool = False) ->
     return run
 
 
+def _untouched(recording: Recording) -> bool:
+    """Tell whether callbacks have yet to let pass what the run was given: it failed before it did anything."""
+    last = recording.last
+    while last > 1 and recording.entry(last)["t"] == "resume":
+        last -= 1
+    if last == 1:
+        return True
+    failed = recording.entry(last).get("status") == "failed" and not recording.spent()[0]
+    return failed and all(recording.entry(number)["t"] in ("stop", "resume") for number in range(2, last))
+
+
 def _shown(run: Run[Any], recording: Recording) -> RunResult[Any]:
     if recording.last and recording.entry(recording.last)["t"] == "final":
         return run.state.result(recording.value(recording.last))
     head = recording.head
     status = head.state
-    shown: Status = "failed" if status == "interrupted" else status
+    shown: Status = "failed" if status == "interrupted" else head.status
     return run.state.result(status=shown, unfinished=head.reason or _unfinished(head))
 
 
@@ -286,7 +303,7 @@ def _check_fits(ctx: Context, recording: Recording) -> None:
         if not fits(type(value), takes):
             raise StrategyChangedError(
                 recording.head.run_id,
-                [f"+ node {part.node!r} takes {show(takes)}, and a {type(value).__name__} is there"],
+                [f"+ node {part.node!r} takes {show(takes)}, and {a(type(value).__name__)} is there"],
             )
 
 
@@ -323,4 +340,6 @@ def _label(edge: Edge) -> str:
 
 def fingerprint(lines: list[str]) -> str:
     """Name a strategy by what `describe` says of it."""
+    import hashlib
+
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=12).hexdigest()

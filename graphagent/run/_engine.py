@@ -262,8 +262,12 @@ def _race(node: Race, branches: tuple[Slot, ...]) -> Call:
         halted: list[int] = []
         # One that had won before the run was broken off keeps its place; nothing more is begun.
         won = [(int(number), part.at[1]) for number, part in parts.items() if part.at and part.at[0] is DONE][:1]
+        tape = ctx.state.tape
+        recorded = tape.winner(ctx) if tape is not None else None
+        numbers = range(len(branches)) if recorded is None else [recorded]
 
-        async def execute(number: int) -> None:
+        async def execute(place: int) -> None:
+            number = numbers[place]
             branch = _branch(ctx, node.name, number)
             slot, given = branch.at = branch.at or (branches[number], value)
             try:
@@ -283,7 +287,7 @@ def _race(node: Race, branches: tuple[Slot, ...]) -> Call:
             scope.cancel()
 
         with anyio.CancelScope() as scope:
-            await together(execute, 0 if won else len(branches))
+            await together(execute, 0 if won else len(numbers))
         broken = next((error for error in failed.values() if ends_all(error, ctx.run_id)), None)
         if broken is not None or not won:
             if broken is None and halted:

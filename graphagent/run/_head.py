@@ -49,6 +49,8 @@ class Head:
     """The run that it is a part of: its agent was called as a tool there."""
     claim: Claim | None = field(default=None, repr=False)
     """Who executes it."""
+    damaged: str = field(default="", repr=False)
+    """What is wrong with it, where it cannot be read: then nothing else is known but whose it is, and its id."""
 
     @property
     def running(self) -> bool:
@@ -56,8 +58,10 @@ class Head:
         return self.claim is not None and self.claim.holds()
 
     @property
-    def state(self) -> Status | Literal["interrupted"]:
-        """Where it is: `interrupted` where the process that executed it died."""
+    def state(self) -> Status | Literal["interrupted", "damaged"]:
+        """Where it is: `interrupted` where the process that executed it died, `damaged` where that cannot be read."""
+        if self.damaged:
+            return "damaged"
         return "interrupted" if self.status == "running" and not self.running else self.status
 
     def renewed(self, last: int) -> Head:

@@ -84,10 +84,18 @@ class Journal:
         if self.changed is not None:
             entry["strategy"] = self.changed
         self._spent(ctx, entry)
-        given = [
-            {"in": asked.prefix, "key": key, "value": encode(value, self.log, kind)}
-            for asked, key, value, kind in answers
-        ]
+        given: list[dict[str, Any]] = []
+        for asked, key, value, kind in answers:
+            if type(value) is str:
+                asked.know(Held(value, _at(self._number, "answers", len(given))))
+            given.append(
+                {
+                    "in": asked.prefix,
+                    "node": asked.slot.name if asked.slot is not None else "",
+                    "key": key,
+                    "value": encode(value, self.log, kind),
+                }
+            )
         if given:
             entry["answers"] = given
         self._make(entry)
@@ -99,6 +107,8 @@ class Journal:
         Raises:
             NodeFailedError: something in it cannot be kept.
         """
+        if ctx.state.tape is not None:
+            ctx.state.tape.left(ctx.prefix, slot.name)
         entry = self._entry("node", ctx)
         entry["next"] = _named(following)
         if way is not None:
@@ -111,6 +121,8 @@ class Journal:
     def recovered(self, ctx: Context, way: Way, caught: Exception, handed: Any) -> None:
         """Tell that a node failed, and that an error path was taken. It is to be committed before the run goes on."""
         entry = self._entry("recovered", ctx)
+        if ctx.state.tape is not None:
+            ctx.state.tape.left(ctx.prefix, entry["node"])
         entry["next"], entry["way"] = _named(way.target), way.number
         entry["error"] = self._error(caught, next(rule.error for rule in way.rules if rule.error is not None))
         if handed is not caught:
@@ -125,6 +137,8 @@ class Journal:
         entry = self._entry("again", ctx)
         if whole:
             entry["node"] = ""
+        if ctx.state.tape is not None:
+            ctx.state.tape.left(ctx.prefix, entry["node"])
         self._steps(ctx, entry, value)
         ctx.entered = self._number
         await self._write(entry)
@@ -132,6 +146,8 @@ class Journal:
     def collected(self, branch: Context, error: NodeFailedError) -> None:
         """Tell that a branch failed, and that its error stands for its result. It is to be committed before the run goes on."""
         entry = self._entry("failed", branch)
+        if branch.state.tape is not None:
+            branch.state.tape.left(branch.prefix, entry["node"])
         entry["value"] = encode(error, self.log)
         self._steps(branch, entry, None)
         branch.held = Held(error, self._here())
@@ -170,7 +186,9 @@ class Journal:
         if head.reason:
             entry["reason"] = encode(head.reason, self.log)
         if head.status == "waiting":
-            entry["questions"] = [self._question(each) for each in ctx.state.questions.values()]
+            entry["questions"] = [
+                self._question(each, ctx.state.asking[each.id]) for each in ctx.state.questions.values()
+            ]
         tries: dict[str, dict[str, int]] = {}
         told: set[int] = set()
         for branch in contexts:
@@ -246,7 +264,8 @@ class Journal:
 
     def _spent(self, ctx: Context, entry: dict[str, Any]) -> None:
         state = ctx.state
-        entry["ran"] = round(state.elapsed * 1000)
+        if entry["t"] != "node":
+            entry["ran"] = round(state.elapsed * 1000)
         usage = state.meter.settled
         self._charges = state.charges
         if state.meter.turns or usage.total_tokens or usage.cost:
@@ -261,10 +280,10 @@ class Journal:
                 meter = meter.parent
             entry["own"] = own
 
-    def _question(self, question: Question) -> dict[str, Any]:
+    def _question(self, question: Question, asking: Context) -> dict[str, Any]:
         about = question.about
         try:
-            shown = encode(about, self.log)
+            shown = (self._found(asking, about) if type(about) is str else None) or encode(about, self.log)
         except SerializationError:
             shown = encode(str(about), self.log)
         return {
@@ -409,7 +428,8 @@ class Journal:
             return writer.step(step)
 
         if isinstance(change, saving.Added):
-            return {"add": written(change.step)}
+            step: dict[str, Any] = written(change.step)
+            return step
         if isinstance(change, saving.Edited):
             return {"edit": [change.place, writer.fields(change.step, change.names, empty=True)]}
         if isinstance(change, saving.Replaced):

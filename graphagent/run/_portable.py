@@ -12,8 +12,9 @@ from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError
 from graphagent.memory.saving import hash_of
 from graphagent.run._head import Head
 from graphagent.run._keys import entries_key, forks_key, head_key, pack, parse, unpack
+from graphagent.run._payloads import payloads_of
 from graphagent.run._recording import read_recording
-from graphagent.run._runs import family, list_runs, payloads_of, run_owners, tree_of
+from graphagent.run._runs import family, list_runs, run_owners, tree_of
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:

@@ -15,8 +15,10 @@ from graphagent.memory.saving import HeldBlobs, decode, read_message, read_usage
 from graphagent.run._head import Head
 from graphagent.run._keys import check, entries_key, head_key, parse
 from graphagent.run._ledger import Charge
+from graphagent.run._payloads import LostPayloadError, Payloads, check_payloads
 from graphagent.run._places import Place, places
 from graphagent.run._plan import DONE, Plan
+from graphagent.run._said import said_last
 from graphagent.run._transcripts import Branches, Transcript, transcripts
 
 if TYPE_CHECKING:
@@ -28,34 +30,6 @@ if TYPE_CHECKING:
     from graphagent.run._plan import Slot, Way
 
 
-class _LostError(DamagedStoreError):
-    """A payload of a run is not there, or is another one."""
-
-    def __init__(self, run_id: str, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"run {run_id!r}", reason)
-
-
-class _Payloads(HeldBlobs):
-    """What stands apart from the entries of a run."""
-
-    def __init__(self, held: Mapping[str, bytes], run_id: str) -> None:
-        super().__init__(held)
-        self._run_id = run_id
-
-    def get(self, name: str) -> bytes:
-        """Give the bytes of a hash.
-
-        Raises:
-            DamagedStoreError: they are not there, or are others.
-        """
-        try:
-            return super().get(name)
-        except ValueError as error:
-            reason = str(error)
-        raise _LostError(self._run_id, reason)
-
-
 class Recording:
     """The entries of a run up to one of them."""
 
@@ -63,7 +37,7 @@ class Recording:
         self.head = head
         self.entries = entries
         """The bytes of the entries, number 1 first."""
-        self.blobs: HeldBlobs = _Payloads(blobs, head.run_id)
+        self.blobs: HeldBlobs = Payloads(blobs, head.run_id)
         self.plan: Plan | None = None
         """The strategy that the values are read for; None: values of declared types are given as plain data."""
         self.takes: Any = Any
@@ -127,7 +101,7 @@ class Recording:
         """
         try:
             yield
-        except _LostError as error:
+        except LostPayloadError as error:
             reason = error.reason
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else f"it lacks something ({type(error).__name__})"
@@ -184,7 +158,7 @@ class Recording:
         if "way" not in entry or self.plan is None:
             return None
         path = entry.get("in", "") + entry["node"]
-        slot = self._slot(path)
+        slot = self.slot(path)
         ways = {way.number: way for way in (*slot.ways, *slot.errors)} if slot is not None else {}
         way = ways.get(entry["way"])
         if way is None or any(rule.error for rule in way.rules) != (entry["t"] == "recovered"):
@@ -196,7 +170,7 @@ class Recording:
 
     def slot_at(self, path: str) -> Plan | tuple[Slot, ...] | None:
         """Give what stands inside the node at a path; None where there is no such node."""
-        slot = self._slot(path)
+        slot = self.slot(path)
         return slot.inside if slot is not None else None
 
     def _plan_of(self, prefix: str) -> Plan | None:
@@ -219,7 +193,8 @@ class Recording:
             at = slot.inside
         return at
 
-    def _slot(self, path: str) -> Slot | None:
+    def slot(self, path: str) -> Slot | None:
+        """Give the place at a path; None where there is no such node."""
         *around, name = path.split("/")
         at = self._inside(around)
         return at.slot(name) if isinstance(at, Plan) else None
@@ -281,7 +256,7 @@ class Recording:
         raise self._changed(f"- the type of the value of {f'node {where!r}' if where else self.what(number)}: {reason}")
 
     def _joined(self, number: int, entry: Mapping[str, Any], parts: list[Any]) -> Any:
-        slot = self._slot(entry.get("in", "") + entry["node"]) if self.plan is not None else None
+        slot = self.slot(entry.get("in", "") + entry["node"]) if self.plan is not None else None
         element = slot.element if slot is not None else None
         found: list[Any] = []
         for place, each in enumerate(parts):
@@ -323,16 +298,16 @@ class Recording:
         if kind in ("start", "final"):
             return self.takes if kind == "start" else self.gives
         if kind == "edit":
-            return self._kind_at(prefix, entry["next"])
-        slot = self._slot(prefix + entry["node"]) if kind == "node" else None
+            return self.kind_at(prefix, entry["next"])
+        slot = self.slot(prefix + entry["node"]) if kind == "node" else None
         return slot.element.gives if slot is not None and isinstance(slot.element, Node) else Any
 
-    def _kind_at(self, prefix: str, name: str) -> Any:
+    def kind_at(self, prefix: str, name: str) -> Any:
         """Give the declared type of what stands before a node, or before the end of a strategy."""
         if name:
-            slot = self._slot(prefix + name)
+            slot = self.slot(prefix + name)
             return slot.element.takes if slot is not None and isinstance(slot.element, Node | Tap | TapOf) else Any
-        around = self._slot(prefix[:-1]) if prefix else None
+        around = self.slot(prefix[:-1]) if prefix else None
         if not prefix:
             return self.gives
         return around.element.gives if around is not None and isinstance(around.element, Node) else Any
@@ -346,10 +321,21 @@ class Recording:
             return self.value(place[0])
         if place[1] == "handed":
             return self.handed(place[0])
+        if place[1] == "answers":
+            return self.effect(place[0], place[2], str)
         message = cast("ModelResponse", self.value(place[0])).message
         if place[1] == "message":
             return message
         return ToolCalls(message.tool_calls, message.text) if place[1] == "calls" else message.text
+
+    def about(self, question: Mapping[str, Any]) -> Any:
+        """Give what a question is about."""
+        data = question["about"]
+        return (
+            self.at(cast("dict[str, Any]", data))
+            if isinstance(data, dict) and "$at" in data
+            else decode(data, self.blobs)
+        )
 
     def _result(self, number: int) -> ToolResult:
         found = self.value(number)
@@ -361,16 +347,27 @@ class Recording:
 
     def spent(self) -> tuple[int, int, Usage, float]:
         """Give how many nodes and model turns there were, what they cost, and for how many seconds the run was executed."""
+        seconds = self._ran() / 1000
         for number in range(self.last, 0, -1):
             entry = self.entry(number)
             if "spent" in entry:
                 with self.reading(number):
                     spent = entry["spent"]
-                    seconds = entry.get("ran", 0) / 1000
                     if isinstance(spent, int):
                         return spent, 0, Usage(), seconds
                     return spent[0], spent[1], read_usage(spent[2:]), seconds
-        return 0, 0, Usage(), 0.0
+        return 0, 0, Usage(), seconds
+
+    def _ran(self) -> int:
+        """Give for how many milliseconds the run was executed: what was said last of it, and the time since then."""
+        for number in range(self.last, 0, -1):
+            if number > 1 and b'"ran":' not in self.entries[number - 1]:
+                continue
+            with self.reading(number):
+                entry = self.entry(number)
+                if "ran" in entry or number == 1:
+                    return int(entry.get("ran", 0)) + max(int(self.entry(self.last)["at"]) - int(entry["at"]), 0)
+        return 0
 
     def charges(self) -> list[Charge]:
         """Give what was spent, row by row.
@@ -433,11 +430,17 @@ class Recording:
 
     def shown(self) -> RunMemory:
         """Give the transcript with what a node said that was broken off, for people: it is said again when the run goes on."""
-        shown = self.last
-        while shown > 1 and self.entry(shown)["t"] in ("said", "stop"):
-            shown -= 1
-        self._told = transcripts(self, shown=shown)
-        return self.memory()
+        said = said_last(self)
+        self._told = transcripts(self, shown=said[0] if said else sys.maxsize)
+        memory = self.memory()
+        done = [
+            number
+            for place in self.places().values()
+            for key, (number, answered) in place.effects.items()
+            if answered < 0 and key.startswith("call:")
+        ]
+        memory.arrived = [each for each in map(self.value, done) if isinstance(each, ToolResult)]
+        return memory
 
 
 def _kind_behind(way: Way) -> Any:
@@ -475,7 +478,7 @@ async def read_recording(store: Store, owner: str, run_id: str, *, until: int | 
 
     Raises:
         RunNotFoundError: there is no such run.
-        DamagedStoreError: an entry is missing or is not what was written.
+        DamagedStoreError: an entry or a payload is missing or is not what was written.
         StoreError: the store cannot be read.
     """
     head, version = await read_head(store, owner, run_id)
@@ -497,4 +500,7 @@ async def read_recording(store: Store, owner: str, run_id: str, *, until: int | 
     wanted = head.last if until is None else until
     if len(entries) < wanted:
         raise DamagedStoreError(f"run {run_id!r}", f"its entry {len(entries) + 1} is missing")
-    return Recording(head, entries if until is None else entries[:until], blobs), version
+    entries = entries if until is None else entries[:until]
+    if until is None:
+        check_payloads(run_id, entries, blobs)
+    return Recording(head, entries, blobs), version

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from graphagent.errors import StrategyChangedError
 from graphagent.graph import Each, Strategy
 from graphagent.llm import Approve, Deny, ModelResponse, ToolResult
 from graphagent.memory.saving import HeldBlobs, decode, read_usage
@@ -16,13 +18,16 @@ from graphagent.run._said import said_last, say_again
 from graphagent.run._suspend import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from graphagent.run._budgets import Meter
     from graphagent.run._context import Context
     from graphagent.run._log import Log
     from graphagent.run._plan import Slot
     from graphagent.run._recording import Recording
+
+
+_BEGINNING = Place(0)
 
 
 def restore(ctx: Context, recording: Recording) -> None:
@@ -45,8 +50,22 @@ def restore(ctx: Context, recording: Recording) -> None:
     for number in said:
         places.setdefault(recording.entry(number).get("in", ""), Place(0))
     _stand(ctx, recording, places, *recording.next_of(places[""].number, ""))
+    reached = set(_prefixes(ctx))
+    gone = next((path for path in places if path not in reached), None)
+    if gone is not None:
+        raise _gone(recording, gone)
     _ask(ctx, recording, asked)
     say_again(ctx, recording, said)
+
+
+def _prefixes(ctx: Context) -> Iterator[str]:
+    yield ctx.prefix
+    for part in (ctx.parts or {}).values():
+        yield from _prefixes(part)
+
+
+def _gone(recording: Recording, path: str) -> StrategyChangedError:
+    return StrategyChangedError(recording.head.run_id, [f"- {path.rstrip('/')!r}, inside of which the run is"])
 
 
 def resumed(recording: Recording, log: Log) -> Journal:
@@ -100,37 +119,52 @@ def _fork(
     for path, place in places.items():
         if path.startswith(prefix):
             part = path[len(prefix) :].partition("/")[0]
+            if not part.isdecimal():
+                raise _gone(recording, path)
             since[int(part)] = max(since.get(int(part), 0), place.number if path == f"{prefix}{part}/" else 0)
-    items = items_of(value) if isinstance(slot.element, Each) else [value] * len(inside)
+    every = isinstance(slot.element, Each)
+    items = ([] if not isinstance(value, Iterable) else items_of(value)) if every else [value] * len(inside)
     ctx.parts = {}
     for number in sorted(since, key=lambda each: since[each]):  # the first to end has won a race
         name = f"{slot.name}/{number}"
+        one, moved = inside[min(number, len(inside) - 1)], places.get(f"{prefix}{number}/", _BEGINNING)
+        ended = recording.entry(moved.number).get("node", one.name) if moved.number else one.name
+        if number >= len(items) or ended != one.name:
+            raise _gone(recording, f"{prefix}{number}/{ended}")
         branches = (*ctx.branches, (f"{ctx.prefix}{name}/", ctx.entered))
         memory = recording.memory(branches) if recording.said_in(branches) else ctx.memory.fork()
         branch = ctx.parts[str(number)] = ctx.inside(name, memory=memory, branch=True)
-        _stand(branch, recording, places, inside[min(number, len(inside) - 1)], items[number])
+        _stand(branch, recording, places, one, items[number])
 
 
 def _do(ctx: Context, recording: Recording, place: Place, slot: Slot) -> None:
     """Set what was done already."""
     if place.effects or place.intents:
         ctx.effects = {}
+        arrived: list[ToolResult] = []
         for key, (number, answered) in place.effects.items():
-            effect = recording.effect(number, answered, _kind_of_answer(key, slot))
+            effect = recording.effect(number, answered, kind_of_answer(key, slot))
             ctx.effects[key] = effect
             if isinstance(effect, ModelResponse):
                 ctx.state.own(effect.message.tool_calls)  # so that no later call has one of their ids
                 ctx.know(Held(effect.message, {"$at": [number, "message"]}))
             elif isinstance(effect, ToolResult):
                 ctx.know(Held(effect, {"$at": [number]}))
+                arrived.append(effect)
+            elif answered >= 0 and type(effect) is str:
+                ctx.know(Held(effect, {"$at": [number, "answers", answered]}))
+        if arrived:
+            ctx.memory.arrived = arrived
         ctx.effects.update((f"begun:{key}", True) for key in place.intents)
 
 
-def _kind_of_answer(key: str, slot: Slot) -> Any:
+def kind_of_answer(key: str, slot: Slot | None) -> Any:
     """Give the declared type of what a node did under a key, where that is what a person answered."""
     if key.startswith("answer:"):
         return Approve | Deny
-    return getattr(getattr(slot.element, "function", None), "asks", Any) if key == "answer" else Any
+    return (
+        getattr(getattr(slot.element, "function", None), "asks", Any) if slot is not None and key == "answer" else Any
+    )
 
 
 def _spend(meter: Meter, own: list[Any]) -> None:
@@ -161,7 +195,7 @@ def _ask(ctx: Context, recording: Recording, asked: list[dict[str, Any]]) -> Non
             continue
         element = asking.slot.element if asking.slot is not None else None
         with recording.reading(recording.last):
-            text, about = decode(kept["question"], recording.blobs), decode(kept["about"], recording.blobs)
+            text, about = decode(kept["question"], recording.blobs), recording.about(kept)
         kind = getattr(getattr(element, "function", None), "asks", Any)
         ctx.state.ask(Question(kept["id"], text, kept["node"], kept["kind"], about, kind), asking)
 

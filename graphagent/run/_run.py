@@ -300,6 +300,7 @@ class Run(Generic[O]):
                 if isinstance(step, TaskStep) and step.task is self.task:
                     veto = await state.called_back(step)
                     if veto is not None:
+                        self.untouched = True  # whoever goes on is asked again
                         state.fail(veto)
 
     async def _in_time(self, budget: float) -> FinalAnswerStep:
@@ -415,7 +416,8 @@ class Run(Generic[O]):
         if len(questions) == 1:
             return next(iter(questions))
         if not questions:
-            raise self._of_run(AnswerError("", f"run {self.run_id!r} waits for no answer"))
+            ended = "has ended and " if self.done else ""
+            raise self._of_run(AnswerError("", f"run {self.run_id!r} {ended}waits for no answer; leave it out"))
         ids = ", ".join(map(repr, questions))
         raise self._of_run(
             AnswerError("", f"run {self.run_id!r} waits for several answers: give answers={{id: …}}; the ids are {ids}")

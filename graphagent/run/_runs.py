@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from graphagent import _clock
 from graphagent.errors import ConflictError, DamagedStoreError, RunClaimedError, RunNotFoundError, StoreError
 from graphagent.run._head import Head
 from graphagent.run._keys import ENTRIES, FORKS, HEADS, ROOM, check, entries_key, forks_key, head_key
+from graphagent.run._payloads import payloads_of
 from graphagent.store import Delete, DeleteAll, Put, Receipt
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _TOGETHER = 2000
 """Runs that are removed in one commit."""
 _ATTEMPTS = 20
 _STARTED = attrgetter("started")
-_PAYLOAD = re.compile(rb'"b":"([0-9a-f]{24})"')
-"""How an entry names a payload that stands apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,18 @@ class RunSize:
 
 
 async def list_runs(store: Store, *, owner: str = "") -> list[Head]:
-    """Give what a store says at a glance of each run of an owner, the newest first.
+    """Give what a store says at a glance of each run of an owner, the newest first. One that is damaged is the last.
 
     Raises:
-        DamagedStoreError: what is there is no run.
         StoreError: the store cannot be read.
     """
     unpack = Head.unpack
-    found = [unpack(item.value, item.key[-1]) async for item in store.scan((ROOM, owner, HEADS))]
+    found: list[Head] = []
+    async for item in store.scan((ROOM, owner, HEADS)):
+        try:
+            found.append(unpack(item.value, item.key[-1]))
+        except DamagedStoreError as error:
+            found.append(Head(str(item.key[-1]), owner, "", "", 0, 0, damaged=str(error)))
     found.sort(key=_STARTED, reverse=True)
     return found
 
@@ -88,12 +90,6 @@ def family(heads: Iterable[Head]) -> dict[str, list[Head]]:
     for head in sorted(known.values(), key=lambda head: head.started):
         found.setdefault(head.parent if head.parent in known else "", []).append(head)
     return found
-
-
-def payloads_of(entries: Iterable[bytes], payloads: Mapping[Any, bytes]) -> dict[str, bytes]:
-    """Give those of the payloads that entries name."""
-    named = {name.decode() for entry in entries for name in _PAYLOAD.findall(entry)}
-    return {name: value for name, value in payloads.items() if name in named}
 
 
 def tree_of(run_id: str, parts: Mapping[str, list[Head]]) -> list[str]:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import VetoError
 from graphagent.memory import ActionStep
 from graphagent.memory.saving import Added, Shut
-from graphagent.run._transcripts import transcripts
+from graphagent.run._transcripts import is_step, transcripts
 
 if TYPE_CHECKING:
     from graphagent.run._context import Context
     from graphagent.run._recording import Recording
+
+
+_SAYS_NOTHING = frozenset(("stop", "resume", "effect", "intent", "spent"))
+"""The kinds of entries that tell nothing of a transcript."""
 
 
 def places_again(ctx: Context) -> list[int]:
@@ -32,9 +36,9 @@ def places_again(ctx: Context) -> list[int]:
 
 
 def said_last(recording: Recording) -> range:
-    """Give the numbers of the entries of what nodes said that were broken off, where nothing happened since the run stopped."""
+    """Give the numbers of the entries of what nodes said that were broken off, where no transcript has changed since."""
     last = recording.last
-    while last and recording.entry(last)["t"] in ("stop", "resume"):
+    while last and recording.entry(last)["t"] in _SAYS_NOTHING:
         last -= 1
     first = last + 1
     while first > 1 and recording.entry(first - 1)["t"] == "said":
@@ -67,7 +71,7 @@ def _put(ctx: Context, changes: list[dict[str, Any]], again: set[int], told: lis
         if "shut" in change:
             [step] = memory.shut()
             next(steps)
-        elif "add" in change:
+        elif is_step(change):
             step = copy.copy(next(steps))  # not yet written down where it counts
         else:
             return  # an edit, which was made of what is made again

@@ -150,9 +150,10 @@ async def follow_run(
             what = f"entry {last} of run {run_id!r}"
             check(item.value, what)
             entry = parse(item.value, what)
-            at, written = _at_work(entry) or at, entry["at"]
             spent: Any = entry.get("spent")
-            ran = entry.get("ran", ran * 1000) / 1000
+            since = 0 if entry["t"] in ("start", "resume") else max(entry["at"] - written, 0)
+            ran = entry.get("ran", ran * 1000 + since) / 1000
+            at, written = _at_work(entry) or at, entry["at"]
             if type(spent) is not int and spent is not None:
                 turns, usage = spent[1], read_usage(spent[2:])
         yield Moment(at, turns, usage, ran, written)
@@ -183,7 +184,7 @@ def _questions(recording: Recording) -> tuple[Question, ...]:
     return tuple(
         Question(
             asked["id"], decode(asked["question"], recording.blobs), asked["node"], asked["kind"],
-            decode(asked["about"], recording.blobs),
+            recording.about(asked),
         )
         for asked in recording.entry(last).get("questions", ())
     )  # fmt: skip

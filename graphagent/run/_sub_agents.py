@@ -122,6 +122,8 @@ async def run_inside(name: str, setup: Setup, ctx: Context | None, task: Any) ->
     try:
         if _hand_on(run, ctx, path) or run.result.status != "waiting":
             await run.finish()
+        while run.result.status == "waiting" and _hand_on(run, ctx, path):
+            await run.finish()  # begun anew in a fork, it asks what was answered already
     except Exception as error:  # noqa: BLE001  raised again, as what it means around
         told = _told(error, ctx, name)
         raise told from told.__cause__

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphagent._article import a
 from graphagent.errors import AnswerError
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ class Question:
         raise AnswerError(
             self.id,
             f"question {self.id!r} asks whether a tool may be called; answer True, False, Approve(arguments=…) or "
-            f"Deny(reason), not a {type(answer).__name__}",
+            f"Deny(reason), not {a(type(answer).__name__)}",
         )
 
     def _typed(self, answer: object) -> object:
+        import json
+
         from pydantic import TypeAdapter, ValidationError
 
         from graphagent.graph import show
@@ -104,5 +106,5 @@ class Question:
         except (ValidationError, TypeError, ValueError, RecursionError):  # it is no JSON, or not that of the type
             pass
         raise AnswerError(
-            self.id, f"question {self.id!r} asks for {show(self.type)}, and the answer is a {type(answer).__name__}"
+            self.id, f"question {self.id!r} asks for {show(self.type)}, and the answer is {a(type(answer).__name__)}"
         )

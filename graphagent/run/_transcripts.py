@@ -45,8 +45,8 @@ class Transcript:
 
     def apply(self, change: Mapping[str, Any], read: _Read) -> None:
         """Change the steps as an entry says."""
-        if "add" in change:
-            self.steps.append(read(self.reader, change["add"], 0))
+        if is_step(change):
+            self.steps.append(read(self.reader, change, 0))
         elif "edit" in change:
             where: int | None
             where, fields = change["edit"]
@@ -70,6 +70,11 @@ class Transcript:
             self.open = None
         else:
             raise ValueError("it changes the steps in a way that is not known here")
+
+
+def is_step(change: Mapping[str, Any]) -> bool:
+    """Tell whether a change of a transcript is a step, or refers to one, that was added."""
+    return "kind" in change or "$at" in change
 
 
 class _Read:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
 from graphagent.errors import RunClaimedError, RunExistsError
+from graphagent.graph import fits, show
 from graphagent.memory import RunMemory, TaskStep
 from graphagent.run._claim import Claim, Token
 from graphagent.run._durable import describe, fingerprint, note_edits, stand
@@ -153,6 +154,8 @@ def _open_end(setup: Setup, recording: Recording) -> Run[Any]:
 
 
 def _check_number(recording: Recording, number: int) -> None:
+    if type(number) is not int:
+        raise TypeError(f"an entry is named by its number, such as {recording.last}, and not by {number!r}")
     if not 1 <= number <= recording.last:
         raise ValueError(f"run {recording.head.run_id!r} has the entries 1 to {recording.last}, and no {number}")
 
@@ -235,6 +238,12 @@ async def fork(
 
 def _edit(run: Run[Any], journal: Journal, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
     """Have a fork edited before it goes on, and tell what was changed."""
+    recording = run.recording
+    assert recording is not None
+
+    def kind_at_end(ctx: Context) -> Any:
+        return recording.kind_at(ctx.prefix, "")
+
     snapshot = _snapshot(run, number, before)
     value, places = snapshot.value, dict(snapshot.places)
     edit(snapshot)
@@ -247,18 +256,25 @@ def _edit(run: Run[Any], journal: Journal, edit: Callable[[Snapshot], None], num
     if snapshot.value is not value:
         standing = _standing(run, before)
         changed.pop(standing.node, None)
-        _put(journal, standing, snapshot.value)
+        _put(journal, standing, snapshot.value, kind_at_end(standing))
     for path, new in changed.items():
-        _put(journal, ends[path], new)
+        _put(journal, ends[path], new, kind_at_end(ends[path]))
     note_edits(run, journal)
 
 
-def _put(journal: Journal, ctx: Context, value: Any) -> None:
+def _put(journal: Journal, ctx: Context, value: Any, ends_with: Any) -> None:
     """Have another value stand somewhere. What was done there, and inside, is gone."""
     assert ctx.at is not None
     slot = ctx.at[0]
     ctx.at, ctx.parts, ctx.effects = (slot, value), None, None
-    kind = ctx.state.gives if slot is DONE else getattr(slot.element, "takes", Any)
+    kind = ends_with if slot is DONE else getattr(slot.element, "takes", Any)
+    if not fits(type(value), kind):
+        where = (
+            f"before node {ctx.node!r}" if slot is not DONE else f"at the end of {ctx.prefix[:-1] or 'the strategy'!r}"
+        )
+        raise ValueError(
+            f"the fork stands {where}, where the strategy declares {show(kind)}, and the edit gives a {type(value).__name__}"
+        )
     journal.moved(ctx, slot, value, kind)
 
 
@@ -319,8 +335,34 @@ def compare(first: Recording, second: Recording) -> Diff:
 
 
 def _said(recording: Recording, number: int) -> dict[str, Any]:
-    entry = recording.entry(number)
-    return {name: value for name, value in entry.items() if name not in ("at", "ran")}
+    """Give what an entry says, without when that was and how long it took."""
+    entry = {name: value for name, value in recording.entry(number).items() if name not in ("at", "ran")}
+    if entry["t"] == "effect" and entry["key"].startswith("call:"):
+        entry["value"] = _timeless(entry["value"])
+    if "steps" in entry:
+        entry["steps"] = _timeless(entry["steps"])
+    return entry
+
+
+def _timeless(data: Any) -> Any:
+    """Leave out times of plain data of steps and results of tools, and the hashes of messages that say them too."""
+    if isinstance(data, dict):
+        kept = cast("dict[str, Any]", data)
+        return {
+            name: [value[0], len(value[1])] if name == "prompt" and _is_prompt(value) else _timeless(value)
+            for name, value in kept.items()
+            if name not in ("timing", "seconds")
+        }
+    return [_timeless(each) for each in cast("list[object]", data)] if isinstance(data, list) else data
+
+
+def _is_prompt(value: Any) -> bool:
+    """Tell whether it says how many messages of the prompt before were sent again, and the hashes of the rest."""
+    match value:
+        case [int(), [*_]]:
+            return True
+        case _:
+            return False
 
 
 async def rerun(setup: Setup, owner: str, run_id: str, *, until: int | str | None, new_id: str | None) -> Run[Any]:
@@ -333,23 +375,6 @@ async def rerun(setup: Setup, owner: str, run_id: str, *, until: int | str | Non
         if isinstance(until, int)
         else _place(recording, None, None, until)
     )
-    effects: dict[str, list[tuple[str, Any]]] = {}
-    behind: dict[str, int] = {}
-    for entry in entries(recording):
-        if entry.kind == "effect":
-            if entry.number <= number:
-                effects.setdefault(entry.where, []).append((entry.key, entry.value))
-            else:
-                behind[entry.where] = behind.get(entry.where, 0) + 1
-        elif entry.kind == "resume" and entry.number <= number:
-            places = recording.until(entry.number).places()
-            for answered, given in enumerate(entry.data.get("answers", ())):
-                prefix = given.get("in", "")
-                slot, _ = recording.next_of(places[prefix].number, prefix)
-                kind = getattr(getattr(slot.element, "function", None), "asks", Any)
-                effects.setdefault(prefix + slot.name, []).append(
-                    (given["key"], recording.effect(entry.number, answered, kind))
-                )
     before = recording.until(1).memory()
     own = next(place for place, step in enumerate(before.steps) if place >= before.begun and isinstance(step, TaskStep))
     task = recording.value(1)
@@ -358,5 +383,5 @@ async def rerun(setup: Setup, owner: str, run_id: str, *, until: int | str | Non
     memory.begin(task, told.task_images if isinstance(told, TaskStep) else ())
     memory.steps.extend(before.steps[own + 1 :])
     run: Run[Any] = Run(setup, memory, task, run_id=new_id or _clock.new_id(), owner=owner)
-    run.state.tape = Tape(effects, behind, recording.charged, live=until is not None)
+    run.state.tape = Tape(recording, number, live=until is not None)
     return run

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import lru_cache
 
+from graphagent._article import a
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
 
 MAX_VALUE = 2**29
@@ -34,7 +35,7 @@ def _text(segment: str) -> bytes:
 def _number(segment: object) -> bytes:
     if type(segment) is int and 0 <= segment < 2**63:
         return b"\x01" + segment.to_bytes(8, "big")
-    what = "an int out of range" if type(segment) is int else f"a {type(segment).__name__}"
+    what = "an int out of range" if type(segment) is int else a(type(segment).__name__)
     raise ValueError(f"a key has {what} as a segment; segments are text or ints of 0 to 2**63 - 1")
 
 
@@ -55,6 +56,10 @@ def decode(place: bytes, at: int = 0) -> Key:
     Raises:
         ValueError: they are no key's bytes.
     """
+    if (
+        len(place) == at + 9 and place[at] == 1 and place[at + 1] < 128
+    ):  # what most scans are for, in a third of the time
+        return (int.from_bytes(place[at + 1 :], "big"),)
     segments: list[Segment] = []
     while at < len(place):
         end = 0
@@ -115,4 +120,4 @@ def check_change(change: Change) -> bytes:
         return encode_key(change.key)
     if isinstance(change, DeleteAll):  # pyright: ignore[reportUnnecessaryIsInstance]
         return encode(change.prefix)
-    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not a {type(change).__name__}")
+    raise ValueError(f"a change is a Put, a Delete, a DeleteAll or an Exists, not {a(type(change).__name__)}")

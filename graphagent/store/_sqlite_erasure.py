@@ -9,7 +9,6 @@ another number each time: only the mark that was there before the file was writt
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +40,8 @@ def alone(connection: Connection, statement: str) -> None:
 
 def mark(connection: Connection) -> None:
     """Note, in a transaction that deletes, that what it deletes has not yet left the file."""
+    import secrets
+
     number = (marked(connection) or secrets.randbelow(_MARKS)) % _MARKS + 1
     connection.execute(f"PRAGMA user_version={number << FORMAT_BITS | FORMAT}").fetchall()
 

@@ -26,8 +26,8 @@ SCHEMA = (
     ),
     "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
-SHORT = 400
-"""The longest value that lies beside its key, in bytes; a page holds nine of them. Any store can be read with another."""
+SHORT = 256
+"""The longest value that lies beside its key, in bytes; a page holds thirteen of them. Any store can be read with another."""
 ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
 """Every item. The value is NULL where one that should lie apart is missing."""
 BUSY_SECONDS = 30

@@ -68,7 +68,7 @@ def test_a_picture_goes_into_a_file(run, program, home):
         ("json.nowhere:x", "there is no module 'json.nowhere'"),
         ("nowhere.py:x", "there is no Python file 'nowhere.py'"),
         ("program.py:quiet", "has no 'quiet'; strategies in it: loud"),
-        ("program.py:number", "is a int, and no strategy; in it are: loud"),
+        ("program.py:number", "is an int, and no strategy; in it are: loud"),
         ("program.py:wants", "cannot be called without arguments"),
         ("json", "does not hold exactly one strategy; write json:NAME (there: none)"),
     ],

@@ -293,7 +293,7 @@ def test_the_agents_own_store_is_used(run, begun, home):
     ("target", "said"),
     [
         ("program.py:nobody", "'program.py' has no 'nobody'; agents in it: agent, "),
-        ("program.py:number", "is a int, and no agent; in it are: agent, "),
+        ("program.py:number", "is an int, and no agent; in it are: agent, "),
         ("program.py:mail", "is a Strategy, and no agent; in it are: agent, "),
         ("program.py", "does not hold exactly one agent; write program.py:NAME"),
         ("nowhere.py:agent", "there is no Python file 'nowhere.py'"),

@@ -221,8 +221,8 @@ def test_turns_of_branches_are_told_apart(run, home):
     first, second = llm_request().named("first"), llm_request().named("second")
 
     @node
-    async def both(ctx: Context, said: tuple[str, str]) -> str:
-        return " ".join(said)
+    async def both(ctx: Context, said: tuple[str | ToolCalls, str | ToolCalls]) -> str:
+        return " ".join(map(str, said))
 
     async def main():
         async with SqliteStore(home / "runs.db") as store:

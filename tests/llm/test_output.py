@@ -42,6 +42,22 @@ class Point:
     y: float
 
 
+@dataclasses.dataclass
+class Named:
+    name: str
+    more: list[str]
+
+
+FORMS = ["{}", "```json\n{}\n```", "Sure!\n```\n{}\n```\nAnything else?", "Sure: {} Anything else?"]
+"""How an answer may stand in a text."""
+THOUGHTS = [
+    "",
+    "<think>Hm.</think>\n",
+    '<think>Maybe {"name": "Draft", "more": []} or [1?</think>',
+    "no beginning</think>",
+    "<think>One</think><think>two</think>",
+]
+"""What may stand before it."""
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False) | some.text(),
     lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(), inner, max_size=4),
@@ -161,6 +177,44 @@ def test_a_list_is_read_bare_or_wrapped(points):
 def test_json_is_found_in_prose(text):
     """Fences, thoughts, citations and chatter are no obstacle: the first JSON that fits is taken."""
     assert OutputFormat.of(Pet).parse(text) == Pet(name="Tom")
+
+
+@pytest.mark.parametrize(
+    ("around", "thoughts"),
+    [(around, thoughts) for around in FORMS for thoughts in THOUGHTS],
+)
+def test_the_end_of_thoughts_is_told_from_text_that_says_the_same(around, thoughts):
+    """`</think>` in a string of the answer is part of it, fenced or in prose; a draft in the thoughts before is not."""
+    name = "before </think> behind"
+    text = thoughts + around.format(json.dumps({"name": name}))
+    assert OutputFormat.of(Pet).parse(text) == Pet(name=name)
+
+
+@given(some.text(), some.sampled_from(FORMS), some.sampled_from(THOUGHTS), some.booleans())
+def test_any_text_is_read_behind_any_thoughts(name, around, thoughts, ascii_only):
+    """What the model says in a string comes back as it is."""
+    answer = json.dumps({"name": name, "more": [f"{name}</think>{name}"]}, ensure_ascii=ascii_only)
+    assert OutputFormat.of(Named).parse(thoughts + around.format(answer)).name == name
+
+
+def test_a_draft_in_thoughts_is_no_answer():
+    """Where nothing but a draft is JSON, there is no answer; brackets that are never closed in the thoughts hide nothing."""
+    for text in (
+        '<think>{"name": "Draft"}</think>I would rather not.',
+        'So {"name": "Draft"}</think>No. Or </think> yes',
+    ):
+        with pytest.raises(OutputError, match="no complete JSON"):
+            OutputFormat.of(Pet).parse(text)
+    assert OutputFormat.of(Pet).parse('<think>A [ or a { "opens</think>{"name": "Tom"}') == Pet(name="Tom")
+
+
+def test_much_thought_is_read_quickly():
+    """A text of brackets costs no more than is looked at in any."""
+    started = time.perf_counter()
+    for text in ("[" * 100_000 + "</think>[]", "[</think>" * 30_000, '{"</think>' * 30_000, "[1]</think>" * 100_000):
+        with pytest.raises(OutputError):
+            OutputFormat.of(Pet).parse(text)
+    assert time.perf_counter() - started < 4
 
 
 @pytest.mark.parametrize(

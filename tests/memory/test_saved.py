@@ -426,7 +426,7 @@ def test_what_cannot_be_saved_is_named_with_its_step():
         memory.to_json()
     assert "secret" not in str(raised.value)
     memory = RunMemory("", [ActionStep(action_output=threading.Lock())])
-    with pytest.raises(SerializationError, match="step 0: the action_output of a ActionStep: an object of type lock"):
+    with pytest.raises(SerializationError, match="step 0: the action_output of an ActionStep: an object of type lock"):
         memory.to_json()
 
 
@@ -580,7 +580,7 @@ def test_a_prompt_that_does_not_follow_the_last_one_is_written_whole():
     assert writer.last is memory.steps[3].prompt
     for wrong in ([9, []], [-1, []], [0, "secret"], ["0", []], 5, None):
         if wrong is not None:
-            with pytest.raises(ValueError, match="the prompt of a ActionStep"):
+            with pytest.raises(ValueError, match="the prompt of an ActionStep"):
                 StepReader(HeldBlobs()).step({"kind": "action", "prompt": wrong})
 
 

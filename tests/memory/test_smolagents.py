@@ -281,7 +281,7 @@ def test_images_are_recovered_where_their_data_are_there(image, found):
         (b"\xff", "a dump of smolagents is JSON"),
         ("5", "a dump of smolagents is a list of steps"),
         ({"secret": 1}, "a dump of smolagents is a list of steps"),
-        ([{"task": "t"}, 5], "step 1 is no step of a dump of smolagents: it is a int, not an object"),
+        ([{"task": "t"}, 5], "step 1 is no step of a dump of smolagents: it is an int, not an object"),
         ([{"task": "t"}, {"task": "t"}, {"secret": 1}], "step 2 is no step .* its fields are those of no type of step"),
         ([{}], "step 0 is no step"),
         ([{"output": 1, "secret": 2}], "step 0 is no step"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import sys
 from dataclasses import dataclass
 
@@ -606,6 +607,82 @@ def test_what_cannot_be_done_changes_nothing(change):
     assert memory.changes() == []
     memory.steps[0].message = Message.user("edited")
     assert memory.changes() == [Edited(0, memory.steps[0], frozenset({"message"}))]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            ActionStep(model_output_message=3),
+            "the model_output_message of an ActionStep is a Message or None, not an int",
+        ),
+        (ActionStep(model_output_message="Hi."), "a Message or None, not a str"),
+        (ActionStep(results=["2"]), "the results of an ActionStep is a tuple of ToolResult, with a str in it"),
+        (ActionStep(observations=4), "the observations of an ActionStep is text or None, not an int"),
+        (ActionStep(observations_images=[b"png"]), "a tuple of Image or None, with a bytes in it"),
+        (ActionStep(step_number="1"), "the step_number of an ActionStep is an int, not a str"),
+        (ActionStep(error=ValueError("no")), "the error of an ActionStep is a StepFailure or None, not a ValueError"),
+        (TaskStep("task", [PICTURE]), "the task_images of a TaskStep is a tuple of Image, not a list"),
+        (MessageStep("Hi."), "the message of a MessageStep is a Message, not a str"),
+        (PlanningStep(None), "the plan of a PlanningStep is text, not None"),
+        (SummaryStep("all", covers="2"), "the covers of a SummaryStep is an int, not a str"),
+        (FactsStep(("city",)), "the facts of a FactsStep is a tuple of KnownFact, with a str in it"),
+    ],
+)
+def test_a_step_of_wrong_parts_is_refused_where_it_is_added(wrong, said):
+    """The error names the step and the part; whichever way it comes, nothing is added."""
+    memory = RunMemory("", [note("a")])
+    for add in (
+        lambda: memory.steps.append(wrong),
+        lambda: memory.steps.extend([note("b"), wrong]),
+        lambda: memory.steps.insert(0, wrong),
+        lambda: memory.steps.__setitem__(0, wrong),
+        lambda: RunMemory("", [wrong]),
+    ):
+        with pytest.raises(TypeError, match=re.escape(said)):
+            add()
+    assert texts_of(memory.steps) == ["a"]
+
+
+def test_a_part_of_a_wrong_type_cannot_be_assigned():
+    """The step stays as it was, and so does what is known of edits; the system prompt is checked too."""
+    memory = RunMemory("Be brief.", [turn()])
+    memory.changes()
+    memory.kept(None)
+    step = memory.steps[0]
+    before = copy.copy(step)
+    for name, value in [
+        ("model_output_message", "Hi."),
+        ("observations", 3),
+        ("results", ("2",)),
+        ("step_number", None),
+    ]:
+        with pytest.raises(TypeError, match=f"the {name} of an ActionStep is"):
+            setattr(step, name, value)
+    with pytest.raises(TypeError, match=r"is a SystemPromptStep\(text\), not a str"):
+        memory.system_prompt = "Be long."
+    assert (step, memory.changes()) == (before, [])
+    assert memory.system_prompt.system_prompt == "Be brief."
+
+
+def test_what_cannot_be_assigned_says_what_can():
+    """What the model said is one message; a name that is no field is answered with those that are."""
+    step = turn()
+    for one in (step, RunMemory("", [step]).steps[0]):
+        with pytest.raises(
+            AttributeError, match=r"model_output of an ActionStep.*step\.model_output_message = Message\.assistant"
+        ):
+            one.model_output = "Hi."
+        with pytest.raises(AttributeError, match=r"tool_calls of an ActionStep.*model_output_message = "):
+            one.tool_calls = ()
+        with pytest.raises(AttributeError, match="is a record, and model_input_messages of an ActionStep cannot"):
+            one.model_input_messages = ()
+    with pytest.raises(
+        AttributeError, match="an ActionStep has no field 'output' to assign; it has action_output, code_action"
+    ):
+        step.output = "Hi."
+    with pytest.raises(AttributeError, match="a MessageStep has no field 'text' to assign; it has message"):
+        note("a").text = "b"
 
 
 def test_assigning_the_steps_changes_the_list_that_is_there():

@@ -245,6 +245,22 @@ async def test_an_answer_that_is_refused_does_not_upset_the_plans():
     assert shape(result.memory) == "TP12P3"
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["in memory", "in another process"])
+async def test_a_plan_that_the_model_fails_to_make_leaves_no_step(store):
+    """The error names the node; the transcript stays as it was, and the plan is asked for when the run goes on."""
+    kept = store() if store else None
+    model = ScriptedModel([ModelRequestError("overloaded"), "1. Go.", "Gone."])
+    run = agent(model, store=kept).start("go", run_id="r1")
+    with pytest.raises(NodeFailedError, match="overloaded"):
+        await run.finish()
+    if kept is not None:
+        run = await agent(model, store=kept).read("r1")
+    assert shape(run.memory) == "T"
+    assert (await run.finish()).output == "Gone."
+    assert shape(run.memory) == "TP1"
+    assert model.requests[0].messages == model.requests[1].messages
+
+
 async def test_a_plan_that_is_refused_stops_the_run():
     """It stands in the transcript, and the run can be gone on with."""
     refused = []

@@ -136,6 +136,37 @@ async def test_any_function_of_one_or_two_parameters_is_a_callback():
     ]  # fmt: skip
 
 
+async def test_a_second_parameter_with_a_default_is_the_callbacks_own():
+    """It gets the run only where it is called so, or annotated so: a limit stays a limit, in final checks too."""
+    seen = []
+
+    def limited(step: ActionStep, limit: int = 3) -> None:
+        seen.append(limit)
+
+    def plain(step: ActionStep, limit=3) -> None:
+        seen.append(limit)
+
+    def named(step: ActionStep, run=None) -> None:
+        seen.append(type(run))
+
+    def annotated(step: ActionStep, mine: Run[str] | None = None) -> None:
+        seen.append(type(mine))
+
+    def unknown(step: ActionStep, mine: t.Run[str] | None = None) -> None:  # noqa: F821  as under TYPE_CHECKING
+        seen.append(type(mine))
+
+    def both(step: ActionStep, *more: Any) -> None:
+        seen.append(len(more))
+
+    def longer(answer: str, least: int = 2) -> bool:
+        return len(answer) > least
+
+    callbacks = [limited, plain, named, annotated, unknown, both, lambda step, kept=seen: kept.append("kept")]
+    agent = an_agent(*callbacks, replies=["Hello."], final_answer_checks=[longer])
+    await agent.run("task")
+    assert seen == ["kept", 3, 3, Run, Run, Run, 1, "kept", "kept"]
+
+
 def test_what_is_no_callback_is_refused_when_it_is_given():
     """The error says what a callback looks like, and what this one takes."""
 
@@ -438,9 +469,11 @@ async def test_one_callback_may_see_steps_and_calls():
     assert seen == ["ToolCall", "FinalAnswerStep"]
 
 
-async def test_a_refused_task_executes_nothing():
-    """The run ends before its first node; whoever goes on with it overrules the callback."""
-    ran = []
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["in memory", "in another process"])
+async def test_a_refused_task_executes_nothing(store):
+    """The run ends before its first node, however often it is gone on with, until the callback lets the task pass."""
+    ran, asked, weekday = [], [], "Sunday"
+    kept = store() if store else None
 
     @node
     async def first(ctx: Context, said: str) -> str:
@@ -448,15 +481,23 @@ async def test_a_refused_task_executes_nothing():
         return said
 
     def no(step: TaskStep) -> None:
-        raise Veto("not on Sundays")
+        asked.append(weekday)
+        if weekday == "Sunday":
+            raise Veto("not on Sundays")
 
-    run = Agent(Strategy("s", START >> first >> END), step_callbacks=[no]).start("task", run_id="r1")
-    with pytest.raises(VetoError, match="refused a TaskStep") as info:
-        await run.finish()
-    assert (info.value.step, info.value.reason, info.value.run_id) == ("TaskStep", "not on Sundays", "r1")
-    assert (run.status, ran) == ("failed", [])
-    assert "Sundays" not in str(info.value)
+    agent = Agent(Strategy("s", START >> first >> END), step_callbacks=[no], store=kept)
+    run = agent.start("task", run_id="r1")
+    for _ in range(3):
+        with pytest.raises(VetoError, match="refused a TaskStep") as info:
+            await run.finish()
+        assert (info.value.step, info.value.reason, info.value.run_id) == ("TaskStep", "not on Sundays", "r1")
+        assert (run.status, ran) == ("failed", [])
+        assert "Sundays" not in str(info.value)
+        if kept is not None:
+            run = await agent.read("r1")
+    weekday = "Monday"
     assert ((await run.finish()).output, ran) == ("task", ["task"])
+    assert asked == ["Sunday", "Sunday", "Sunday", "Monday"]
 
 
 async def test_a_refused_turn_with_tool_calls_ends_the_run_behind_it():
@@ -472,7 +513,7 @@ async def test_a_refused_turn_with_tool_calls_ends_the_run_behind_it():
 
     strategy = Strategy("s", START >> react >> END, react.on_error(Exception) >> mend >> END)
     run = an_agent(no, strategy=strategy).start("task")
-    with pytest.raises(VetoError, match=r"refused a ActionStep|refused an ActionStep"):
+    with pytest.raises(VetoError, match="refused an ActionStep"):
         await run.finish()
     assert run.memory.steps[-1].observations == "4"
     assert ((await run.finish()).output, CALLED) == ("Four.", [2])

@@ -29,8 +29,10 @@ from graphagent.events import (
 from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls, Usage
 from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, RunMemory, Step, TaskStep
 from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
+from graphagent.run.durable import read_run
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.run.lives import Watched, cut
 
 
 @tool
@@ -527,6 +529,42 @@ async def test_a_failed_model_turn_stands_in_the_transcript_and_is_not_sent(stor
     ]  # fmt: skip
 
 
+async def test_a_failed_model_turn_is_not_lost_when_the_process_dies_behind_the_next_one():
+    """However far the run has come since when the process dies, the turn that failed stands in the transcript, once."""
+    store = Watched()
+    agent = Agent(
+        Strategy("s", START >> upper >> llm_request() >> END),
+        model=ScriptedModel([ModelRequestError("overloaded"), "Four."]),
+        store=store,
+    )
+    with pytest.raises(NodeFailedError):
+        await agent.run("task", run_id="r1")
+    stopped = len(store.commits)
+    await agent.resume("r1")
+    expected = ["task", "TASK", "overloaded"]
+    for commits in range(stopped, len(store.commits) + 1):
+        left = await cut(store.commits[:commits])
+        run = await Agent(agent.strategy, model=ScriptedModel(["Four."]), store=left).read("r1")
+        kept = (await read_run(left, "r1")).memory
+        for memory in (run.memory, kept):
+            assert [_gist(each_) for each_ in memory.steps[:3]] == expected, commits
+        if commits < len(store.commits):
+            await run.finish()
+            assert [_gist(each_) for each_ in run.memory.steps] == [*expected, None, "Four."]
+
+
+def _gist(step):
+    match step:
+        case TaskStep():
+            return step.task
+        case MessageStep():
+            return step.message.text
+        case ActionStep():
+            return step.error and step.error.message
+        case _:
+            return step.output
+
+
 class Struck(Exception):
     """What breaks a run off in these tests."""
 
@@ -893,6 +931,42 @@ async def test_a_turn_that_waits_for_its_tools_is_shown():
     assert told(run.memory.steps) == [("TaskStep", "task"), (1, "", None, None), ("FinalAnswerStep", "True")]
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
+async def test_the_results_that_are_there_are_shown_while_a_run_waits(elsewhere, capsys):
+    """Calls beside one that waits for a person were made: people see what they gave; the model sees all at once, later."""
+
+    @tool(approve=True)
+    async def send(to: str) -> str:
+        """Send it."""
+        return f"sent to {to}"
+
+    store = MemoryStore()
+    script = [[ToolCall("double", {"n": 21}), ToolCall("send", {"to": "Ann"}), ToolCall("double", {"n": 4})], "Done."]
+
+    agent = Agent(react, model=ScriptedModel(script), tools=[double, send], store=store)
+    run = agent.start("task", run_id="r1")
+    await run.finish()
+    if elsewhere:
+        run = await agent.read("r1")
+    run.replay()
+    shown = """\
+    Called double({"n": 21}):
+        42
+    Called send({"to": "Ann"})
+    Called double({"n": 4}):
+        8
+
+Waiting for the results of its other tool calls."""
+    assert shown in capsys.readouterr().out
+    assert shown in (await read_run(store, "r1")).memory.to_text()
+    assert run.memory.open.results == ()
+    run.answer(True)
+    await run.finish()
+    assert [result.content for result in run.memory.steps[1].results] == ["42", "sent to Ann", "8"]
+    run.replay()
+    assert "Waiting" not in capsys.readouterr().out
+
+
 async def test_steps_that_are_no_steps_are_refused():
     """The list takes steps only, whatever way they come."""
     run = an_agent().start("task")
@@ -910,6 +984,32 @@ async def test_answers_need_a_question():
         run.answer()
     run.answer(answers={})
     assert (await run.finish()).output == "Eight."
+
+
+async def test_a_run_that_has_ended_takes_no_answer():
+    """An answer that nobody asked for is an error that names the run, whether it ended or failed."""
+
+    @node
+    async def broken(ctx: Context, said: str) -> str:
+        raise ValueError
+
+    store = MemoryStore()
+    agent = only(ask_human("Really?", str), upper, store=store)
+    await agent.run("task", run_id="r1")
+    assert (await agent.resume("r1", answer="yes")).output == "YES"
+    with pytest.raises(AnswerError, match="run 'r1' has ended and waits for no answer; leave it out") as info:
+        await agent.resume("r1", answer="no")
+    assert info.value.run_id == "r1"
+    for given in ({"answers": {"q": "no"}}, {"results": {"q": "no"}}):
+        with pytest.raises(AnswerError, match="run 'r1' has no open question 'q'; open are: none"):
+            await agent.resume("r1", **given)
+    assert (await agent.resume("r1")).output == "YES"
+
+    failing = only(broken, store=store)
+    with pytest.raises(NodeFailedError):
+        await failing.run("task", run_id="r2")
+    with pytest.raises(AnswerError, match="run 'r2' waits for no answer"):
+        await failing.resume("r2", answer="no")
 
 
 async def test_runs_of_one_agent_do_not_disturb_each_other():
