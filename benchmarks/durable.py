@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 ByName = Callable[[str], Awaitable[T]]
@@ -58,7 +58,19 @@ class Took:
     bytes: int = 0
     """The closed file, and whatever stands beside it."""
     resume: float = math.nan
-    """CPU seconds from going on with a run that waits to its next node, which has every message before it."""
+    """CPU seconds from going on with a run that waits to the beginning of its next node."""
+    read: float = math.nan
+    """The same, until that node has looked at every message."""
+
+
+class Seen(NamedTuple):
+    """What a node saw, and how much CPU time its process had used by then, in seconds."""
+
+    messages: int
+    arrived: float
+    """When the node began."""
+    read: float
+    """When it had looked at every message."""
 
 
 class Runs(Protocol):
@@ -72,8 +84,8 @@ class Runs(Protocol):
         """Give a run that keeps one more message at each step, and then waits."""
         ...
 
-    def resuming(self, steps: int) -> ByName[tuple[int, float]]:
-        """Give the rest of such a run: one node, which tells how many messages it sees and what CPU time it is then."""
+    def resuming(self, steps: int) -> ByName[Seen]:
+        """Give the rest of such a run: one node, which looks at its messages."""
         ...
 
     async def heads(self) -> int:
@@ -114,9 +126,9 @@ async def _grow(opened: Open, order: Order) -> Took:
         run = runs.resuming(order.steps)
         gc.collect()
         began = time.process_time()
-        seen, arrived = await run("run")
-    _check("messages", seen, order.steps)
-    return Took(wall, cpu, weight, arrived - began)
+        seen = await run("run")
+    _check("messages", seen.messages, order.steps)
+    return Took(wall, cpu, weight, seen.arrived - began, seen.read - began)
 
 
 async def _heads(opened: Open, order: Order) -> Took:
@@ -189,11 +201,12 @@ class Bare:
 
         return execute
 
-    def resuming(self, steps: int) -> ByName[tuple[int, float]]:
-        async def execute(run: str) -> tuple[int, float]:
+    def resuming(self, steps: int) -> ByName[Seen]:
+        async def execute(run: str) -> Seen:
             rows = self._connection.execute("SELECT data FROM steps WHERE run = ? ORDER BY rowid", (run,))
             messages = [json.loads(data) for (data,) in rows]
-            return len(messages), time.process_time()
+            read = time.process_time()
+            return Seen(len(messages), read, read)
 
         return execute
 

@@ -30,6 +30,7 @@ class Page:
 class Sight:
     messages: int
     arrived: float
+    read: float
 
 
 @node
@@ -40,8 +41,9 @@ async def say(ctx: Context, number: int) -> int:
 
 @node
 async def look(ctx: Context, answer: bool) -> Sight:
+    arrived = time.process_time()
     messages = sum(isinstance(step, MessageStep) for step in ctx.memory.steps)
-    return Sight(messages, time.process_time())
+    return Sight(messages, arrived, time.process_time())
 
 
 class Runs:
@@ -79,12 +81,12 @@ class Runs:
         agent = self._grown(steps)
         return lambda run: agent.run(0, run_id=run)
 
-    def resuming(self, steps: int) -> durable.ByName[tuple[int, float]]:
+    def resuming(self, steps: int) -> durable.ByName[durable.Seen]:
         agent = self._grown(steps)
 
-        async def execute(run: str) -> tuple[int, float]:
+        async def execute(run: str) -> durable.Seen:
             sight = (await agent.resume(run, answer=True)).output
-            return sight.messages, sight.arrived
+            return durable.Seen(sight.messages, sight.arrived, sight.read)
 
         return execute
 

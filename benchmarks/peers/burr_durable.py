@@ -58,13 +58,13 @@ class Runs:
 
         return execute
 
-    def resuming(self, steps: int) -> durable.ByName[tuple[int, float]]:
+    def resuming(self, steps: int) -> durable.ByName[durable.Seen]:
         graph = _grown(steps)
 
-        async def execute(run: str) -> tuple[int, float]:
+        async def execute(run: str) -> durable.Seen:
             application = await self._application(graph, run, "say")
             _, _, state = await application.arun(halt_after=["look"])
-            return state["seen"], state["arrived"]
+            return durable.Seen(state["seen"], state["arrived"], state["arrived"])
 
         return execute
 

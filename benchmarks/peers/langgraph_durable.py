@@ -86,12 +86,12 @@ class Runs:
         ready = self._grown(steps)
         return lambda run: ready.ainvoke({"number": 0, "messages": []}, _named(run, steps), durability="sync")
 
-    def resuming(self, steps: int) -> durable.ByName[tuple[int, float]]:
+    def resuming(self, steps: int) -> durable.ByName[durable.Seen]:
         ready = self._grown(steps)
 
-        async def execute(run: str) -> tuple[int, float]:
+        async def execute(run: str) -> durable.Seen:
             state = await ready.ainvoke(None, _named(run, steps), durability="sync")
-            return state["seen"], state["arrived"]
+            return durable.Seen(state["seen"], state["arrived"], state["arrived"])
 
         return execute
 

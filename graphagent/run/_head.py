@@ -72,11 +72,9 @@ class Head:
 
     def pack(self) -> bytes:
         """Give it as bytes."""
-        record = {name: value for name, value in asdict(self).items() if name in _NEEDED or value not in ("", None)}
-        for name in ("title", "reason"):
-            if not record.get(
-                name, ""
-            ).isascii():  # half a letter, as of a text that was cut, is no text that JSON takes
+        record = {name: value for name, value in asdict(self).items() if value != _DEFAULTS[name]}
+        for name in ("title", "reason"):  # half a letter, as of a text that was cut, is no text that JSON takes
+            if not record.get(name, "").isascii():
                 record[name] = record[name].encode("utf-8", "replace").decode()
         return pack({"format": FORMAT, **record}, f"the head of run {self.run_id!r}")
 
@@ -111,4 +109,5 @@ def _damaged(run_id: str | int, reason: str) -> DamagedStoreError:
     return DamagedStoreError(f"the head of run {run_id!r}", reason)
 
 
-_NEEDED = frozenset(each.name for each in fields(Head) if each.default is MISSING)
+_DEFAULTS = {each.name: each.default for each in fields(Head)}
+_NEEDED = frozenset(name for name, default in _DEFAULTS.items() if default is MISSING)
