@@ -90,7 +90,7 @@ class Head:
             raise _damaged(run_id, "it is not what was written")
         if record.pop("format", None) != FORMAT:
             raise _damaged(run_id, "it is of a format that is not known here")
-        if not record.keys() >= _NEEDED or record["run_id"] != run_id:
+        if not _NEEDED.issubset(record) or record["run_id"] != run_id:
             raise _damaged(run_id, "it lacks something, or is that of another run")
         try:
             if "claim" in record:

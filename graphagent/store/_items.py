@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Segment = str | int
 Key = tuple[Segment, ...]
 """Segments from the room on: `("facts", owner, …, 17)`. Text is any text; ints are 0 to 2**63 - 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):  # no dataclass, since many are made at once
     """Bytes under a key."""
 
-    key: Key = field(repr=False)
-    value: bytes = field(repr=False)
+    key: Key
+    value: bytes
     version: int
     """1 when it was first put, one more each time it was put since."""
+
+    def __repr__(self) -> str:
+        return f"Item(version={self.version})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,9 +212,9 @@ def items(rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low:
     known = len(low)
     try:
         for place, version, value in rows:
-            if not (isinstance(place, bytes) and place.startswith(low) and isinstance(value, bytes)):
+            if not (type(place) is bytes and place.startswith(low) and type(value) is bytes):
                 break
-            if not (isinstance(version, int) and version > 0):
+            if not (type(version) is int and version > 0):
                 break
             yield Item(prefix + decode(place, known), value, version)
         else:
