@@ -1,4 +1,7 @@
-"""Measures and prints Markdown tables; `--write` puts them into docs/performance.md, between the comments that name them."""
+"""Measures and prints Markdown tables; `--write` puts them into their page in docs, between the comments that name them.
+
+`python -m benchmarks locomo PATH` measures how well notes are found, with LoCoMo's data, which are not here.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ import importlib
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-PICTURES = PAGE.parent / "pictures"
-NAMES = ("engine", "compare", "journal", "facts", "forgetting", "imports")
+DOCS = Path(__file__).parents[1] / "docs"
+PICTURES = DOCS / "pictures"
+NAMES = ("engine", "compare", "journal", "facts", "forgetting", "imports", "notes")
 
 
 def main() -> None:
     """Measure what is named, or everything."""
+    if sys.argv[1:2] == ["locomo"]:
+        _quality(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="|".join(NAMES), help="what to measure")
     how = parser.add_mutually_exclusive_group()
@@ -23,18 +30,42 @@ def main() -> None:
         "--quick", action="store_true", help="tiny sizes: shows that everything runs; the figures say nothing"
     )
     how.add_argument(
-        "--write", action="store_true", help=f"rewrite the tables of {PAGE.name}, and the pictures of them"
+        "--write", action="store_true", help="rewrite the tables of the pages in docs, and the pictures of them"
     )
     chosen = parser.parse_args()
     for name in chosen.names or NAMES:
         benchmark = importlib.import_module(f"benchmarks.{name}")
         tables = benchmark.report(quick=chosen.quick)
-        text = f"{tables}\n\n*{_machine()}: `python -m benchmarks {name}`*"
-        print(f"\n{text}", flush=True)
+        text = _told(name, tables)
         if chosen.write:
             _write(name, text)
             for file, picture in benchmark.pictures(tables).items() if hasattr(benchmark, "pictures") else ():
                 (PICTURES / file).write_text(picture, "utf-8")
+
+
+def page_of(name: str) -> Path:
+    """Give the page that has a benchmark's tables."""
+    return DOCS / ("notes-quality.md" if name in ("notes", "locomo", "chosen") else "performance.md")
+
+
+def _quality(arguments: list[str]) -> None:
+    """Measure how well notes are found, or choose the weights of their ranking."""
+    from benchmarks import locomo
+
+    chosen = locomo.options(arguments)
+    if chosen.choose:
+        name, command, tables = "chosen", "locomo PATH --choose", locomo.choose(path=chosen.path)
+    else:
+        name, command, tables = "locomo", "locomo PATH", locomo.report(quick=chosen.quick, path=chosen.path)
+    text = _told(command, tables)
+    if chosen.write:
+        _write(name, text)
+
+
+def _told(command: str, tables: str) -> str:
+    text = f"{tables}\n\n*{_machine()}: `python -m benchmarks {command}`*"
+    print(f"\n{text}", flush=True)
+    return text
 
 
 def _machine() -> str:
@@ -45,11 +76,12 @@ def _machine() -> str:
 
 
 def _write(name: str, text: str) -> None:
-    page = PAGE.read_text("utf-8")
+    path = page_of(name)
+    page = path.read_text("utf-8")
     block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not block.search(page):
-        raise SystemExit(f"{PAGE} has no block for {name!r}: <!-- {name} --> … <!-- /{name} -->")
-    PAGE.write_text(block.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page), "utf-8")
+        raise SystemExit(f"{path} has no block for {name!r}: <!-- {name} --> … <!-- /{name} -->")
+    path.write_text(block.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page), "utf-8")
 
 
 if __name__ == "__main__":

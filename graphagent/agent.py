@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 import anyio
 
 from graphagent._article import a
-from graphagent.errors import FeatureError, RunError
+from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event
 from graphagent.graph import Strategy, fits, show
-from graphagent.llm import Image, Tool
+from graphagent.llm import Image, Tool, ToolCalls
 from graphagent.memory import RunMemory
 from graphagent.run import (
     Budgets,
@@ -168,6 +168,27 @@ class Agent(Generic[I, O]):
         made.install(self)
         self._features[type(made)] = made
         return made
+
+    def offer(self, tools: Sequence[Tool]) -> bool:
+        """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out.
+
+        Gives False, and does nothing, where the strategy has no node that takes tool calls, or a place without a way for them.
+
+        Raises:
+            FeatureError: the agent has run already.
+        """
+        if self._made is not None:
+            raise FeatureError("tools must be added before the agent's first run; make a new agent for them")
+        taken = {tool.name for tool in self.tools}
+        more = tuple(tool for tool in tools if tool.name not in taken)
+        if not any(element.takes is ToolCalls for _, element in self.strategy.walk()):
+            return False
+        try:
+            check_ways(self.strategy, more)
+        except StrategyError:
+            return False
+        self.tools += more
+        return True
 
     def on(self, event: type[E], handler: Callable[[E], None], /) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all.

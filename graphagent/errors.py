@@ -29,6 +29,12 @@ GraphAgentError
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
 │  └ WrongKeyError                    sound, but sealed with another key
+├ NoteError                           a note cannot be kept, and why
+│  ├ ScopeError (ValueError)          .scope; a scope is no path of one
+│  ├ NotePermissionError (PermissionError) a view of notes may not do that
+│  ├ NoteNotFoundError (LookupError)  .id; a view of notes has no such note
+│  └ EmbedderError                    an embedder failed, or gave something else than vectors
+│     └ EmbedderChangedError          .stored; the vectors were made by another embedder
 ├ SerializationError (TypeError)      a value is of a type that cannot be kept
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
 ├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
@@ -348,6 +354,46 @@ class WrongKeyError(StoreError):
         self.where = where
         """The file."""
         super().__init__(f"{where} was sealed with another key; open it with the key that it was made with")
+
+
+class NoteError(GraphAgentError):
+    """A note cannot be kept."""
+
+
+class ScopeError(NoteError, ValueError):
+    """A scope is none."""
+
+    def __init__(self, scope: object, reason: str) -> None:
+        self.scope = scope
+        super().__init__(reason if scope is None else f"scope {scope!r}: {reason}")
+
+
+class NotePermissionError(NoteError, PermissionError):
+    """A view of notes may not do that."""
+
+
+class NoteNotFoundError(NoteError, LookupError):
+    """A view of notes has no such note."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        super().__init__(f"there is no note {id_!r} here; list_records() gives those that there are")
+
+
+class EmbedderError(NoteError):
+    """An embedder failed, or gave something else than a vector for each text."""
+
+
+class EmbedderChangedError(EmbedderError):
+    """The vectors of the notes were made by another embedder."""
+
+    def __init__(self, name: str, stored: str, dimensions: int) -> None:
+        self.stored = stored
+        """Who made them."""
+        super().__init__(
+            f"the vectors of these notes were made by {stored!r}, with {dimensions} numbers each, and not by {name!r}; "
+            "open them with that, or make the vectors anew: reembed()"
+        )
 
 
 class SerializationError(GraphAgentError, TypeError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolResult, Usage
     from graphagent.memory import Step
+    from graphagent.memory.notes import Match
     from graphagent.run import Question
 
 
@@ -182,3 +183,90 @@ class ExtractionFailed(Event):
     node: str
     reason: str
     """What was wrong with the answer, without the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQueryStarted(Event):
+    """Notes are being searched."""
+
+    query: str = field(repr=False)
+    limit: int
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQueryCompleted(Event):
+    """Notes were searched."""
+
+    query: str = field(repr=False)
+    results: tuple[Match, ...] = field(repr=False)
+    query_time_ms: float
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQueryFailed(Event):
+    """Notes could not be searched."""
+
+    query: str = field(repr=False)
+    error: str
+    """The type of the error, which is raised."""
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySaveStarted(Event):
+    """Something is being kept as notes."""
+
+    value: str = field(repr=False)
+    """The text, or how many there are."""
+    metadata: dict[str, Any] = field(repr=False)
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySaveCompleted(Event):
+    """Something was kept as notes."""
+
+    value: str = field(repr=False)
+    save_time_ms: float
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySaveFailed(Event):
+    """Something could not be kept as notes."""
+
+    value: str = field(repr=False)
+    error: str
+    """The type of the error, which is raised."""
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRetrievalStarted(Event):
+    """What is remembered is being put before a model."""
+
+    task_id: str
+    """The node that is about to ask it."""
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRetrievalCompleted(Event):
+    """What is remembered was put before a model."""
+
+    task_id: str
+    memory_content: str = field(repr=False)
+    retrieval_time_ms: float
+    source_type: str = "notes"
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceFailed(Event):
+    """A model could not be asked about notes, or gave no usable answer; what was done instead is as without a model."""
+
+    task: str
+    """What it was asked for: `save`, `extract`, `query`, `consolidate`, `explore` or `learn`."""
+    reason: str
+    """What was wrong, without any text of a note."""

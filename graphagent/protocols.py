@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from graphagent.agent import Agent
     from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
-    from graphagent.memory import Concept, Fact, KnownFact, Scope, Step, Subject, SummaryStep
+    from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
+    from graphagent.memory.notes import Filter, Record
     from graphagent.run import Context
     from graphagent.store import Change, Item, Key, Receipt
 
@@ -73,6 +74,44 @@ class Store(Protocol):
             ConflictError: an item is not at the version that a change expects, or not there where one must be.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the store cannot be written.
+        """
+        ...
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts, by which texts of like meaning are found."""
+
+    @property
+    def name(self) -> str:
+        """Names who makes the vectors, and the version: vectors of different makers cannot be compared."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Iterable[Iterable[float]]:
+        """Give a vector for each text, in their order, all of the same number of dimensions: lists or a numpy array.
+
+        Their length does not matter.
+
+        Raises:
+            EmbedderError: they could not be made.
+        """
+        ...
+
+
+class NoteIndex(Protocol):
+    """A search engine for notes, beside the store that keeps them. What it finds is ranked by the notes."""
+
+    async def add(self, records: Sequence[Record]) -> None:
+        """Take up records that were committed; those whose ids are there already are replaced."""
+        ...
+
+    async def remove(self, owner: str, ids: Sequence[str]) -> None:
+        """Forget records of an owner, for good."""
+        ...
+
+    async def search(self, query: str, fits: Filter, limit: int) -> Mapping[str, Mapping[str, float]]:
+        """Give, for each kind of score (`lexical`, `semantic`), the scores of the records that it finds, by their ids.
+
+        What does not fit must not be found: the limit is one of what fits.
         """
         ...
 
@@ -228,6 +267,31 @@ class FactFeature(Protocol):
 
         Raises:
             StoreError: they could not be read.
+        """
+        ...
+
+
+@runtime_checkable
+class NoteFeature(Protocol):
+    """A feature that knows the notes to which transcripts refer. Where none is installed, transcripts hold them as text."""
+
+    async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
+        """Give notes, whole, as they were when they were put before a model; those that were forgotten since say so.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        ...
+
+
+@runtime_checkable
+class EndFeature(Protocol):
+    """A feature that does something when a run has ended."""
+
+    async def ended(self, ctx: Context, output: Any) -> None:
+        """Look at a run whose answer is there and, where there is a store, kept. What it raises changes nothing about that.
+
+        Called again when a run that has ended is resumed, since its process may have died here.
         """
         ...
 

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import durable, journal, measure, tasks
-from benchmarks.__main__ import NAMES
+from benchmarks import durable, journal, locomo, measure, tasks
+from benchmarks.__main__ import NAMES, page_of
 
 HOME = Path(__file__).parents[1]
 
@@ -41,18 +41,54 @@ def test_a_benchmark_runs(name):
 def test_quick_figures_are_not_written():
     """What was measured with tiny sizes cannot get into the documentation."""
     assert run("imports", "--quick", "--write").returncode == 2
+    assert run("locomo", "--quick", "--write").returncode == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--choose",)])
+def test_the_quality_of_recall_is_measured_without_the_data(options):
+    """A made-up conversation serves; without it, the file of the data has to be named."""
+    ended = run("locomo", "--quick", *options)
+    assert ended.returncode == 0, ended.stderr
+    assert "no embedder" in ended.stdout
+    assert run("locomo").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["D8:6; D9:17"], ["D8:6", "D9:17"]),
+        (["D30:05", "D:11:26"], ["D30:5", "D11:26"]),
+        (["D1:3 D1:4", "none"], ["D1:3", "D1:4"]),
+    ],
+)
+def test_evidence_is_read_in_all_its_spellings(texts, names):
+    """Some of it is run together, some has zeros or colons too many."""
+    assert locomo.evidence(texts) == names
+
+
+def test_recall_is_the_share_of_the_evidence():
+    """What stands behind the depth does not count."""
+    wanted = frozenset({"D1:1", "D1:2"})
+    assert [locomo.share(["D1:1", "D9:9", "D1:2"], wanted, depth) for depth in (1, 2, 3)] == [0.5, 0.5, 1.0]
+
+
+def test_a_picture_is_what_its_caption_says():
+    """It stands behind the text."""
+    data = {"text": "Look!", "speaker": "Ada", "dia_id": "D1:1", "blip_caption": "a photo of a dog"}
+    turn = locomo.turn(data, locomo.moment("1:56 pm on 8 May, 2023"))
+    assert (turn.text, turn.at.isoformat()) == ("Look! [image: a photo of a dog]", "2023-05-08T13:56:00+00:00")
 
 
 def block_of(name):
     """Give what a benchmark wrote into the page."""
-    page = (HOME / "docs" / "performance.md").read_text("utf-8")
+    page = page_of(name).read_text("utf-8")
     [block] = re.findall(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", page, re.DOTALL)
     return block
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_shows_every_benchmark(name):
-    """docs/performance.md has a table for each, and the command that made it."""
+    """Its page has a table for each, and the command that made it."""
     block = block_of(name)
     assert block.startswith("| ")
     assert f"`python -m benchmarks {name}`" in block

@@ -12,7 +12,9 @@ PROGRAMS = Path(__file__).parents[2] / "shared" / "contract"
 
 
 @pytest.mark.skipif(not PROGRAMS.is_dir(), reason="the promised programs are not beside this repository")
-@pytest.mark.parametrize("name", ["01_remember", "02_facts", "03_steps", "04_durable", "06_graph", "07_fact_nodes"])
+@pytest.mark.parametrize(
+    "name", ["01_remember", "02_facts", "03_steps", "04_durable", "05_notes", "06_graph", "07_fact_nodes"]
+)
 def test_a_promised_program_runs_unchanged(name, tmp_path):
     """It ends well and prints ok at its end; only the one that replays a run prints more."""
     command = [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py")]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphagent.cli._facts import facts
+from graphagent.cli._notes import notes
 from graphagent.cli._places import Key, Memory, Out, Owner
 from graphagent.cli._runs import runs
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 keys = typer.Typer(no_args_is_help=True, help="Make keys that seal a memory.")
 app.add_typer(facts, name="facts")
+app.add_typer(notes, name="notes")
 app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 SEALED = "facts.db"
 AGENT_NAME = "chat"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 SUBJECTS = (
     Subject("user", "the person who speaks: name, home, work, preferences, tools, health, people around", priority=1),
     Subject("project", "what the person works on: its name, dates, tools, people, decisions", priority=2),
@@ -99,6 +102,35 @@ RunsKey = Annotated[
         show_default=False,
     ),
 ]
+NotesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="The file with the notes; by default $GRAPHAGENT_HOME/notes.db, else one in your user data folder.",
+        show_default=False,
+    ),
+]
+NotesKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Seal the notes, or open sealed ones: env:NAME or file:PATH says where the key is.",
+        show_default=False,
+    ),
+]
+NotesOwner = Annotated[str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose notes.")]
+ToOwner = Annotated[
+    str | None,
+    typer.Option(
+        "--owner",
+        metavar="NAME",
+        callback=_owner,
+        help="Whose they are to be; by default as the file says.",
+        show_default=False,
+    ),
+]
 RunsOwner = Annotated[str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose runs.")]
 
 
@@ -118,13 +150,29 @@ def folder(memory: Path | None) -> Path:
 
 @asynccontextmanager
 async def runs_store(file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store of a file, sealed where there is a key; `new` makes one that is not there.
+    """Open the store with the runs, sealed where there is a key; `new` makes one that is not there.
 
     Raises:
         BadParameter: there is none, it is sealed and there is no key, or it is plain and there is one.
         StoreError: it cannot be read.
     """
-    path = _runs_file(file, new=new)
+    async with _opened(_file(file, "runs", new=new), key, "runs") as store:
+        yield store
+
+
+@asynccontextmanager
+async def notes_store(file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
+    """Open the store with the notes, sealed where there is a key; `new` makes one that is not there.
+
+    Raises:
+        As `runs_store`.
+    """
+    async with _opened(_file(file, "notes", new=new), key, "notes") as store:
+        yield store
+
+
+@asynccontextmanager
+async def _opened(path: Path, key: str | None, what: str) -> AsyncGenerator[Store]:
     async with SqliteStore(path) as plain:
         sealed = await plain.get(("k",)) is not None
         if key is None:
@@ -136,8 +184,8 @@ async def runs_store(file: Path | None, key: str | None, *, new: bool = False) -
             return
         if not sealed and [item async for item in plain.scan((), limit=1)]:
             raise typer.BadParameter(
-                f"the store {str(path)!r} is plain; leave out --key, or move its runs into a sealed one: graphagent runs "
-                f"export, then graphagent runs import with another --store and --key"
+                f"the store {str(path)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
+                f"export, then graphagent {what} import with another --store and --key"
             )
         try:
             store = EncryptedStore(plain, key)
@@ -166,13 +214,32 @@ def provider(root: Path, key: str | None) -> KeepingProvider:
         raise typer.BadParameter(str(error), param_hint="--key") from None
 
 
-def _runs_file(file: Path | None, *, new: bool) -> Path:
-    path = file.expanduser() if file is not None else home() / "runs.db"
+def _file(file: Path | None, what: str, *, new: bool) -> Path:
+    path = file.expanduser() if file is not None else home() / f"{what}.db"
     if not path.exists():
         if not new:
-            raise typer.BadParameter(f"there is no store {str(path)!r}; name the file with the runs: --store FILE")
+            raise typer.BadParameter(f"there is no store {str(path)!r}; name the file with the {what}: --store FILE")
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def age_of(text: str | None) -> timedelta | None:
+    """Give the time that a text such as `30d` says.
+
+    Raises:
+        BadParameter: it says none.
+    """
+    if text is None:
+        return None
+    fits = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
+    if fits is None:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write a number and s, m, h, d or w: 30d", param_hint="--older-than"
+        )
+    try:
+        return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint="--older-than") from None
 
 
 def scope_of(text: str) -> Scope:

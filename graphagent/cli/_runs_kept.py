@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import orjson
 import typer
 
 from graphagent.cli import _screen
+from graphagent.cli._places import age_of
 from graphagent.cli._private import private_file
 from graphagent.cli._runs_opened import found, states, whose, with_store
 from graphagent.errors import StoreError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run import Head
     from graphagent.store import Receipt
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def export_runs(file: Path | None, key: str | None, owner: str | None, which: list[str], out: Path | None) -> None:
@@ -84,7 +81,7 @@ def prune_runs(
     keep: int, *, yes: bool,
 ) -> None:  # fmt: skip
     """Remove runs, once a person has agreed."""
-    wanted, age = states(status), _age(older_than)
+    wanted, age = states(status), age_of(older_than)
     if not which and wanted is None and age is None and not keep:
         raise typer.BadParameter("say which runs: name them, or give --older-than, --status or --keep")
 
@@ -143,20 +140,6 @@ def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) ->
         _screen.complain(f"there are no runs{whose(owner)}, so nothing was forgotten")
         raise typer.Exit(1)
     print(f"Forgotten: {_counted(receipt.runs)}, {receipt.bytes:,} bytes.")
-
-
-def _age(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    fits = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if fits is None:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write a number and s, m, h, d or w: 30d", param_hint="--older-than"
-        )
-    try:
-        return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint="--older-than") from None
 
 
 def _counted(number: int) -> str:

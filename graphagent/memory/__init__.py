@@ -1,7 +1,10 @@
-"""Steps and facts: what happened in a run, and what an agent knows."""
+"""Steps, facts and notes: what happened in a run, what an agent knows, and what was said."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphagent._later import later as _later
 from graphagent.memory._agent_memory import AgentMemory as AgentMemory
 from graphagent.memory._agent_memory import FactUse as FactUse
 from graphagent.memory._compression import ChunkedHistory as ChunkedHistory
@@ -32,7 +35,9 @@ from graphagent.memory._step_types import ActionStep as ActionStep
 from graphagent.memory._step_types import FactsStep as FactsStep
 from graphagent.memory._step_types import FinalAnswerStep as FinalAnswerStep
 from graphagent.memory._step_types import KnownFact as KnownFact
+from graphagent.memory._step_types import KnownNote as KnownNote
 from graphagent.memory._step_types import MessageStep as MessageStep
+from graphagent.memory._step_types import NotesStep as NotesStep
 from graphagent.memory._step_types import PlanningStep as PlanningStep
 from graphagent.memory._step_types import Step as Step
 from graphagent.memory._step_types import StepFailure as StepFailure
@@ -46,3 +51,20 @@ from graphagent.memory._window import ContextWindow as ContextWindow
 from graphagent.protocols import Compression as Compression
 from graphagent.protocols import FactProvider as FactProvider
 from graphagent.protocols import KeepingProvider as KeepingProvider
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes import Match as Match
+    from graphagent.memory.notes import Note as Note
+    from graphagent.memory.notes import NoteMemory as NoteMemory
+    from graphagent.memory.notes import Notes as Notes
+    from graphagent.memory.notes import NoteView as NoteView
+    from graphagent.memory.notes import Ranking as Ranking
+    from graphagent.memory.notes import Record as Record
+    from graphagent.memory.notes import ScopeInfo as ScopeInfo
+    from graphagent.memory.notes import ScopeTree as ScopeTree
+    from graphagent.memory.notes import Turn as Turn
+
+__getattr__ = _later(
+    __name__, "graphagent.memory.notes",
+    "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
+)  # fmt: skip

@@ -116,7 +116,7 @@ class AgentMemory:
                 f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
                 f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
             )
-        for memory in {id(each.memory): each.memory for each in _standing(ctx)}.values():
+        for memory in {id(each.memory): each.memory for each in standing(ctx)}.values():
             for step in memory.steps if memory.loaded else ():
                 if isinstance(step, FactsStep | SummaryStep) and any(known.kept for known in step.facts):
                     facts = tuple(await self.look_up(step.facts, owner=ctx.owner))
@@ -440,8 +440,8 @@ def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
     return sorted(found, key=lambda subject: subject.priority)
 
 
-def _standing(ctx: Context) -> Iterator[Context]:
+def standing(ctx: Context) -> Iterator[Context]:
     """Give a context, and those of what stands inside."""
     yield ctx
     for part in (ctx.parts or {}).values():
-        yield from _standing(part)
+        yield from standing(part)

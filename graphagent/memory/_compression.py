@@ -22,6 +22,7 @@ from graphagent.memory._step_types import (
     FinalAnswerStep,
     KnownFact,
     MessageStep,
+    NotesStep,
     Step,
     SummaryStep,
     TaskStep,
@@ -212,7 +213,7 @@ async def compress(ctx: Context, compression: Compression, *, keep: int | None =
         return None
     cut = cut_behind(memory.steps, compression.keep if keep is None else keep)
     covered = _covered(memory.steps, cut)
-    if all(isinstance(step, FactsStep | SummaryStep) for step in covered):
+    if all(isinstance(step, FactsStep | NotesStep | SummaryStep) for step in covered):
         return None
     started = _clock.now()
     reason = "nothing is known that could stand in for the history"

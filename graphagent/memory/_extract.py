@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.llm import Message, OutputFormat
 from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject, least_trust
 from graphagent.memory._prompt import frame
-from graphagent.memory._step_types import ActionStep, FactsStep, MessageStep, TaskStep
+from graphagent.memory._step_types import ActionStep, FactsStep, MessageStep, NotesStep, TaskStep
 
 if TYPE_CHECKING:
     from graphagent.memory._step_types import Step
@@ -117,6 +117,12 @@ def conversation(steps: Iterable[Step]) -> str:
     return frame("conversation", (line for step in steps for line in _lines(step)))
 
 
+def spoken(steps: Iterable[Step]) -> list[str]:
+    """Give what was said in a conversation, a text for each time that someone spoke."""
+    lines = (line for step in steps for line in _lines(step))
+    return [f"{line['speaker']}: {line['text']}" for line in lines if line["text"].strip()]
+
+
 def _lines(step: Step) -> list[dict[str, str]]:
     if isinstance(step, TaskStep):
         return [{"speaker": "user", "text": step.task}] if isinstance(step.task, str) else []
@@ -133,7 +139,7 @@ def _lines(step: Step) -> list[dict[str, str]]:
 def trust_of(steps: Iterable[Step]) -> str:
     """Give how far something can be trusted that a model took from a transcript: as far as the worst that stands there.
 
-    What tools gave comes from outside, and loaded facts keep the trust that they have.
+    What tools gave comes from outside, and loaded facts and notes keep the trust that they have.
     """
     levels = ["inferred"]
     for step in steps:
@@ -141,6 +147,8 @@ def trust_of(steps: Iterable[Step]) -> str:
             levels.append("untrusted")
         elif isinstance(step, FactsStep):
             levels.extend(known.fact.source.trust for known in step.facts)
+        elif isinstance(step, NotesStep):
+            levels.extend(note.trust for note in step.notes)
     return least_trust(levels)
 
 

@@ -11,13 +11,14 @@ from datetime import date, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
-from graphagent.memory._prompt import FactsMessage
+from graphagent.memory._prompt import FactsMessage, NotesMessage
 from graphagent.memory._step_types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
     KnownFact,
     MessageStep,
+    NotesStep,
     PlanningStep,
     Step,
     StepFailure,
@@ -44,6 +45,7 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
     TaskStep: ("task", "task_images"),
     MessageStep: ("message",),
     FactsStep: ("facts",),
+    NotesStep: ("notes",),
     PlanningStep: ("model_input_messages", "model_output_message", "plan", "timing", "token_usage"),
     SummaryStep: ("summary", "covers", "keeps", "facts", "timing", "token_usage"),
     FinalAnswerStep: ("output",),
@@ -203,6 +205,7 @@ _PLAIN: dict[type, Callable[[Any], Plain]] = {
     KnownFact: _fact,
     Message: _message,
     FactsMessage: _message,
+    NotesMessage: _message,
     StepFailure: lambda error: {"type": error.type, "message": error.message},
     Timing: _timing,
     ToolCall: _call,

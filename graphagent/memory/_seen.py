@@ -11,6 +11,7 @@ from graphagent.memory._step_types import (
     FactsStep,
     FinalAnswerStep,
     MessageStep,
+    NotesStep,
     Step,
     SummaryStep,
     TaskStep,
@@ -59,7 +60,7 @@ def is_rule(step: Step) -> bool:
 
 
 def tell(steps: Sequence[Step], found: list[Message]) -> None:
-    """Add the messages of steps that a model sees. Facts that were loaded before the first model turn stand before the task."""
+    """Add the messages of steps that a model sees. Facts and notes from before the first model turn stand before the task."""
     early = set[int]()
     for place, step in enumerate(steps):
         if isinstance(step, TaskStep):
@@ -67,7 +68,7 @@ def tell(steps: Sequence[Step], found: list[Message]) -> None:
                 following = steps[later]
                 if isinstance(following, ActionStep | SummaryStep | TaskStep):
                     break
-                if isinstance(following, FactsStep):
+                if isinstance(following, FactsStep | NotesStep):
                     early.add(later)
                     found.extend(following.to_messages())
             found.extend(step.to_messages())

@@ -14,15 +14,18 @@ from graphagent.memory._blobs import HeldBlobs, hash_of
 from graphagent.memory._damage import Unreadable, as_int, as_list, as_str, readable
 from graphagent.memory._declared import hints
 from graphagent.memory._known import Name, fact_json, read_fact_json
+from graphagent.memory._known_notes import NoteName, note_json, read_note_json
 from graphagent.memory._objects import defaults_of, made
-from graphagent.memory._prompt import FORGOTTEN, FactsMessage, facts_message
+from graphagent.memory._prompt import FORGOTTEN, FactsMessage, NotesMessage, facts_message, notes_message
 from graphagent.memory._sent import SentPrompt
 from graphagent.memory._step_types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
     KnownFact,
+    KnownNote,
     MessageStep,
+    NotesStep,
     PlanningStep,
     Step,
     StepFailure,
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
     from graphagent.memory._blobs import Blobs
     from graphagent.memory._values import Json
 
-OWN = (ActionStep, FactsStep, FinalAnswerStep, MessageStep, PlanningStep, SummaryStep, SystemPromptStep, TaskStep)
+OWN = (
+    ActionStep, FactsStep, FinalAnswerStep, MessageStep, NotesStep, PlanningStep, SummaryStep, SystemPromptStep, TaskStep,
+)  # fmt: skip
 """The types whose fields are written here; of any other type the declared types of its fields decide."""
 
 
@@ -51,13 +56,20 @@ class StepWriter:
     """Writes steps."""
 
     def __init__(
-        self, blobs: Blobs, *, known: Callable[[object], Json | None] = lambda _: None, values: bool = True
+        self,
+        blobs: Blobs,
+        *,
+        known: Callable[[object], Json | None] = lambda _: None,
+        values: bool = True,
+        note_texts: bool = True,
     ) -> None:
         self.blobs = blobs
         self._known = known
         """Gives what stands for an object that is kept elsewhere already."""
         self._values = values
         """Whether facts are written with their values, and not as references alone."""
+        self._note_texts = note_texts
+        """The same for notes."""
         self._prompt: SentPrompt | None = None
         self.careful = False
         """Whether messages that models were sent are written in full, since the steps that they came from changed since."""
@@ -132,9 +144,11 @@ class StepWriter:
         return [whole.kept, added]
 
     def _sent(self, message: Message, *, in_full: bool) -> Json:
-        """Give a message of a prompt. Where facts are references, no text with their values is written, and no hash of one."""
+        """Give a message of a prompt. Where facts or notes are references, no text of them is written, and no hash of one."""
         if isinstance(message, FactsMessage) and not self._values and any(known.kept for known in message.facts):
             return {"facts": [self.write_fact(known) for known in message.facts]}
+        if isinstance(message, NotesMessage) and not self._note_texts and any(note.kept for note in message.notes):
+            return {"notes": [self.write_note(note) for note in message.notes]}
         return message_json(message, self.blobs) if in_full else message_hash(message)
 
     def write_message(self, message: Message) -> Json:
@@ -154,11 +168,16 @@ class StepWriter:
         """Give a fact with its place; as a reference, where it can be read again by that."""
         return fact_json(known, values=self._values)
 
+    def write_note(self, known: KnownNote) -> Json:
+        """Give a note; as a reference, where it can be read again by that."""
+        return note_json(known, values=self._note_texts)
+
 
 _STARTS: dict[str, Any] = {
     "covers": 0,
     "keeps": 0,
     "facts": (),
+    "notes": (),
     "plan": "",
     "results": (),
     "step_number": 0,
@@ -178,6 +197,7 @@ _WRITERS: dict[str, Callable[[StepWriter, Any], Json]] = {
     "error": lambda writer, error: [encode(error.type, writer.blobs), encode(error.message, writer.blobs)],
     "facts": lambda writer, facts: [writer.write_fact(each) for each in facts],
     "message": lambda writer, message: writer.write_message(message),
+    "notes": lambda writer, notes: [writer.write_note(each) for each in notes],
     "model_output_message": lambda writer, message: message_json(message, writer.blobs),
     "prompt": lambda writer, prompt: writer.write_prompt(prompt),
     "results": lambda writer, results: writer.write_results(results),
@@ -218,10 +238,13 @@ class StepReader:
         resolve: Callable[[Json], Any] | None = None,
         told: Told | None = None,
         facts: Mapping[Name, KnownFact] | None = None,
+        notes: Mapping[NoteName, KnownNote] | None = None,
     ) -> None:
         self.blobs = blobs
         self.facts = facts
         """What facts say to which references are written."""
+        self.notes = notes
+        """What notes say to which references are written."""
         self.resolve = resolve
         """Gives the object for which something stands that is kept elsewhere."""
         self.told = told or Told()
@@ -304,12 +327,19 @@ class StepReader:
     def _sent(self, data: Json) -> Message:
         if isinstance(data, str):
             return self.told.find(data)
+        if "notes" in data:
+            return notes_message(self.read_notes(data["notes"]))
         return facts_message(self.read_facts(data["facts"])) if "facts" in data else read_message(data, self.blobs)
 
     @readable
     def read_facts(self, data: Json) -> tuple[KnownFact, ...]:
         """Give facts."""
         return tuple(read_fact_json(each, self.facts) for each in data)
+
+    @readable
+    def read_notes(self, data: Json) -> tuple[KnownNote, ...]:
+        """Give notes."""
+        return tuple(read_note_json(each, self.notes) for each in as_list(data))
 
     def read_message(self, data: Json) -> Message:
         """Give a message."""
@@ -356,6 +386,7 @@ _READERS: dict[str, Callable[[StepReader, Any], Any]] = {
     "facts": lambda reader, data: reader.read_facts(data),
     "message": lambda reader, data: reader.read_message(data),
     "model_output_message": lambda reader, data: read_message(data, reader.blobs),
+    "notes": lambda reader, data: reader.read_notes(data),
     "_observations": lambda reader, data: reader.read_text(data),
     "_observations_images": lambda reader, data: reader.read_images(data),
     "plan": lambda reader, data: reader.read_text(data),

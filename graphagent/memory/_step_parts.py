@@ -8,7 +8,7 @@ from graphagent._article import a
 from graphagent.llm import Image, Message, ToolResult, Usage
 from graphagent.memory._declared import cached
 from graphagent.memory._sent import SentPrompt
-from graphagent.memory._step_types import KnownFact, Step, StepFailure, Timing, fields_of
+from graphagent.memory._step_types import KnownFact, KnownNote, Step, StepFailure, Timing, fields_of
 
 _MAY_BE: dict[str, tuple[type, ...]] = {
     "code_action": (str, type(None)),
@@ -28,6 +28,7 @@ _MAY_BE: dict[str, tuple[type, ...]] = {
 }
 _TUPLES_OF: dict[str, type] = {
     "facts": KnownFact,
+    "notes": KnownNote,
     "_observations_images": Image,
     "results": ToolResult,
     "task_images": Image,

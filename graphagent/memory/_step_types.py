@@ -10,7 +10,7 @@ from weakref import ref
 from graphagent._article import a
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.memory._declared import cached
-from graphagent.memory._prompt import facts_message, summary_message
+from graphagent.memory._prompt import facts_message, notes_message, summary_message
 
 if TYPE_CHECKING:
     from graphagent.memory._facts import Fact, Scope, Subject
@@ -216,6 +216,43 @@ class FactsStep(Step):
     def to_messages(self) -> list[Message]:
         """Give them as the model sees them: one frame of escaped data."""
         return [facts_message(self.facts)] if self.facts else []
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNote:
+    """A note as it was put before a model."""
+
+    id: str
+    content: str = field(repr=False)
+    """Its text, as much of it as was shown."""
+    version: int = 1
+    scope: str = ""
+    source: str = ""
+    """Who said it, or where it is from."""
+    speaker: str = ""
+    date: str = ""
+    """When it was said, or else kept: the day in UTC."""
+    trust: str = ""
+    """How far it can be trusted: one of TRUST_LEVELS."""
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its text is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether the notes give this version again, so that a reference to it is enough."""
+    cut: int = field(default=0, compare=False)
+    """How many characters of it were shown, where that was not all of it."""
+
+
+@dataclass(slots=True)
+class NotesStep(Step):
+    """Notes that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+
+    kind: ClassVar[str] = "notes"
+
+    notes: tuple[KnownNote, ...]
+
+    def to_messages(self) -> list[Message]:
+        """Give them as the model sees them: one frame of escaped data."""
+        return [notes_message(self.notes)] if self.notes else []
 
 
 @dataclass(slots=True)

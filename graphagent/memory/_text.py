@@ -19,7 +19,9 @@ from graphagent.memory._step_types import (
     FactsStep,
     FinalAnswerStep,
     KnownFact,
+    KnownNote,
     MessageStep,
+    NotesStep,
     PlanningStep,
     Step,
     SummaryStep,
@@ -90,6 +92,8 @@ def _body(step: Step, inside: Mapping[str, str]) -> tuple[str, Iterable[str]]:
             return f"Message from the {step.message.role}", _parts(step.message)
         case FactsStep():
             return "Facts", _facts(step.facts)
+        case NotesStep():
+            return "Notes", _notes(step.notes)
         case PlanningStep():
             return "Plan", _said(step.plan)
         case SummaryStep():
@@ -149,6 +153,12 @@ def _facts(facts: Iterable[KnownFact]) -> Iterator[str]:
     for known in facts:
         value = FORGOTTEN if known.forgotten else ", ".join(known.fact.values)
         yield f"{_line(known.subject.name)}, {_line(known.fact.concept.keyword)}: {_line(value)}"
+
+
+def _notes(notes: Iterable[KnownNote]) -> Iterator[str]:
+    for note in notes:
+        about = ", ".join(_line(each) for each in (note.scope, note.speaker or note.source, note.date) if each)
+        yield f"{about}: {_line(note.content)}" if about else _line(note.content)
 
 
 def _sent(prompt: SentPrompt, before: SentPrompt | None) -> Iterator[str]:

@@ -34,7 +34,7 @@ from graphagent.memory import _objects
 from graphagent.memory._damage import Unreadable, as_int, as_list, as_str, readable
 from graphagent.memory._declared import CONTAINERS, item_kind, key_kinds, own_class, place_kinds, value_kind
 from graphagent.memory._objects import read_object, write_object
-from graphagent.memory._prompt import FactsMessage
+from graphagent.memory._prompt import FactsMessage, NotesMessage
 
 if TYPE_CHECKING:
     from graphagent.memory._blobs import Blobs
@@ -249,6 +249,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
     Deny: lambda writer, verdict, _: {"$": "deny", "v": writer.text(verdict.reason)},
     Message: lambda writer, message, room: {"$": "message", **writer.message(message, room)},
     FactsMessage: lambda writer, message, room: {"$": "message", **writer.message(message, room)},
+    NotesMessage: lambda writer, message, room: {"$": "message", **writer.message(message, room)},
     Usage: lambda _, usage, __: {"$": "usage", "v": usage_json(usage)},
     NodeFailedError: lambda writer, error, _: writer.failed(error),
     bytes: lambda writer, data, _: {"$": "bytes", **writer.data(data)},

@@ -12,4 +12,6 @@ from graphagent.nodes._model import Prompt as Prompt
 from graphagent.nodes._model import llm_request as llm_request
 from graphagent.nodes._model import passthrough as passthrough
 from graphagent.nodes._model import update_prompt as update_prompt
+from graphagent.nodes._notes import recall_notes as recall_notes
+from graphagent.nodes._notes import remember_notes as remember_notes
 from graphagent.nodes._tools import execute_tools as execute_tools

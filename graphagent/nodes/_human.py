@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from graphagent.graph import Node, is_type
 from graphagent.run import Question
 
 if TYPE_CHECKING:
+    from graphagent.memory.notes import NoteMemory, NoteView
     from graphagent.run import Context
 
 T = TypeVar("T")
@@ -21,8 +22,32 @@ class _AskHuman:
     question: str | Callable[[Any], str]
     asks: Any
     """The type of the answer."""
+    lessons: NoteMemory | None = field(default=None)
+    """Where lessons are kept."""
 
     async def __call__(self, ctx: Context, value: Any) -> Any:
+        if self.lessons is None:
+            return await self._answer(ctx, value)
+        from graphagent.memory.notes import apply_lessons, learn_lessons
+
+        notes, output = self.lessons.bind(ctx), value if isinstance(value, str) else ""
+        model = notes.asks
+        if model is not None and output:
+
+            async def apply() -> str:
+                return await apply_lessons(notes, output, model)
+
+            value = await ctx.once("lessons", apply)
+        answer = await self._answer(ctx, value)
+        if model is not None and isinstance(answer, str) and output:
+
+            async def learn() -> int:
+                return len(await learn_lessons(notes, value, answer, model, run_id=ctx.run_id))
+
+            await ctx.once("learned", learn)
+        return answer
+
+    async def _answer(self, ctx: Context, value: Any) -> Any:
         text: object = self.question(value) if callable(self.question) else self.question
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             said = type(text).__name__
@@ -31,10 +56,16 @@ class _AskHuman:
 
 
 @overload
-def ask_human(question: str | Callable[[Any], str], kind: type[T], *, name: str = "ask_human") -> Node[object, T]: ...
+def ask_human(
+    question: str | Callable[[Any], str], kind: type[T], *, learn: NoteView | None = None, name: str = "ask_human"
+) -> Node[object, T]: ...
 @overload  # a union or a Literal, which is no class
-def ask_human(question: str | Callable[[Any], str], kind: Any, *, name: str = "ask_human") -> Node[object, Any]: ...
-def ask_human(question: str | Callable[[Any], str], kind: Any, *, name: str = "ask_human") -> Node[object, Any]:
+def ask_human(
+    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None, name: str = "ask_human"
+) -> Node[object, Any]: ...
+def ask_human(
+    question: str | Callable[[Any], str], kind: Any, *, learn: NoteView | None = None, name: str = "ask_human"
+) -> Node[object, Any]:
     """Make a node that asks a person, and gives the answer. The run is suspended until there is one, days if need be.
 
     `result.pending` is the question; `agent.resume(run_id, answer=…)` goes on, in any process.
@@ -42,6 +73,8 @@ def ask_human(question: str | Callable[[Any], str], kind: Any, *, name: str = "a
     Args:
         question: What is asked, or a function that makes it of the node's input.
         kind: The type of the answer, which is checked before anything is written.
+        learn: Notes from which lessons are applied, by the model of the run, to a text before a person sees it (`question` gets it,
+            and `result.pending.about` is it), and in which the lessons of what that person answers are kept.
         name: How the node is called.
 
     Raises:
@@ -53,4 +86,9 @@ def ask_human(question: str | Callable[[Any], str], kind: Any, *, name: str = "a
         raise TypeError(
             f"{name!r} asks for an answer of a type, such as bool or Literal['yes', 'no'], and {kind!r} is none"
         )
-    return Node(_AskHuman(question, kind), name=name, takes=object, gives=kind)
+    lessons: NoteMemory | None = None
+    if learn is not None:
+        from graphagent.memory.notes import NoteMemory
+
+        lessons = NoteMemory(learn, recall=False, learn=False, tools=False)
+    return Node(_AskHuman(question, kind, lessons), name=name, takes=object, gives=kind)

@@ -94,7 +94,7 @@ async def claim(run: Run[Any], store: Store) -> None:
         return
     if journal is None:
         assert recording is not None
-        if recording.facts:  # some may have been forgotten since it was read
+        if recording.facts or recording.notes:  # some may have been forgotten since it was read
             await look_up(recording, run.setup.features)
         lines = describe(run.setup.strategy)
         changed = fingerprint(lines) != head.fingerprint

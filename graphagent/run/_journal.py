@@ -16,7 +16,7 @@ from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import saving
 from graphagent.memory.saving import StepWriter, encode, message_json, usage_json
-from graphagent.run._facts import refers
+from graphagent.run._facts import refers, refers_to_notes
 from graphagent.run._held import Held
 from graphagent.run._plan import DONE
 from graphagent.run._said import places_again
@@ -399,8 +399,11 @@ class Journal:
         if heard != memory.written_heard:
             entry["heard"] = [*heard]
         if changes:
-            values = not refers(ctx.state.features)
-            writer = StepWriter(self.log, known=lambda value: self._found(ctx, value), values=values)
+            features = ctx.state.features
+            writer = StepWriter(
+                self.log, known=lambda value: self._found(ctx, value), values=not refers(features),
+                note_texts=not refers_to_notes(features),
+            )  # fmt: skip
             writer.follow(memory.written)
             writer.careful = memory.retold
             marks: list[tuple[Step, list[int]]] = []

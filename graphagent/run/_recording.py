@@ -24,8 +24,8 @@ from graphagent.run._transcripts import Branches, Transcript, transcripts
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from graphagent.memory import KnownFact
-    from graphagent.memory.saving import Name
+    from graphagent.memory import KnownFact, KnownNote
+    from graphagent.memory.saving import Name, NoteName
     from graphagent.protocols import Store
     from graphagent.run._plan import Slot, Way
 
@@ -48,6 +48,8 @@ class Recording:
         """The values that stand where the run and its branches are."""
         self.facts: Mapping[Name, KnownFact] = {}
         """What was found of the facts to which the entries refer."""
+        self.notes: Mapping[NoteName, KnownNote] = {}
+        """What was found of the notes to which they refer."""
         self.mark = object()
         """Names the journal in the steps that stand in it."""
         self._parsed: list[dict[str, Any] | None] = [None] * len(entries)
@@ -84,13 +86,13 @@ class Recording:
         """Give the recording as it was behind an entry."""
         earlier = Recording(self.head, self.entries[:number], self.blobs.held)
         earlier.plan, earlier.takes, earlier.gives = self.plan, self.takes, self.gives
-        earlier.facts = self.facts
+        earlier.facts, earlier.notes = self.facts, self.notes
         return earlier
 
-    def tell_with(self, facts: Mapping[Name, KnownFact]) -> None:
-        """Have transcripts show facts as they were found."""
-        if facts or self.facts:
-            self.facts, self._told = facts, None
+    def tell_with(self, facts: Mapping[Name, KnownFact], notes: Mapping[NoteName, KnownNote]) -> None:
+        """Have transcripts show facts and notes as they were found."""
+        if facts or self.facts or notes or self.notes:
+            self.facts, self.notes, self._told = facts, notes, None
 
     @contextmanager
     def reading(self, number: int) -> Generator[None]:

@@ -13,6 +13,7 @@ from graphagent.events import Event, RunFailed, RunFinished, RunResumed, RunStar
 from graphagent.graph import fits
 from graphagent.llm import Approve
 from graphagent.memory import FinalAnswerStep, RunMemory, Step, TaskStep
+from graphagent.protocols import EndFeature
 from graphagent.run._budgets import Meter, check_budgets
 from graphagent.run._callbacks import caller
 from graphagent.run._context import Context
@@ -59,6 +60,7 @@ class Run(Generic[O]):
     _idle = False
     _stopped = False
     _final: FinalAnswerStep | None = None
+    _looked_back = False
 
     def __init__(
         self,
@@ -182,6 +184,8 @@ class Run(Generic[O]):
         self.state.handed.clear()
         if not self.done:
             await self._go_on(stepping=False)
+        elif not self._looked_back:
+            await self._look_back(self.output)  # the process that it ended in may have died before that
         self._stopped = False
         return self.result
 
@@ -401,13 +405,24 @@ class Run(Generic[O]):
             await conclude(self, step)
         self.at_rest, self.held = state.result(step.output), False
         failure, state.failure, state.pausing = state.failure, None, None
-        if state.stepping:
-            state.handed += state.added
-        state.told()
-        if state.handlers:
-            state.emit(RunFinished(state.run_id, step.output, state.usage))
+        try:
+            await self._look_back(step.output)
+        finally:
+            self.at_rest = state.result(step.output)
+            if state.stepping:
+                state.handed += state.added
+            state.told()
+            if state.handlers:
+                state.emit(RunFinished(state.run_id, step.output, state.usage))
         if failure is not None:
             raise failure
+
+    async def _look_back(self, output: Any) -> None:
+        """Have features look at the run, which has ended."""
+        for feature in self.setup.features.values():
+            if isinstance(feature, EndFeature):
+                await feature.ended(self.context, output)
+        self._looked_back = True
 
     # ---- answers
 

@@ -73,6 +73,11 @@ class Around:
         if state.around is not None:
             state.around.spend(usage)
 
+    @property
+    def features(self) -> Mapping[Any, Any]:
+        """What is installed in the agent around, by its type."""
+        return self._ctx.state.features
+
     def settle(self) -> None:
         """Take over what was counted, for the journal of the run around."""
         state = self._ctx.state

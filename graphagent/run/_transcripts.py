@@ -36,8 +36,9 @@ class Transcript:
         if self.open is not None:
             steps.append(copy.copy(self.open))
         reader = StepReader(
-            self.reader.blobs, resolve=self.reader.resolve, told=self.reader.told, facts=self.reader.facts
-        )
+            self.reader.blobs, resolve=self.reader.resolve, told=self.reader.told, facts=self.reader.facts,
+            notes=self.reader.notes,
+        )  # fmt: skip
         reader.prompt = self.reader.prompt
         branch = Transcript(reader, steps)
         branch.heard = self.heard
@@ -100,7 +101,8 @@ def transcripts(recording: Recording, *, shown: int) -> dict[Branches, Transcrip
     Raises:
         DamagedStoreError: an entry cannot be read.
     """
-    root = Transcript(StepReader(recording.blobs, resolve=recording.at, facts=recording.facts), [])
+    reader = StepReader(recording.blobs, resolve=recording.at, facts=recording.facts, notes=recording.notes)
+    root = Transcript(reader, [])
     found: dict[Branches, Transcript] = {(): root}
     made: dict[tuple[int, int, int], Step] = {}
     for number in range(1, recording.last + 1):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key
     from graphagent.store._sealed_store import SealedStore
 
-_DOMAINS = {"facts": 5, "runs": 4}
+_DOMAINS = {"facts": 5, "runs": 4, "notes": 2}
 """Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject, runs one by one."""
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import anyio.to_thread
 
@@ -27,6 +27,7 @@ from graphagent.store._sqlite_file import (
     connect,
     explained,
     identity,
+    is_sound,
     items,
     make,
 )
@@ -95,8 +96,12 @@ class SqliteStore:
         low, high = bounds(prefix, after, reverse=reverse)
         return Scan(_Range(self._open, self.path, prefix, low, high, checked_limit(limit), reverse=reverse).more)
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
         """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none.
+
+        `along` is called by the thread that writes, behind the changes and in their transaction, with a connection of apsw:
+        so that what is derived of items stands beside them in the file, in tables whose names begin with `notes_`. What it
+        raises is raised here, and then nothing is changed.
 
         Raises:
             ConflictError: an item is not at the version that a change expects.
@@ -104,15 +109,24 @@ class SqliteStore:
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
         checked = [(change, check_change(change)) for change in changes]
-        if not checked:
+        if not checked and along is None:
             return
-        job = Job(checked, Reply())
+        job = Job(checked, Reply(), along=along)
         while not (await self._open()).writer.submit(job):
             pass  # closed in between
         try:
             await job.reply.wait()
         finally:
             job.abandoned = True
+
+    async def read(self, function: Callable[[Any], T]) -> T:
+        """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile.
+
+        Raises:
+            StoreError: the file cannot be read (DamagedStoreError: it is damaged).
+        """
+        opened = await self._open()
+        return await anyio.to_thread.run_sync(opened.read_for, function)
 
     async def verify(self) -> int:
         """Read everything and check it, as far as SQLite can. Gives the number of items.
@@ -179,6 +193,27 @@ class _Opened:
         """Call a function with a connection that no one else uses meanwhile."""
         with in_use(), self._connection() as connection:
             return function(connection)
+
+    def read_for(self, function: Callable[[Connection], T]) -> T:
+        """Do the same for a function of someone else: what it raises itself tells nothing of the file."""
+        import apsw
+
+        raised: Exception | None = None
+
+        def call(connection: Connection) -> T | None:
+            nonlocal raised
+            try:
+                return function(connection)
+            except apsw.Error:
+                raise
+            except Exception as error:  # noqa: BLE001  raised below
+                raised = error
+                return None
+
+        found = self.read(call)
+        if raised is not None:
+            raise raised
+        return cast(T, found)
 
     @contextmanager
     def _connection(self) -> Generator[Connection, None, None]:
@@ -266,10 +301,9 @@ class _Range:
 
 
 def _verify(connection: Connection, path: Path) -> int:
-    connection.execute("BEGIN")  # so that all that follows sees one state
-    report = connection.execute("PRAGMA integrity_check(1)").fetchall()
-    if report != [("ok",)]:
+    if not is_sound(path):
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
+    connection.execute("BEGIN")  # so that all that follows sees one state
     count = sum(1 for _ in items(connection.execute(ROWS), path))
     [counts] = connection.execute(_COUNTS).fetchall()
     if len(set(counts)) > 1:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store._sqlite_file import BUSY_SECONDS, FORMAT, FORMAT_BITS, Connection
+from graphagent.store._sqlite_file import BUSY_SECONDS, FORMAT, FORMAT_BITS, Connection, is_sound
 
 _MARKS = 2 ** (31 - FORMAT_BITS) - 1
 _CHECKPOINT_PAUSE_SECONDS = 0.01
@@ -66,7 +66,7 @@ def rewrite(connection: Connection, path: Path) -> None:
     Raises:
         DamagedStoreError: the file is damaged. It would look sound when written anew, with what is left.
     """
-    if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+    if not is_sound(path):
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}").fetchall()
     try:

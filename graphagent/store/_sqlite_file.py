@@ -26,6 +26,8 @@ SCHEMA = (
     ),
     "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
+_OWN_SCHEMA = "SELECT sql FROM sqlite_schema WHERE tbl_name NOT GLOB 'notes_*' AND tbl_name <> 'sqlite_sequence'"
+"""Without what is derived of items, which may stand beside them."""
 SHORT = 256
 """The longest value that lies beside its key, in bytes; a page holds thirteen of them. Any store can be read with another."""
 ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
@@ -185,12 +187,24 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
     return connection
 
 
+def is_sound(path: Path) -> bool:
+    """Tell what SQLite's own check says, asked over a connection of its own.
+
+    An older one may remember of a full-text index what another process has changed since, and take that for damage.
+    """
+    connection = connect(path, "FULL", writing=False)
+    try:
+        return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
+    finally:
+        connection.close()
+
+
 def _check(connection: Connection, path: Path) -> None:
     [(page,)] = connection.execute("PRAGMA page_size").fetchall()
     if path.stat().st_size % cast(int, page) and not _has_log(path):
         # SQLite would read zeros for what is missing of the last page.
         raise DamagedStoreError(os.fspath(path), "it is cut off")
-    schema = tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema").fetchall())
+    schema = tuple(sql for (sql,) in connection.execute(_OWN_SCHEMA).fetchall())
     [(application, user)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
     version = cast(int, user) % 2**FORMAT_BITS
     mode = connection.execute("PRAGMA journal_mode").fetchall()

@@ -7,9 +7,10 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
 from graphagent.store._forks import in_use, register
@@ -32,6 +33,8 @@ class Job:
 
     changes: list[tuple[Change, bytes]]
     reply: Reply
+    along: Callable[[Any], object] | None = None
+    """Changes other tables in the same transaction."""
     abandoned: bool = False
     """No one waits for it any more; it need not be begun."""
 
@@ -124,6 +127,8 @@ class Writer:
         return batch, job
 
     def _commit(self, batch: list[Job]) -> None:
+        import apsw
+
         batch = [job for job in batch if not job.abandoned]
         try:
             connection = self._connect()
@@ -146,7 +151,8 @@ class Writer:
             return
         for job in batch:
             if job not in forgetting:
-                job.reply.send(conflicts.get(job))
+                raised = conflicts.get(job)
+                job.reply.send(explained(raised, self._path) if isinstance(raised, apsw.Error) else raised)
         if self._due is None and any(job.has(Delete) for job in batch):
             self._due = time.monotonic() + _PAUSE_SECONDS
         if forgetting:
@@ -198,9 +204,12 @@ class Writer:
             connection.close()
 
 
-def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dict[Job, ConflictError], bool]:
-    """Make the changes of all commits that meet no conflict; gives the others, and whether a DeleteAll has removed anything."""
-    conflicts: dict[Job, ConflictError] = {}
+def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dict[Job, Exception], bool]:
+    """Make the changes of all commits that can be made.
+
+    Gives those that meet a conflict, or whose `along` fails, with what it raised; and whether a DeleteAll has removed anything.
+    """
+    conflicts: dict[Job, Exception] = {}
     removed = False
     # A savepoint has SQLite copy old pages, so a single commit goes without: much that is deleted would get into temporary files.
     begin, back, end = (
@@ -209,7 +218,15 @@ def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dic
     for job in batch:
         connection.execute(begin)
         try:
-            removed = _make(connection, job, path) or removed
+            removes = _make(connection, job, path)
+            if job.along is not None:
+                try:
+                    job.along(connection)
+                except Exception as error:  # noqa: BLE001  it is for the one who gave it
+                    conflicts[job] = error
+                    connection.execute(back)
+                    removes = False
+            removed = removed or removes
         except ConflictError as error:
             conflicts[job] = error
             connection.execute(back)

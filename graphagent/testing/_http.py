@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -70,7 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         headers = {str(name).lower(): str(value) for name, value in self.headers.items()}
         content = self.rfile.read(int(headers.get("content-length", 0)))
-        if self.path != "/v1/chat/completions":
+        path = urlsplit(self.path).path
+        if path not in ("/v1/chat/completions", "/v1/embeddings"):
             return self._missing()
         try:
             read = orjson.loads(content)
@@ -79,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(read, dict):
             return self._send(_json({"error": {"message": "the body is not a JSON object"}}, 400), None)
         body = cast("dict[str, Any]", read)
+        if path == "/v1/embeddings":
+            return self._send(self._http.script.embed(body, headers), None)
         answer, after = self._http.script.answer(body, headers)
         if isinstance(answer, RawResponse):
             return self._send(answer, after)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from graphagent.errors import ModelRequestError, ScriptError
 from graphagent.llm import ModelRequest, ModelResponse
 from graphagent.testing._model import Reply, response_of
-from graphagent.testing._wire import read_request
+from graphagent.testing._wire import embeddings, read_request
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,8 +48,9 @@ def openai_server(
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with what a function gives.
 
-    Chat Completions, streamed or not, and the list of models are served, over HTTP/1.1 on 127.0.0.1 and a free port, in
-    threads of its own: for any client, in this process or in another.
+    Chat Completions, streamed or not, embeddings and the list of models are served, over HTTP/1.1 on 127.0.0.1 and a free port,
+    in threads of its own: for any client, in this process or in another. Embeddings are made of the words of a text, always the
+    same for the same text, and take no reply.
     """
     return OpenAIServer(replies, model=model)
 
@@ -109,6 +110,19 @@ class OpenAIServer:
             return _refusal(error, error.status or 500, wait), after
         except Exception as error:  # noqa: BLE001 — a server answers whatever goes wrong in it
             return _refusal(error, 500), after
+
+    def embed(self, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
+        """Give what is sent back for a request for embeddings."""
+        import orjson
+
+        with self._lock:
+            self.requests.append(body)
+            self.headers.append(headers)
+        try:
+            content = orjson.dumps(embeddings(body, self.model))
+        except (KeyError, TypeError, ValueError) as error:
+            return _refusal(error, 400)
+        return RawResponse(200, {"content-type": "application/json"}, content)
 
     def __enter__(self) -> Self:
         from graphagent.testing._http import HttpServer

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import random
+import struct
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +27,8 @@ from graphagent.llm import (
     Usage,
 )
 from graphagent.testing._model import words
+
+_DIMENSIONS = 64
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
@@ -119,6 +124,32 @@ def chunks(response: ModelResponse, *, with_usage: bool) -> Iterator[dict[str, A
     yield chunk({}, response.finish_reason)
     if with_usage:
         yield {**head, "choices": [], "usage": _usage(response.usage)}
+
+
+def embeddings(body: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Give the answer to a request for embeddings: each word adds its own numbers, so texts that share words are near."""
+    given = body["input"]
+    texts: list[str] = [given] if isinstance(given, str) else list(given)
+    vectors = [_vector(text, int(body.get("dimensions") or _DIMENSIONS)) for text in texts]
+    if body.get("encoding_format") == "base64":
+        shown: list[Any] = [base64.b64encode(struct.pack(f"<{len(each)}f", *each)).decode() for each in vectors]
+    else:
+        shown = vectors
+    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(shown)]
+    tokens = sum(len(words(text)) for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "model": model, "data": data, "usage": usage}
+
+
+def _vector(text: str, dimensions: int) -> list[float]:
+    if not text:
+        raise ValueError("an input is empty")
+    vector = [0.0] * dimensions
+    for word in text.lower().split() or [text]:
+        numbers = random.Random(word)
+        vector = [value + numbers.gauss(0.0, 1.0) for value in vector]
+    length = math.hypot(*vector)
+    return [value / length for value in vector]
 
 
 def _thought(message: Message) -> str:

@@ -327,7 +327,22 @@ def every_event():
 
 
 def sample(kind):
-    plain = {"run_id", "node", "path", "target", "strategy", "count", "reason", "steps", "usage"}
+    plain = {
+        "run_id",
+        "node",
+        "path",
+        "target",
+        "strategy",
+        "count",
+        "reason",
+        "steps",
+        "usage",
+        "limit",
+        "task",
+        "task_id",
+    }
+    plain |= {"error"} if kind.__name__.startswith("Memory") else set()  # there it is a type's name
+    plain |= {"query_time_ms", "save_time_ms", "retrieval_time_ms", "source_type"}
     return kind(**{field.name: field.name if field.name in plain else "SECRET" for field in dataclasses.fields(kind)})
 
 

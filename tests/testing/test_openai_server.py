@@ -120,7 +120,7 @@ def test_a_request_that_is_none_is_refused(body):
 def test_other_paths_are_missing():
     """Only what is served is there."""
     with openai_server([]) as server:
-        assert sent(server, "{}", "/v1/embeddings")[0] == 404
+        assert sent(server, "{}", "/v1/images/generations")[0] == 404
         assert sent(server, None, "/", "GET")[0] == 404
 
 

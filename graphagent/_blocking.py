@@ -1,0 +1,184 @@
+"""The bridge for scripts and notebooks: what is async, called from where nothing is."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+T = TypeVar("T")
+
+
+def blocking(target: object) -> Any:
+    """Give an object whose async methods can be called where nothing is async: `blocking(notes).recall("…")`.
+
+    It works for an Agent, a Run, Notes and their views, providers, stores: for whatever has async methods. These return when they
+    are done, async iterators become iterators, and async context managers become context managers. Other methods and attributes
+    are as they are, and what of ours they give is blocking too. An async function becomes a plain one.
+
+    All of them run in one event loop, in a thread of its own, so that it works in a notebook, whose loop is running already, and in
+    any number of threads. An interrupt cancels what is being waited for. A script that ends does not wait for the thread.
+
+    Raises:
+        RuntimeError: a method was called from within that loop, such as in a tool: await it there.
+    """
+    if inspect.iscoroutinefunction(target):
+        return functools.wraps(target)(_calling(target))
+    return Blocking(target)
+
+
+class Blocking:
+    """An object whose async methods block; `blocking(x)` makes it."""
+
+    __slots__ = ("__weakref__", "_managers", "_target")
+
+    def __init__(self, target: object) -> None:
+        self._target: Any = target
+        self._managers: list[contextlib.AbstractContextManager[Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return _calling(found) if callable(found) and not isinstance(found, type) else _plain(found)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._target)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._target!r}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        target = self._target
+        return _iterated(target) if hasattr(target, "__aiter__") else iter(target)
+
+    def __enter__(self) -> Any:
+        if not hasattr(self._target, "__aenter__"):
+            raise TypeError(f"{type(self._target).__name__} is no context manager")
+        manager = _portal().wrap_async_context_manager(self._target)
+        given = manager.__enter__()
+        self._managers.append(manager)
+        return self if given is self._target else _plain(given)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None:
+        return self._managers.pop().__exit__(kind, error, trace)
+
+
+def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function that calls another one, and waits for what it gives."""
+
+    @functools.wraps(function, updated=())
+    def call(*args: Any, **options: Any) -> Any:
+        args = tuple(map(_bare, args))
+        options = {name: _bare(value) for name, value in options.items()}
+        if inspect.iscoroutinefunction(function):
+            return _plain(_waited(functools.partial(function, *args, **options)))
+        given = function(*args, **options)
+        if inspect.isawaitable(given):
+            return _plain(_waited(functools.partial(_awaited, given)))
+        return _plain(given)
+
+    return call
+
+
+async def _awaited(given: Awaitable[T]) -> T:
+    return await given
+
+
+def _bare(value: Any) -> Any:
+    return object.__getattribute__(value, "_target") if isinstance(value, Blocking) else value
+
+
+def _plain(given: Any) -> Any:
+    """Give something that was given as whoever is not async can use it."""
+    if isinstance(given, AsyncGenerator):
+        return _iterated(cast("AsyncGenerator[Any]", given))
+    ours = type(given).__module__.partition(".")[0] == "graphagent"
+    if ours and not isinstance(given, BaseException | type) and _is_async(cast("Any", type(given))):
+        return Blocking(given)
+    return given
+
+
+@functools.cache
+def _is_async(kind: Any) -> bool:
+    """Tell whether objects of a class have something that is awaited."""
+    names = [name for name in dir(kind) if not name.startswith("_") or name in ("__aenter__", "__anext__", "__aiter__")]
+    found = (inspect.getattr_static(kind, name) for name in names)
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in found)
+
+
+def _iterated(source: AsyncIterable[T]) -> Generator[T]:
+    """Give what an async iterator gives. It is closed when this is."""
+    iterator = aiter(source)
+    end = object()
+
+    async def following() -> Any:
+        return await anext(iterator, end)
+
+    try:
+        while (given := _waited(following)) is not end:
+            yield _plain(given)
+    finally:
+        if isinstance(iterator, AsyncGenerator):
+            _waited(cast("AsyncGenerator[T]", iterator).aclose)
+
+
+def _waited(function: Callable[[], Awaitable[T]]) -> T:
+    """Call a function in the event loop, and wait for what it gives; an interrupt cancels it."""
+    future = _portal().start_task_soon(function)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+class _Loop:
+    """An event loop in a thread of its own. The end of the process does not wait for it."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._ready = threading.Event()
+        self.portal: BlockingPortal | None = None
+        self.thread = threading.Thread(target=self._run, name="graphagent-blocking", daemon=True)
+
+    def start(self) -> Self:
+        self.thread.start()
+        self._ready.wait()
+        return self
+
+    def _run(self) -> None:
+        import anyio
+
+        anyio.run(self._serve)
+
+    async def _serve(self) -> None:
+        from anyio.from_thread import BlockingPortal
+
+        async with BlockingPortal() as portal:
+            self.portal = portal
+            self._ready.set()
+            await portal.sleep_until_stopped()
+
+
+_lock = threading.Lock()
+_loop: _Loop | None = None
+
+
+def _portal() -> BlockingPortal:
+    global _loop
+    with _lock:
+        if _loop is None or _loop.pid != os.getpid():  # a forked process has none of its parent's threads
+            _loop = _Loop().start()
+    if threading.current_thread() is _loop.thread:
+        raise RuntimeError("this is called in the event loop that it would wait for; await the method itself instead")
+    assert _loop.portal is not None
+    return _loop.portal

@@ -1,0 +1,236 @@
+"""`graphagent notes`: what is only looked at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from graphagent.cli import _screen
+from graphagent.cli._notes_opened import (
+    Place,
+    counted,
+    ids_of,
+    narrowed,
+    one,
+    opened,
+    owners,
+    plain,
+    whose,
+    with_notes,
+    with_store,
+)
+
+if TYPE_CHECKING:
+    from graphagent.memory import Match, NoteView, Record, ScopeTree
+    from graphagent.protocols import Store
+
+_ROOMY = 96
+"""From how many columns on a list shows more."""
+_SCOPE = 20
+"""How much of a scope is shown on a terminal."""
+_BEGINNING = 240
+"""How much of a note that was found is shown."""
+
+
+def show_found(
+    place: Place, query: str, scope: str | None, categories: Sequence[str] | None, limit: int, *, detailed: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Show what fits a question."""
+
+    async def find(notes: NoteView) -> list[Match]:
+        return await narrowed(notes, scope, categories).recall(query, limit=limit)
+
+    found = with_notes(place, find, vectors=True)
+    if as_json:
+        print(_screen.json_text([_match(match) for match in found]))
+        return
+    if not found:
+        _screen.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
+        return
+    if sys.stdout.isatty():
+        rows = [_row_shown(match, detailed=detailed) for match in found]
+    else:
+        rows = [_row_piped(match, detailed=detailed) for match in found]
+    ids = ids_of([match.record for match in found])
+    heads = ["score", "note", "scope", "when"]
+    if not sys.stdout.isatty():
+        heads += ["source", "reasons", *(["parts"] if detailed else [])]
+    _screen.table([*heads, "id"], [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)])
+    if gaps := [gap for match in found for gap in match.gaps]:
+        _screen.aside(f"Not found: {'; '.join(gaps)}.")
+
+
+def _row_shown(match: Match, *, detailed: bool) -> list[str]:
+    record = match.record
+    text = record.content if detailed else _screen.shortened(record.content, _BEGINNING)
+    why = _parts(match, " · ") if detailed else ", ".join(match.reasons)
+    said = f"{record.speaker}: {text}" if record.speaker else text
+    return [
+        f"{match.score:.2f}",
+        f"{said}\n→ {why}" if why else said,
+        _end(record.scope),
+        _day(record.at or record.created_at)[: len("2026-01-31")],
+    ]
+
+
+def _row_piped(match: Match, *, detailed: bool) -> list[str]:
+    record = match.record
+    row = [
+        f"{match.score:.4f}",
+        record.content,
+        record.scope,
+        (record.at or record.created_at).isoformat(),
+        record.source,
+    ]
+    return [*row, ",".join(match.reasons), *([_parts(match, ",")] if detailed else [])]
+
+
+def _parts(match: Match, between: str) -> str:
+    return between.join(f"{name} {value:.2f}" for name, value in match.parts.items())
+
+
+def show_list(
+    place: Place, scope: str | None, categories: Sequence[str] | None, limit: int, *, as_json: bool
+) -> None:  # fmt: skip
+    """Show the newest notes."""
+
+    async def read(notes: NoteView) -> list[Record]:
+        return await narrowed(notes, scope, categories).list_records(limit=limit + 1)
+
+    found = with_notes(place, read)
+    records = found[:limit]
+    if as_json:
+        print(_screen.json_text([plain(record) for record in records]))
+        return
+    if not records:
+        _screen.aside(f"There are no notes{whose(place.owner)} here.{_others(place)}")
+        return
+    ids = ids_of(records)
+    if sys.stdout.isatty():
+        roomy = _screen.screen().width >= _ROOMY
+        heads = ("kept", "note", "scope", *(("categories", "source") if roomy else ()), "id")
+        _screen.table(heads, [_line(record, ids[record.id], roomy=roomy) for record in records], fold=False)
+    else:
+        _screen.table(("kept", "note", "scope", "categories", "source", "id"), [
+            (record.created_at.isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
+            for record in records
+        ])  # fmt: skip
+    if len(found) > limit:
+        _screen.aside(f"There are more; these are the newest {limit}. See --limit.")
+
+
+def _line(record: Record, id_: str, *, roomy: bool) -> list[str]:
+    text = _screen.shortened(record.content, _BEGINNING)
+    kept = _day(record.created_at)
+    if not roomy:
+        return [kept[: len("2026-01-31")], text, _end(record.scope), id_]
+    return [
+        kept,
+        text,
+        _end(record.scope),
+        _screen.shortened(", ".join(record.categories), _SCOPE),
+        _end(record.source),
+        id_,
+    ]
+
+
+def _end(path: str) -> str:
+    """Give a path, or its end where it is long."""
+    return path if len(path) <= _SCOPE else f"…{path[1 - _SCOPE :]}"
+
+
+def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bool) -> None:
+    """Show the scopes."""
+
+    async def read(notes: NoteView) -> ScopeTree:
+        return await notes.tree(scope, max_depth=depth)
+
+    tree = with_notes(place, read)
+    if as_json:
+        print(_screen.json_text(_branch(tree)))
+        return
+    print(_screen.for_output("\n".join(_lines(tree))))
+    if not tree.record_count and (others := _others(place)):
+        _screen.aside(others.strip())
+
+
+def show_note(place: Place, text: str, *, as_json: bool) -> None:
+    """Show all of a note."""
+
+    async def read(notes: NoteView) -> tuple[Record, list[tuple[Record, str]]]:
+        record = await one(notes, text)
+        return record, await notes.history(record.id)
+
+    record, past = with_notes(place, read)
+    if as_json:
+        history = [{"action": did, "record": plain(before)} for before, did in past]
+        print(_screen.json_text({**plain(record), "history": history}))
+        return
+    console = _screen.screen()
+    for name, value in _told(record).items():
+        if value:
+            line = Text(f"{name:<11} ", style="dim").append(_screen.shown(value), style="not dim")
+            console.print(line, soft_wrap=not console.is_terminal)
+    console.print()
+    console.print(Text(_screen.for_output(record.content)), soft_wrap=not console.is_terminal)
+    if past:
+        console.print()
+        _screen.table(("version", "before", "done", "changed"), [
+            (str(before.version), _screen.shortened(before.content, _BEGINNING), did, _day(after.updated_at))
+            for (before, did), after in zip(past, [record, *(each for each, _ in past)], strict=False)
+        ])  # fmt: skip
+
+
+def _told(record: Record) -> dict[str, str]:
+    return {
+        "id": record.id,
+        "scope": record.scope,
+        "categories": ", ".join(record.categories),
+        "importance": f"{record.importance:g}",
+        "owner": record.owner,
+        "source": record.source + (" (private)" if record.private else ""),
+        "trust": record.trust,
+        "said": " ".join(filter(None, (_day(record.at) if record.at else "", record.speaker, record.role))),
+        "session": f"{record.session}, turn {record.place}" if record.session else "",
+        "run": record.run_id,
+        "kept": _day(record.created_at),
+        "changed": f"{_day(record.updated_at)}, version {record.version}" if record.version > 1 else "",
+        "metadata": " ".join(_screen.json_text(dict(record.metadata)).split()) if record.metadata else "",
+    }
+
+
+def _match(match: Match) -> dict[str, Any]:
+    return {
+        "score": match.score, "reasons": list(match.reasons), "parts": dict(match.parts), "gaps": list(match.gaps),
+        "record": plain(match.record),
+    }  # fmt: skip
+
+
+def _branch(tree: ScopeTree) -> dict[str, Any]:
+    return {"path": tree.path, "record_count": tree.record_count, "children": [_branch(each) for each in tree.children]}
+
+
+def _lines(tree: ScopeTree, indent: str = "") -> list[str]:
+    below = [line for each in tree.children for line in _lines(each, f"{indent}  ")]
+    return [f"{indent}{tree.path} ({counted(tree.record_count)})", *below]
+
+
+def _others(place: Place) -> str:
+    """Say who has notes, where the one who was asked for has none."""
+
+    async def read(store: Store) -> list[str]:
+        async with opened(store, place, place.owner or "") as notes:
+            if (await notes.info()).record_count:
+                return []
+        return [each for each in await owners(store) if each and each != place.owner]
+
+    others = with_store(place, read)
+    return f" Owners with notes: {', '.join(map(repr, others))}." if others else ""
+
+
+def _day(time: datetime) -> str:
+    return _screen.moment(int(time.timestamp() * 1000))

@@ -1,0 +1,7 @@
+"""Text to vectors. The embedders that compute or ask a server are imported by their own paths: `static`, `local`, `openai`."""
+
+from __future__ import annotations
+
+from graphagent.embed._callable import CallableEmbedder as CallableEmbedder
+from graphagent.embed._checked import checked as checked
+from graphagent.embed._config import embedder_from as embedder_from

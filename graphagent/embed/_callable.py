@@ -1,0 +1,66 @@
+"""An embedder made of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, TypeAlias, cast
+
+from anyio import to_thread
+
+from graphagent.embed._texts import check_texts
+
+Vectors: TypeAlias = Iterable[Iterable[float]]
+Function: TypeAlias = Callable[[list[str]], Vectors] | Callable[[list[str]], Awaitable[Vectors]]
+
+
+class CallableEmbedder:
+    """Any function of texts that gives a vector for each, as an embedder.
+
+    An async function is awaited; any other is called in a worker thread, so it may block and must stand being called by several
+    threads at once.
+    """
+
+    def __init__(self, function: Function, *, name: str | None = None) -> None:
+        """Wrap a function.
+
+        Args:
+            function: takes a list of texts, gives a list of vectors (or a numpy array) in the same order.
+            name: of the model behind it, with its version: vectors of one name are compared with one another. Without it, the
+                function's own name with its module.
+
+        Raises:
+            TypeError: `function` cannot be called.
+        """
+        if not callable(function):
+            raise TypeError(f"an embedder is made of a function of a list of texts, not of {type(function).__name__}")
+        self.name = name or _name_of(function)
+        """What the vectors are stored under."""
+        self._function = function
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Give what the function gives, and raise what it raises. What it gives is checked by whoever uses `checked`.
+
+        Raises:
+            TypeError: `texts` are no texts.
+        """
+        given = check_texts(texts)
+        if not given:
+            return []
+        if iscoroutinefunction(self._function) or iscoroutinefunction(getattr(self._function, "__call__", None)):  # noqa: B004  it is looked at, and not called
+            return await cast("Awaitable[Vectors]", self._function(given))
+        # In a list, since trio takes no coroutine from a thread.
+        found: list[Any] = await to_thread.run_sync(lambda: [self._function(given)])
+        vectors: Vectors = await found[0] if isawaitable(found[0]) else found[0]
+        return vectors
+
+
+def _name_of(function: object) -> str:
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"

@@ -1,0 +1,34 @@
+"""Files of weights that other packages bring along, read and checked."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from graphagent.errors import EmbedderError
+
+
+def package_folder(package: str) -> Path | None:
+    """Give the folder of an installed package without importing it, or None."""
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+
+
+def read_weights(path: Path, checksum: str, remedy: str) -> bytes:
+    """Give a file's bytes if they are those that vectors were always made with.
+
+    Raises:
+        EmbedderError: they are others, or cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise EmbedderError(f"{path} cannot be read ({error.strerror or type(error).__name__}); {remedy}") from None
+    found = sha256(content).hexdigest()
+    if found != checksum:
+        raise EmbedderError(
+            f"{path} is not the file that it should be: its sha256 is {found}, not {checksum}. Vectors of other weights cannot be "
+            f"compared with those that are stored; {remedy}"
+        )
+    return content

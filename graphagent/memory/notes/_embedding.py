@@ -1,0 +1,292 @@
+"""The vectors of notes: who made them, kept with each note, and made anew by another embedder.
+
+All vectors that are compared were made by one embedder, and are one generation. A generation has an item of its own as long as
+vectors may be added to it, and whoever adds some says so in the commit: nothing is added to one that another has replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from graphagent.errors import (
+    ConflictError,
+    DamagedStoreError,
+    EmbedderChangedError,
+    EmbedderError,
+    MissingExtraError,
+    StoreError,
+)
+from graphagent.memory.notes import _codec, _tables, _vectors
+from graphagent.memory.notes._texts import pieces
+from graphagent.store import Delete, DeleteAll, Exists, Put
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._host import Host
+    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._vectors import Floats
+    from graphagent.protocols import Embedder, Store
+    from graphagent.store import Change
+
+AGAIN = 20
+"""How often a change is tried whose notes others change meanwhile."""
+_TOGETHER = 500
+"""Notes whose vectors are made at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Who made the vectors of an owner's notes."""
+
+    name: str
+    dimensions: int
+    generation: int
+    version: int
+    """Of the item that says so."""
+
+
+@dataclass(slots=True)
+class _Filled:
+    """The vectors of an owner in memory."""
+
+    matrix: _vectors.Matrix
+    generation: int
+    made: bytes
+    """Which making of the tables the rows are of."""
+    changes: int = -1
+    """How many changes of the notes it has."""
+    highest: int = 0
+    """The highest row that was looked at."""
+    looked: int = 0
+    """How many rows were looked at, and were there."""
+
+
+class Embedding:
+    """The vectors of all notes of a store."""
+
+    def __init__(self, store: Store, host: Host, embedder: Embedder | None) -> None:
+        self.embedder = embedder
+        self._store = store
+        self._host = host
+        self._filled: dict[str, _Filled] = {}
+
+    async def maker(self, owner: str) -> Maker | None:
+        """Give who made the vectors of an owner's notes; None where there are none."""
+        item = await self._store.get(_codec.embedder_key(owner))
+        if item is None:
+            return None
+        try:
+            data = orjson.loads(item.value)
+            return Maker(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version)
+        except (ValueError, KeyError, TypeError):
+            raise DamagedStoreError("who made the vectors of the notes", "it is not what was written") from None
+
+    async def fitting_maker(self, owner: str) -> Maker | None:
+        """Give who made the vectors, who is the embedder there is now.
+
+        Raises:
+            EmbedderChangedError: it is another one.
+        """
+        maker = await self.maker(owner)
+        if maker is not None and self.embedder is not None and maker.name != self.embedder.name:
+            raise EmbedderChangedError(self.embedder.name, maker.name, maker.dimensions)
+        return maker
+
+    async def embedded(self, texts: Sequence[str], dimensions: int = 0) -> Floats:
+        """Give the vectors of texts, checked; `dimensions`: how many numbers each must have, where that is known.
+
+        Raises:
+            EmbedderError: the embedder failed, or gave something else than such a vector for each.
+        """
+        from graphagent.embed import checked
+
+        assert self.embedder is not None
+        name = self.embedder.name
+        try:
+            found = await checked(self.embedder, texts)
+        except (EmbedderError, MissingExtraError):
+            raise
+        except Exception as error:
+            raise EmbedderError(f"embedder {name!r} failed: {type(error).__name__}, which is its cause") from error
+        if dimensions and len(found) and len(found[0]) != dimensions:
+            raise EmbedderError(
+                f"embedder {name!r} gave {len(found[0])} numbers for a text, and {dimensions} for those kept before: it is "
+                "another model by now; give it a name of its own, then make the vectors anew: reembed()"
+            )
+        return found
+
+    async def packed(self, records: Sequence[Record], dimensions: int = 0) -> tuple[list[bytes], int]:
+        """Give the vectors of notes, and of how many numbers each is; `dimensions` says it, where it is known already."""
+        found: list[bytes] = []
+        for start in range(0, len(records), _TOGETHER):
+            texts = [pieces(record.content) for record in records[start : start + _TOGETHER]]
+            vectors = await self.embedded([text for each in texts for text in each], dimensions)
+            dimensions = len(vectors[0])
+            place = 0
+            for each in texts:
+                found.append(_vectors.pack(vectors[place : place + len(each)]))
+                place += len(each)
+        return found, dimensions
+
+    async def kept(
+        self, owner: str, records: Sequence[Record], vectors: Sequence[bytes], dimensions: int
+    ) -> list[Change]:
+        """Give the changes that keep the vectors of notes.
+
+        Raises:
+            EmbedderChangedError: those that there are were made by another embedder.
+        """
+        assert self.embedder is not None
+        maker = await self.fitting_maker(owner)
+        if maker is not None:
+            generation = maker.generation
+            changes: list[Change] = [Exists(_codec.generation_key(owner, generation))]
+        else:
+            generation = max(await self._generations(owner), default=0) + 1
+            changes = [
+                Put(_codec.embedder_key(owner), self._said(dimensions, generation), expected=0),
+                Put(_codec.generation_key(owner, generation), b"", expected=0),
+            ]
+        return changes + [
+            Put(_codec.vectors_key(owner, generation, record.id), data)
+            for record, data in zip(records, vectors, strict=True)
+        ]
+
+    async def dropped(self, owner: str, ids: Sequence[str]) -> list[Change]:
+        """Give the changes that take the vectors of notes away."""
+        generations = await self._generations(owner)
+        return [Delete(_codec.vectors_key(owner, each, id_)) for each in generations for id_ in ids]
+
+    async def forgotten(self, owner: str, ids: Sequence[str]) -> list[Change]:
+        """Give the changes that take them away for good, also from the generation that someone may begin meanwhile."""
+        generations = await self._generations(owner)
+        generations.append(max(generations, default=0) + 1)
+        return [DeleteAll(_codec.vectors_key(owner, each, id_)) for each in generations for id_ in ids]
+
+    async def _generations(self, owner: str) -> list[int]:
+        return [int(item.key[4]) async for item in self._store.scan(_codec.generation_key(owner))]
+
+    def _said(self, dimensions: int, generation: int) -> bytes:
+        assert self.embedder is not None
+        return orjson.dumps({"name": self.embedder.name, "dimensions": dimensions, "generation": generation})
+
+    # ---- made anew
+
+    async def reembed(self, owner: str, on_progress: Callable[[int, int], object]) -> int:
+        """Make all vectors anew, as a generation of their own, which counts when it is whole. Gives of how many notes."""
+        if self.embedder is None:
+            raise EmbedderError("there is no embedder to make vectors with; give Notes(…, embedder=…)")
+        generation = await self._begun(owner)
+        done: dict[str, int] = {}
+        dimensions = 0
+        for _ in range(AGAIN):
+            try:
+                maker = await self.maker(owner)
+                changes = await changes_of(self._store, owner)
+                records = [_codec.unpack(item) async for item in self._store.scan(_codec.notes_key(owner))]
+                gone = done.keys() - {record.id for record in records}
+                left = [record for record in records if done.get(record.id) != record.version]
+                for start in range(0, len(left), _TOGETHER):
+                    some = left[start : start + _TOGETHER]
+                    vectors, dimensions = await self.packed(some, dimensions)
+                    await self._store.commit(
+                        Exists(_codec.generation_key(owner, generation)),
+                        *(Exists(_codec.note_key(owner, record.id)) for record in some),
+                        *(Put(_codec.vectors_key(owner, generation, record.id), data)
+                          for record, data in zip(some, vectors, strict=True)),
+                    )  # fmt: skip
+                    done.update((record.id, record.version) for record in some)
+                    on_progress(len(done), len(records))
+                finish: list[Change] = [
+                    Exists(_codec.generation_key(owner, generation)),
+                    Put(_codec.changes_key(owner), b"", expected=changes),
+                    *(Delete(_codec.vectors_key(owner, generation, id_)) for id_ in gone),
+                ]
+                if records:
+                    said = self._said(dimensions, generation)
+                    finish.append(Put(_codec.embedder_key(owner), said, expected=maker.version if maker else 0))
+                elif maker is not None:
+                    finish.append(Delete(_codec.embedder_key(owner), expected=maker.version))
+                if maker is not None:
+                    finish.append(Delete(_codec.generation_key(owner, maker.generation)))
+                    finish.append(DeleteAll(_codec.vectors_key(owner, maker.generation)))
+                await self._store.commit(*finish)
+            except ConflictError:
+                if await self._store.get(_codec.generation_key(owner, generation)) is None:
+                    raise StoreError("the vectors are being made anew by another one too; wait for that") from None
+            else:
+                return len(records)
+        raise StoreError("the notes were changed all the time while their vectors were made; try it again")
+
+    async def _begun(self, owner: str) -> int:
+        """Begin a generation, and remove those that others began and did not end."""
+        while True:
+            maker = await self.maker(owner)
+            generations = await self._generations(owner)
+            generation = max(generations, default=0) + 1
+            begin: list[Change] = [Put(_codec.generation_key(owner, generation), b"", expected=0)]
+            for each in generations:
+                if maker is None or each != maker.generation:
+                    begin += [Delete(_codec.generation_key(owner, each)), DeleteAll(_codec.vectors_key(owner, each))]
+            if maker is not None:
+                begin.append(Exists(_codec.generation_key(owner, maker.generation)))
+            try:
+                await self._store.commit(*begin)
+            except ConflictError:
+                continue
+            return generation
+
+    # ---- held in memory
+
+    def is_filled(self, owner: str, changes: int) -> bool:
+        """Tell whether the matrix has these changes."""
+        filled = self._filled.get(owner)
+        return filled is not None and filled.changes == changes
+
+    def matrix(self, owner: str) -> _vectors.Matrix | None:
+        """Give the vectors of all notes, as far as they were read; None where there are none."""
+        filled = self._filled.get(owner)
+        return filled.matrix if filled is not None else None
+
+    async def fill(self, owner: str, maker: Maker, changes: int) -> None:
+        """Read the vectors of what is new, and take away those of what is gone."""
+        filled = self._filled.get(owner)
+        made = await self._host.read(_tables.made)
+        if filled is None or filled.generation != maker.generation or filled.made != made:
+            filled = _Filled(_vectors.Matrix(maker.dimensions), maker.generation, made)
+        matrix, highest = filled.matrix, filled.highest
+        new, count = await self._host.read(lambda connection: _tables.since(connection, owner, highest))
+        if count - len(new) != filled.looked:  # no row comes to those that were looked at: some are gone
+            there = await self._host.read(lambda connection: _tables.all_rows(connection, owner))
+            matrix = copy(matrix)  # the other one may be searched meanwhile
+            matrix.remove(set(matrix.rows.tolist()) - there.keys())
+        matrix.add(await self._read(owner, maker.generation, new))
+        highest = new[-1][0] if new else highest
+        self._filled[owner] = _Filled(matrix, maker.generation, made, changes, highest, count)
+
+    async def _read(self, owner: str, generation: int, new: Sequence[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
+        if len(new) > _TOGETHER:
+            rows = {id_: row for row, id_ in new}
+            return sorted(
+                [
+                    (row, str(item.key[4]), item.value)
+                    async for item in self._store.scan(_codec.vectors_key(owner, generation))
+                    if (row := rows.get(str(item.key[4]))) is not None
+                ]
+            )
+        found: list[tuple[int, str, bytes]] = []
+        for row, id_ in new:
+            item = await self._store.get(_codec.vectors_key(owner, generation, id_))
+            if item is not None:
+                found.append((row, id_, item.value))
+        return found
+
+
+async def changes_of(store: Store, owner: str) -> int:
+    """Give how many changes of an owner's notes there were."""
+    item = await store.get(_codec.changes_key(owner))
+    return item.version if item is not None else 0

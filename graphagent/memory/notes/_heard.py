@@ -1,0 +1,97 @@
+"""Notes within a run: their events are the run's too, and models that are asked about them count in what it spends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from graphagent.errors import RunError
+from graphagent.events import ModelRequested, ModelResponded
+from graphagent.memory.notes._engine import Engine
+
+if TYPE_CHECKING:
+    from graphagent.events import Event
+    from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.memory.notes._types import Record
+    from graphagent.protocols import Model
+    from graphagent.run import Context
+
+
+class HeardEngine(Engine):
+    """The engine of notes for one run: who listens to the run hears what happens to the notes there."""
+
+    def __init__(self, engine: Engine, ctx: Context, ids: Sequence[str] = ()) -> None:
+        vars(self).update(vars(engine))
+        self._ctx = ctx
+        self._ids = ids
+        if engine.inference is not None:
+            self.inference = engine.inference.of(ctx.owner)
+
+    def emit(self, event: Event) -> None:
+        """Tell who listens to the notes, and who listens to the run."""
+        event = event if event.run_id else replace(event, run_id=self._ctx.run_id)
+        super().emit(event)
+        self._ctx.emit(event)
+
+    def record(self, *args: Any, number: int, **options: Any) -> Record:
+        """Give a note as it is to be kept, under the id that it has in this run."""
+        record = super().record(*args, number=number, **options)
+        return replace(record, id=self._ids[number]) if self._ids else record
+
+
+class InRun:
+    """The model of a run, asked in a node. What it says is not recorded: it is kept as notes, and forgotten as notes."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.ended: RunError | None = None
+        """What ended the run while it was being asked, such as a used-up budget."""
+
+    @property
+    def name(self) -> str:
+        """How the model is called."""
+        return self._ctx.model.name
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Give its answer."""
+        try:
+            return await self._ctx.request(request, recorded=False)
+        except RunError as error:
+            self.ended = error
+            raise
+
+
+class AfterRun:
+    """The model of a run that has ended. What it spends counts in the result, and not in what is kept of the run."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    @property
+    def name(self) -> str:
+        """How the model is called."""
+        return self._ctx.model.name
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Give its answer."""
+        ctx = self._ctx
+        ctx.emit(ModelRequested(ctx.run_id, "", request))
+        response = await ctx.model.respond(request)
+        ctx.spend(response.usage, "learn", response.model)
+        ctx.emit(ModelResponded(ctx.run_id, "", response))
+        return response
+
+
+async def extracted(engine: Engine, owner: str, model: Model, text: str) -> list[str]:
+    """Give the statements in a text, as another model than that of the notes splits it.
+
+    Raises:
+        RunError: the run that the model is that of came to an end of its own, such as a used-up budget.
+    """
+    from graphagent.memory.notes._inference import Inference
+
+    found = await Inference(engine.book, model, engine.settings, owner, engine.emit).extract(text)
+    if isinstance(model, InRun) and model.ended is not None:
+        raise model.ended
+    return found

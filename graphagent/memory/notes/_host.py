@@ -1,0 +1,155 @@
+"""Where the tables of notes stand: in the file of the store, committed with the records, or in memory beside any other store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+import anyio.to_thread
+
+from graphagent.memory.notes import _tables
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._tables import Connection
+    from graphagent.memory.notes._types import Record
+    from graphagent.protocols import Store
+    from graphagent.store import Change, SqliteStore
+
+T = TypeVar("T")
+Entries = Iterable[tuple["Record", Sequence[str]]]
+"""Records, each with the texts by which it is found."""
+
+
+class Host(Protocol):
+    """Where the tables stand."""
+
+    shared: bool
+    """Whether the tables are changed by whoever changes the store."""
+
+    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+        """Make the tables of all records where they are not there."""
+        ...
+
+    async def drop(self) -> None:
+        """Have the tables made anew when they are opened again."""
+        ...
+
+    async def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function in a worker thread, with a connection to the tables."""
+        ...
+
+    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
+        """Make changes in the store, and with them those that a function makes in the tables; all or none."""
+        ...
+
+
+def host_of(store: Store) -> Host:
+    """Give where the tables of a store's notes stand."""
+    from graphagent.store import SqliteStore
+
+    return FileTables(store) if isinstance(store, SqliteStore) else MemoryTables(store)
+
+
+class FileTables:
+    """Tables in the file of a SqliteStore."""
+
+    shared = True
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+        """Make the tables of all records where they are not there, in one transaction."""
+        if await self._store.read(_tables.are_made):
+            return
+        entries = await load()
+
+        def fill(connection: Connection) -> None:
+            if not _tables.are_made(connection):  # another process may have been faster
+                _tables.make(connection)
+                _tables.add(connection, entries)
+
+        await self._store.commit(along=fill)
+
+    async def drop(self) -> None:
+        """Remove the tables. What others commit meanwhile fails, and nothing of it is made."""
+        await self._store.commit(along=_tables.drop)
+
+    async def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function in a worker thread, with a connection to the tables, which stay as they are meanwhile."""
+
+        def call(connection: Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return function(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await self._store.read(call)
+
+    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
+        """Make changes in the store, and those of the function, in one transaction."""
+        await self._store.commit(*changes, along=function)
+
+
+class MemoryTables:
+    """Tables in memory, made of the records when they are opened."""
+
+    shared = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+        """Make the tables of all records."""
+        if self._connection is not None:
+            return
+        entries = await load()
+
+        def fill() -> Connection:
+            import apsw
+
+            connection = cast("Connection", apsw.Connection(":memory:"))
+            connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
+            connection.execute("BEGIN")
+            _tables.make(connection)
+            _tables.add(connection, entries)
+            connection.execute("COMMIT")
+            return connection
+
+        self._connection = await anyio.to_thread.run_sync(fill)
+
+    async def drop(self) -> None:
+        """Forget the tables."""
+        self._connection = None
+
+    async def read(self, function: Callable[[Connection], T]) -> T:
+        """Call a function in a worker thread, with the connection, which it has for itself."""
+        return await anyio.to_thread.run_sync(self._call, function)
+
+    def _call(self, function: Callable[[Connection], T]) -> T:
+        assert self._connection is not None
+        with self._lock:
+            return function(self._connection)
+
+    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
+        """Make changes in the store; when that is done, those of the function in the tables."""
+        with anyio.CancelScope(shield=True):  # the tables must not stay behind what is committed
+            if changes:
+                await self._store.commit(*changes)
+            await anyio.to_thread.run_sync(self._change, function)
+
+    def _change(self, function: Callable[[Connection], None]) -> None:
+        assert self._connection is not None
+        with self._lock:
+            self._connection.execute("SAVEPOINT change")
+            try:
+                function(self._connection)
+            except BaseException:
+                self._connection.execute("ROLLBACK TO change")
+                raise
+            finally:
+                self._connection.execute("RELEASE change")

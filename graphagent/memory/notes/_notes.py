@@ -1,0 +1,137 @@
+"""Notes: free-text memory that is found again by what it says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from graphagent.memory.notes._book import Book
+from graphagent.memory.notes._engine import Engine
+from graphagent.memory.notes._ranking import Ranking
+from graphagent.memory.notes._scopes import Bounds
+from graphagent.memory.notes._settings import Composite, Settings
+from graphagent.memory.notes._view import NoteView
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Embedder, Model, NoteIndex, Store
+    from graphagent.store import SqliteStore
+
+
+class Notes(NoteView):
+    """Free-text memory: texts in a tree of scopes, found again by their words and, with an embedder, by their meaning.
+
+    Without any argument it works in a file in your user data folder (`GRAPHAGENT_HOME`), with no model, no key and no network.
+    It opens at its first use; `async with` closes it early. Any number of tasks and processes may use one file.
+
+    Args:
+        store: A file, or a Store; of an EncryptedStore what is searched stands in memory only.
+        model: Infers what is left out on saving, splits texts, looks deeper where a recall needs it, and consolidates notes that say
+            the same. It is sent texts of notes, private ones too, where `infer` is not `never` and `depth` not `shallow`. What it
+            does after a save is done in the background, and goes on at the next opening.
+        embedder: Makes the vectors by which notes are found by meaning.
+        index: Another search engine, which is asked instead of the tables in the file.
+        owner: Whose notes: a user, a tenant. Owners never see one another's.
+        source: Who speaks and asks: private notes of others are not seen.
+        ranking: How much each stage of the ranking adds.
+        recency_weight: Any of these three given, notes are ranked as crewAI does, by a mean of relevance, recency and importance,
+            behind a gate for what is hardly relevant. Left out: by relevance alone.
+        semantic_weight: Of the relevance, there.
+        importance_weight: Of the importance, there.
+        relevance_gate: There, notes with less than this share of the best relevance come last.
+        recency_half_life_days: After how many days recency is one half.
+        default_importance: Of notes for which none was given.
+        consolidation_threshold: From which similarity on the model is asked whether a new note says the same as older ones of its scope,
+            which it may then change or take away; an older note with the same words is taken away without asking. All of it
+            stands in the history and can be undone. 1.0, or no model: none of this is done.
+        consolidation_limit: How many similar notes it is shown.
+        confidence_threshold_high: From which score on a deep recall looks no further.
+        confidence_threshold_low: Below which score it looks further, within its budget.
+        complex_query_threshold: Below which score it looks further where the question is complex.
+        exploration_budget: How many rounds it may look further.
+        query_analysis_threshold: Questions of fewer characters are not analysed by the model.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | Store | None = None,
+        *,
+        model: Model | None = None,
+        embedder: Embedder | None = None,
+        index: NoteIndex | None = None,
+        owner: str = "",
+        source: str | None = None,
+        ranking: Ranking | None = None,
+        recency_weight: float | None = None,
+        semantic_weight: float | None = None,
+        importance_weight: float | None = None,
+        relevance_gate: float = 0.5,
+        recency_half_life_days: float = 30,
+        default_importance: float = 0.5,
+        consolidation_threshold: float = 0.85,
+        consolidation_limit: int = 5,
+        confidence_threshold_high: float = 0.8,
+        confidence_threshold_low: float = 0.5,
+        complex_query_threshold: float = 0.7,
+        exploration_budget: int = 1,
+        query_analysis_threshold: int = 200,
+    ) -> None:
+        given = {"recency": recency_weight, "semantic": semantic_weight, "importance": importance_weight}
+        weights = {name: weight for name, weight in given.items() if weight is not None}
+        settings = Settings(
+            ranking or Ranking(), Composite(**weights) if weights else None, relevance_gate, recency_half_life_days,
+            default_importance, consolidation_threshold, consolidation_limit, confidence_threshold_high,
+            confidence_threshold_low, complex_query_threshold, exploration_budget, query_analysis_threshold,
+        )  # fmt: skip
+        self._own, kept = _opened(store)
+        book = Book(kept, embedder, index)
+        engine = Engine(book, settings)
+        if model is not None:
+            from graphagent.memory.notes._inference import Inference
+
+            engine.inference = Inference(book, model, settings, owner, engine.emit)
+        super().__init__(engine, Bounds(owner=owner, source=source))
+
+    async def aclose(self) -> None:
+        """Close the file. What is still to be inferred is inferred when the notes are opened again."""
+        if self._engine.inference is not None:
+            await self._engine.inference.aclose()
+        if self._own is not None:
+            await self._own.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._engine.book.open()
+        if self._engine.inference is not None:
+            await self._engine.inference.resume()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.aclose()
+
+
+def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore | None, Store]:
+    """Give the store that is to be closed with the notes, where it is theirs, and the store."""
+    from graphagent.store import SqliteStore
+
+    if store is None:
+        own = SqliteStore(default_file())
+        return own, own
+    if isinstance(store, str | os.PathLike):
+        own = SqliteStore(store)
+        return own, own
+    return None, store
+
+
+def default_file() -> Path:
+    """Give the file of notes that are opened without a store."""
+    if folder := os.environ.get("GRAPHAGENT_HOME"):
+        return Path(folder).expanduser() / "notes.db"
+    from platformdirs import user_data_path
+
+    return user_data_path("graphagent", appauthor=False) / "notes.db"

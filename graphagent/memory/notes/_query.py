@@ -1,0 +1,160 @@
+"""What a question says of itself, without a model: its words, whom it names, and when."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from graphagent import _clock
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_DAY = re.compile(r"([0-3]?\d)(?:st|nd|rd|th)?")
+_DAY_LONG = 86_400_000
+_ISO = re.compile(r"\b(\d{4})-(\d{1,2})(?:-(\d{1,2}))?\b")
+_MONTHS = {
+    name: number
+    for number in range(1, 13)
+    for name in (calendar.month_name[number].lower(), calendar.month_abbr[number].lower())
+} | {"sept": 9}
+_BEFORE_MONTHS = frozenset("in since until during of last this next by before after early late mid".split())  # noqa: SIM905
+_NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "ten": 10}
+_UNITS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+# The words that say nothing of what is asked; as in most lists of English stop words, without those that negate.
+STOPWORDS = frozenset(
+    """a about above after again all am an and any are as at be because been before being below between both but by can could did
+    do does doing down during each few for from further had has have having he her here hers herself him himself his how i if in into
+    is it its itself just let me more most my myself of off on once only or other our ours ourselves out over own please same she should
+    so some such than that the their theirs them themselves then there these they this those through to too under until up us very was
+    we were what when where which while who whom whose why will with would you your yours yourself yourselves s t d ll m re ve
+    """.split()  # noqa: SIM905  a list of so many words is read more easily
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, in milliseconds UTC, its end included."""
+
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, as it is searched for."""
+
+    text: str
+    words: tuple[str, ...]
+    """What is searched for in the words of notes, each once, as they were written."""
+    named: frozenset[str] = frozenset()
+    """Who is named of those who speak, in lower case."""
+    spans: tuple[Span, ...] = ()
+    """Times that are named."""
+    months: frozenset[int] = frozenset()
+    """Months that are named without a year, from 1 to 12."""
+    bare: str = ""
+    """The text without the names of speakers, whose vectors would hide what is asked about them."""
+
+
+def query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = None) -> Query:
+    """Give what a question says of itself.
+
+    Args:
+        text: The question.
+        speakers: Who speaks in what is searched.
+        now: When it is asked, for words such as "last week"; in UTC.
+    """
+    found = [match.group() for match in _WORD.finditer(text)]
+    words = dict.fromkeys(word for word in found if word.casefold() not in STOPWORDS and len(word) < 64)
+    lower = {word.casefold().removesuffix("'s").removesuffix("’s") for word in found}
+    named = frozenset(name for each in speakers if (parts := set(_words(name := each.casefold()))) and parts <= lower)
+    spans, months = _times(text, now or datetime.fromtimestamp(_clock.now() / 1000, UTC))
+    return Query(
+        text, tuple(words or dict.fromkeys(found)), named, tuple(spans), frozenset(months), _without(text, named)
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [match.group() for match in _WORD.finditer(text.casefold())]
+
+
+def _without(text: str, names: frozenset[str]) -> str:
+    parts = {part for name in names for part in _words(name)}
+    if not parts:
+        return text
+    left = re.sub(rf"\b(?:{'|'.join(map(re.escape, sorted(parts)))})(?:['’]s)?\b", " ", text, flags=re.IGNORECASE)
+    left = " ".join(left.split())
+    return left if any(word not in STOPWORDS for word in _words(left)) else text
+
+
+def _times(text: str, now: datetime) -> tuple[list[Span], set[int]]:
+    words = _words(_ISO.sub(" ", text))
+    spans: list[Span] = []
+    months: set[int] = set()
+    for year, month, day in _ISO.findall(text):
+        spans += _span(int(year), int(month), int(day) if day else None)
+    for place, word in enumerate(words):
+        if word in _MONTHS and not (word in ("may", "mar") and _is_verb(words, place)):
+            around = words[max(0, place - 2) : place] + words[place + 1 : place + 3]
+            years = [int(each) for each in around if _YEAR.fullmatch(each)]
+            days = [int(match[1]) for each in around if (match := _DAY.fullmatch(each)) and 1 <= int(match[1]) <= 31]
+            if years:
+                spans += _span(years[0], _MONTHS[word], days[0] if days else None)
+            else:
+                months.add(_MONTHS[word])
+        elif _YEAR.fullmatch(word) and not any(each in _MONTHS for each in words[max(0, place - 3) : place + 3]):
+            [january], [december] = _span(int(word), 1, None), _span(int(word), 12, None)
+            spans.append(Span(january.since, december.until))
+    spans += _relative(words, now)
+    return spans, months
+
+
+def _is_verb(words: list[str], place: int) -> bool:
+    """Tell whether "may" is no month: nothing that leads to one stands before it."""
+    before = words[place - 1] if place else ""
+    behind = words[place + 1] if place + 1 < len(words) else ""
+    return not (before in _BEFORE_MONTHS or _DAY.fullmatch(before) or _DAY.fullmatch(behind) or _YEAR.fullmatch(behind))
+
+
+def _relative(words: list[str], now: datetime) -> list[Span]:
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    spans: list[Span] = []
+
+    def days(first: int, count: int) -> None:
+        start = today - timedelta(days=first)
+        spans.append(Span(_at(start), _at(start + timedelta(days=count)) - 1))
+
+    for place, word in enumerate(words):
+        unit = _UNITS.get(word.removesuffix("s"))
+        before = words[place - 1] if place else ""
+        if word == "yesterday":
+            days(1, 1)
+        elif word == "today":
+            days(0, 1)
+        elif unit is not None and place + 1 < len(words) and words[place + 1] == "ago":
+            count = int(before) if before.isdecimal() and len(before) < 4 else _NUMBERS.get(before, 0)
+            if count:
+                days(count * unit + unit // 2, max(unit, 1))
+        elif unit is not None and before in ("last", "past", "this"):
+            if before == "this":
+                days(unit - 1, unit)
+            else:
+                days(unit * (1 if before == "past" else 2), unit * (1 if before == "past" else 2))
+    return spans
+
+
+def _span(year: int, month: int, day: int | None) -> list[Span]:
+    try:
+        first = datetime(year, month, day or 1, tzinfo=UTC)
+        last = first if day is not None else first.replace(day=calendar.monthrange(year, month)[1])
+    except ValueError:  # there is no such day
+        return []
+    return [Span(_at(first), _at(last) + _DAY_LONG - 1)]
+
+
+def _at(time: datetime) -> int:
+    return round(time.timestamp() * 1000)

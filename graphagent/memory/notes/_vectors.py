@@ -1,0 +1,153 @@
+"""The vectors of an owner's notes in one matrix in memory, searched exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphagent.errors import DamagedStoreError, MissingExtraError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+    Rows = NDArray[np.int64]
+    Vectors = Sequence[Sequence[float]] | Floats
+    Vector = Sequence[float] | Floats
+
+
+def numpy() -> Any:
+    """Give the module.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import numpy
+    except ImportError:
+        raise MissingExtraError("finding notes by vectors", "static") from None
+    return numpy
+
+
+def pack(vectors: Vectors) -> bytes:
+    """Give the vectors of one note as bytes, each of the length 1."""
+    np = numpy()
+    data = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(data, axis=1, keepdims=True)
+    return bytes((data / np.where(lengths > 0, lengths, 1)).astype("<f4").tobytes())
+
+
+class Matrix:
+    """The vectors of many notes, those of one note beside one another, in the order of their rows.
+
+    It is changed by one thread and searched by others: what a search has begun with stays as it is.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        np = numpy()
+        self.dimensions = dimensions
+        self._held: tuple[Floats, Rows, int] = (
+            np.empty((0, dimensions), dtype=np.float32), np.empty(0, dtype=np.int64), 0
+        )  # fmt: skip
+        """Vectors, the row of each, and how many there are; behind these is room for more."""
+
+    def __len__(self) -> int:
+        return self._held[2]
+
+    @property
+    def rows(self) -> Rows:
+        """The row of each vector."""
+        return self._now()[1]
+
+    def _now(self) -> tuple[Floats, Rows]:
+        data, rows, count = self._held
+        return data[:count], rows[:count]
+
+    def add(self, notes: Iterable[tuple[int, str, bytes]]) -> None:
+        """Add the vectors of notes, each with its row, higher than all before, and its id.
+
+        Raises:
+            DamagedStoreError: they are not what was written.
+        """
+        np = numpy()
+        for row, id_, packed in notes:
+            count, rest = divmod(len(packed), 4 * self.dimensions)
+            if rest or not count:
+                raise DamagedStoreError(
+                    f"the vectors of note {id_!r}", f"they are not of {self.dimensions} numbers each"
+                )
+            data, rows, before = self._with_room(count)
+            end = before + count
+            data[before:end] = np.frombuffer(packed, dtype="<f4").reshape(count, self.dimensions)
+            rows[before:end] = row
+            self._held = data, rows, end
+
+    def _with_room(self, count: int) -> tuple[Floats, Rows, int]:
+        np = numpy()
+        data, rows, before = self._held
+        if before + count <= len(rows):
+            return self._held
+        room = max(before + count, 64, len(rows) + len(rows) // 4)
+        wider, longer = np.empty((room, self.dimensions), dtype=np.float32), np.empty(room, dtype=np.int64)
+        wider[:before], longer[:before] = data[:before], rows[:before]
+        return wider, longer, before
+
+    def remove(self, gone: Iterable[int]) -> None:
+        """Remove the vectors of rows."""
+        np = numpy()
+        data, rows = self._now()
+        keep = ~np.isin(rows, np.fromiter(gone, dtype=np.int64))
+        kept = int(keep.sum())
+        if kept < len(rows):
+            self._held = data[keep], rows[keep], kept
+
+    def search(
+        self, vector: Sequence[float], most: int, *, among: Sequence[int] | None = None, without: Sequence[int] = ()
+    ) -> dict[int, float]:
+        """Give the rows that are nearest to a vector, the best first, with the cosine of their nearest text.
+
+        Args:
+            vector: What is searched for.
+            most: How many rows at most.
+            among: The only rows that may be found; None: all.
+            without: Rows that may not be found.
+        """
+        np = numpy()
+        data, rows = self._now()
+        wanted = np.asarray(vector, dtype=np.float32)
+        length = float(np.linalg.norm(wanted))
+        if not len(rows) or not length or not most:
+            return {}
+        if among is not None:
+            places = _places(rows, among)
+            data, rows = data[places], rows[places]
+        elif without:
+            places = np.flatnonzero(~np.isin(rows, np.asarray(without, dtype=np.int64)))
+            data, rows = data[places], rows[places]
+        scores = data @ (wanted / length)
+        count = most
+        while True:  # further where several of the best texts are of one note
+            best = np.argpartition(-scores, count - 1)[:count] if count < len(scores) else np.arange(len(scores))
+            best = best[np.argsort(-scores[best], kind="stable")]
+            found: dict[int, float] = {}
+            for row, score in zip(rows[best].tolist(), scores[best].tolist(), strict=True):
+                found.setdefault(row, score)
+            if len(found) >= most or count >= len(scores):
+                return dict(list(found.items())[:most])
+            count *= 2
+
+    def cosines(self, vector: Sequence[float], among: Sequence[int]) -> dict[int, float]:
+        """Give the cosines of rows, of each that of its nearest text."""
+        return self.search(vector, len(among), among=among)
+
+
+def _places(rows: Rows, among: Sequence[int]) -> Any:
+    """Give where the vectors of some rows are."""
+    np = numpy()
+    wanted = np.unique(np.asarray(among, dtype=np.int64))
+    first, behind = np.searchsorted(rows, wanted, "left"), np.searchsorted(rows, wanted, "right")
+    counts = behind - first
+    if not len(counts) or int(counts.max()) <= 1:
+        return first[counts > 0]
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))

@@ -1,0 +1,128 @@
+"""Nodes around notes. All pass their input on unchanged."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphagent._article import a
+from graphagent.graph import Tap
+from graphagent.llm import Message
+from graphagent.memory import TaskStep
+
+if TYPE_CHECKING:
+    from graphagent.run import Context
+
+
+@dataclass(frozen=True, slots=True)
+class _Recall:
+    query: str | Callable[[Any], str] | None
+    scope: str | None
+    categories: tuple[str, ...] | None
+    limit: int | None
+    characters: int | None
+
+    async def __call__(self, ctx: Context, value: Any) -> None:
+        from graphagent.memory.notes import NoteMemory
+
+        query = self.query(value) if callable(self.query) else self.query
+        if query is None:
+            query = _text(value) or _task(ctx)
+        if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the query of node {ctx.node!r} gave {a(type(query).__name__)}, and is to give text")
+        ctx.begin_adding()
+        await ctx.feature(NoteMemory).recall_to_agent(
+            query, scope=self.scope, categories=self.categories, limit=self.limit, characters=self.characters
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Remember:
+    content: Callable[[Any], Any] | None
+    scope: str | None
+    categories: tuple[str, ...] | None
+
+    async def __call__(self, ctx: Context, value: Any) -> None:
+        from graphagent.memory.notes import NoteMemory
+
+        memory = ctx.feature(NoteMemory)
+        if self.content is None:
+            await memory.learn_from_history(scope=self.scope, categories=self.categories)
+            return
+        await memory.remember_many(self.content(value), scope=self.scope, categories=self.categories)
+
+
+def recall_notes(
+    query: str | Callable[[Any], str] | None = None,
+    *,
+    scope: str | None = None,
+    categories: Sequence[str] | None = None,
+    limit: int | None = None,
+    characters: int | None = None,
+    name: str = "recall_notes",
+) -> Tap:
+    """Make a tap that puts the notes that fit best before the model; those that it sees already are left out.
+
+    Args:
+        query: What is searched for, or a function that makes it of the tap's input; left out, the input where it is text, and else
+            the task.
+        scope: Where to look, with all below; left out, everywhere in the view that is installed.
+        categories: Only notes that have one of these.
+        limit: How many at most; left out, as it was given when NoteMemory was installed.
+        characters: How much text at most; left out, as it was given there.
+        name: How the tap is called.
+
+    Raises:
+        TypeError: the query is an async function.
+    """
+    from graphagent.memory.notes import NoteMemory
+
+    if inspect.iscoroutinefunction(query):
+        raise TypeError(f"the query of {name!r} is an async function; make the text in a node before it")
+    return Tap(_Recall(query, scope, _names(categories), limit, characters), name=name, needs=(NoteMemory,))
+
+
+def remember_notes(
+    content: Callable[[Any], Any] | None = None,
+    *,
+    scope: str | None = None,
+    categories: Sequence[str] | None = None,
+    name: str = "remember_notes",
+) -> Tap:
+    """Make a tap that keeps notes: what its input says, or the statements of the run so far. The transcript stays as it is.
+
+    Args:
+        content: A function that gives a text, or several, of the tap's input; `str` keeps a text as it is. Left out, a model
+            splits what was said in the run so far into statements.
+        scope: Where they are kept; left out, the home of the view that is installed.
+        categories: What they are about; left out, they are inferred where the notes have a model.
+        name: How the tap is called.
+
+    Raises:
+        TypeError: the content is an async function, or none.
+    """
+    from graphagent.memory.notes import NoteMemory
+
+    if inspect.iscoroutinefunction(content):
+        raise TypeError(f"the content of {name!r} is an async function; make the text in a node before it")
+    if content is not None and not callable(content):
+        raise TypeError(
+            f"the content of {name!r} is a function of its input, such as str, not {a(type(content).__name__)}"
+        )
+    return Tap(_Remember(content, scope, _names(categories)), name=name, needs=(NoteMemory,))
+
+
+def _names(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else value.text if isinstance(value, Message) else ""
+
+
+def _task(ctx: Context) -> str:
+    memory = ctx.memory
+    task = next((step.task for step in memory.steps[memory.begun :] if isinstance(step, TaskStep)), "")
+    return _text(task)

@@ -1,0 +1,135 @@
+"""The table of WordLlama: what its vectors are, that they depend on nothing but the text, and that the loop goes on."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+
+import anyio
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphagent.embed import checked
+from graphagent.embed.static import StaticEmbedder
+from graphagent.errors import EmbedderError
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return StaticEmbedder()
+
+
+async def test_like_texts_are_near(embedder):
+    """A question is nearer to the text that answers it than to others; rows are of length 1."""
+    texts = ["We chose PostgreSQL as our database.", "The cat sleeps on the sofa.", "Lunch is at noon."]
+    rows = await embedder.embed(texts)
+    [question] = await embedder.embed(["Which database did we pick?"])
+    assert rows.shape == (3, 256)
+    assert rows.dtype == np.float32
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1)
+    assert np.argmax(rows @ question) == 0
+
+
+async def test_common_words_count_little(embedder):
+    """What a question has around its words moves its vector less than its words do."""
+    bare, asked, other = await embedder.embed(["database port", "What was the database port?", "database harbour"])
+    assert bare @ asked > bare @ other
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=8))
+def test_every_text_has_a_vector_of_its_own(embedder, texts):
+    """Whatever a text holds, even nothing, it has a sound vector, the same alone and among others."""
+
+    async def both():
+        return await checked(embedder, texts), np.concatenate([await checked(embedder, [text]) for text in texts])
+
+    together, alone = anyio.run(both)
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+async def test_no_texts_have_no_vectors(embedder):
+    """An empty list gives an array without rows."""
+    assert (await embedder.embed([])).shape == (0, 256)
+
+
+async def test_what_are_no_texts_is_refused(embedder):
+    """A single text, something else than text and half a surrogate pair each say what is wrong."""
+    with pytest.raises(TypeError, match=r"embed\(\[text\]\)"):
+        await embedder.embed("one text")
+    with pytest.raises(TypeError, match="text 2 of 2 is of type int"):
+        await embedder.embed(["a", 2])
+    with pytest.raises(ValueError, match=r"text 1 of 1 holds half a surrogate pair") as raised:
+        await embedder.embed(["topsecret \ud800"])
+    assert "topsecret" not in str(raised.value)
+
+
+async def test_the_loop_goes_on_while_many_texts_are_embedded():
+    """Loading and a large batch leave the event loop free, and a cancellation is heard between parts."""
+    embedder, longest, last = StaticEmbedder(), 0.0, time.perf_counter()
+
+    async def watch():
+        nonlocal longest, last
+        while True:
+            await anyio.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        began = time.perf_counter()
+        with anyio.move_on_after(0.5):
+            await embedder.embed(["We talked about the port of the staging database for a while."] * 200_000)
+        assert time.perf_counter() - began < 3
+        tasks.cancel_scope.cancel()
+    assert longest < 0.3
+
+
+async def test_another_table_is_refused(tmp_path):
+    """A table with a changed byte is named, with what to do, and so is one that is gone."""
+    embedder = StaticEmbedder()
+    shutil.copytree(embedder._folder / "weights", tmp_path / "weights")
+    [table] = (tmp_path / "weights").iterdir()
+    content = bytearray(table.read_bytes())
+    content[-1] ^= 1
+    table.write_bytes(content)
+    embedder._folder = tmp_path
+    with pytest.raises(EmbedderError, match=r"l2_supercat_256.safetensors is not the file .* pip install"):
+        await embedder.embed(["a"])
+    table.unlink()
+    with pytest.raises(EmbedderError, match=r"l2_supercat_256.safetensors cannot be read .* pip install"):
+        await embedder.embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("module", "lacking", "extra"),
+    [
+        ("static", "numpy", "static"),
+        ("static", "tokenizers", "static"),
+        ("local", "onnxruntime", "local"),
+        ("minilm", "onnx", "local"),
+    ],
+)
+def test_a_missing_extra_is_named(module, lacking, extra):
+    """Without what an embedder needs, importing it gives the line to run."""
+    program = f"import sys; sys.modules[{lacking!r}] = None; import graphagent.embed.{module}"
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert f"needs an extra: pip install 'graphagent[{extra}]'" in ended.stderr
+
+
+def test_the_door_loads_nothing_heavy():
+    """graphagent.embed imports no library for numbers, models or HTTP."""
+    program = (
+        "import sys, graphagent.embed; print(*{'numpy', 'openai', 'onnxruntime', 'tokenizers'} & sys.modules.keys())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
+async def test_wordllama_itself_is_not_loaded():
+    """Only its two files are read."""
+    await StaticEmbedder().embed(["a"])
+    assert "wordllama" not in sys.modules

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from graphagent.memory import Notes
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+
+KEY = bytes(range(32))
+KINDS = ["file", "sealed-file", "memory"]
+
+
+def store_of(kind, folder):
+    """Give a store; those on disk of one folder share their file."""
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "file":
+        return SqliteStore(folder / "notes.db")
+    return EncryptedStore(SqliteStore(folder / "sealed.db"), KEY)
+
+
+class Words:
+    """Makes a vector of the words of a text: those that share words are near one another."""
+
+    def __init__(self, name="words-1", dimensions=16):
+        self.name, self.dimensions = name, dimensions
+        self.calls = 0
+
+    async def embed(self, texts):
+        self.calls += 1
+        return [self.vector(text) for text in texts]
+
+    def vector(self, text):
+        numbers = [0.01] * self.dimensions
+        for word in text.lower().split():
+            numbers[int(hashlib.md5(word.strip(".,?!").encode()).hexdigest(), 16) % self.dimensions] += 1.0
+        return numbers
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Where the tables stand: in the file of the store, or in memory beside a sealed or another store."""
+    return request.param
+
+
+@pytest.fixture
+async def store(kind, tmp_path):
+    async with store_of(kind, tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+async def notes(store):
+    async with Notes(store) as notes:
+        yield notes

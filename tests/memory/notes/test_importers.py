@@ -1,0 +1,200 @@
+"""What other memories export becomes notes: nothing is lost, nothing twice, nothing bad."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from graphagent.memory import Notes
+from graphagent.memory.notes.importers import READERS, from_crewai, from_export, from_mcp, from_mem0
+from graphagent.store import EncryptedStore, MemoryStore, new_key
+
+CREWAI = [
+    {
+        "id": "0f8fad5b-d9cb-469f-a165-70867728950e", "content": "We use PostgreSQL.", "scope": "/project//alpha/",
+        "categories": ["decision"], "metadata": {"by": "Ada"}, "importance": 0.9, "created_at": "2026-01-02T03:04:05.678901",
+        "last_accessed": "2026-02-03T04:05:06", "source": "ada", "private": True,
+    },
+    {
+        "id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "content": "The budget is 3 €.", "scope": "/", "categories": [],
+        "metadata": {}, "importance": 0.5, "created_at": "2026-01-02T03:04:05+02:00",
+        "last_accessed": "2026-01-02T03:04:05+02:00", "source": None, "private": False,
+    },
+]  # fmt: skip
+MEM0 = {
+    "results": [
+        {
+            "id": "892db2ae-06d9-49e5-8b3e-585ef9b85b8e", "memory": "Likes green tea", "hash": "5c3bc2", "role": "user",
+            "metadata": {"mem0": "own", "kind": "taste"}, "created_at": "2026-01-02T03:04:05.678901-08:00",
+            "updated_at": None, "user_id": "alice", "agent_id": "helper", "run_id": "r1", "actor_id": "Alice",
+            "expiration_date": "2027-01-01",
+        },
+        {
+            "id": "1c9e6679-7425-40de-944b-e07fc1f90ae7", "memory": "Lives in Oslo", "hash": "aa", "metadata": None,
+            "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-03T03:04:05Z",
+        },
+    ],
+    "relations": [{"source": "alice", "relationship": "lives_in", "target": "oslo"}],
+}  # fmt: skip
+MCP = (
+    '{"type":"entity","name":"Ada","entityType":"person","observations":["likes tea","works at Acme"]}\n'
+    '{"type":"entity","name":"Acme","entityType":"company","observations":[]}\n'
+    '{"type":"relation","from":"Ada","to":"Acme","relationType":"works_at"}\n'
+)
+
+
+async def _kept(records):
+    notes = Notes(MemoryStore())
+    assert await notes.import_(records) == len(records)
+    assert await notes.import_(records) == 0
+    return {record.content: record for record in await notes.list_records()}
+
+
+async def test_crewai_records_keep_every_field():
+    """What a record says of itself stands in the note, and what has no place there in its metadata."""
+    kept = from_crewai(json.dumps(CREWAI))
+    notes = Notes(MemoryStore(), source="ada")
+    await notes.import_(kept)
+    first, second = [await notes.get(each["id"]) for each in CREWAI]
+    assert (first.content, first.scope, first.categories) == ("We use PostgreSQL.", "/project/alpha", ("decision",))
+    assert (first.importance, first.source, first.private) == (0.9, "ada", True)
+    assert first.created_at.isoformat() == "2026-01-02T03:04:05.678901+00:00"
+    rest = {"last_accessed": "2026-02-03T04:05:06", "scope": "/project//alpha/"}
+    assert first.metadata == {"by": "Ada", "crewai": rest}
+    assert second.created_at.isoformat() == "2026-01-02T01:04:05+00:00"
+
+
+def test_crewai_rows_are_read_as_records_are():
+    """A row of its LanceDB table, with texts for lists and with a vector, gives the same note."""
+    row = {**CREWAI[0], "categories_str": '["decision"]', "metadata_str": '{"by": "Ada"}', "vector": [0.1, 0.2]}
+    del row["categories"], row["metadata"]
+    assert from_crewai(json.dumps(row)) == from_crewai(json.dumps([CREWAI[0]]))
+
+
+def test_lines_an_array_and_an_indented_array_are_the_same():
+    """However JSON is laid out, with or without a byte order mark, the same notes are read."""
+    lines = "\r\n".join(json.dumps(each) for each in CREWAI) + "\r\n\r\n"
+    expected = from_crewai(json.dumps(CREWAI))
+    for text in (lines, json.dumps(CREWAI, indent=2), b"\xef\xbb\xbf" + lines.encode(), {"records": CREWAI}):
+        assert from_crewai(text if isinstance(text, str | bytes) else json.dumps(text)) == expected
+
+
+async def test_mem0_memories_keep_every_field():
+    """Users are owners, agents are sources; the rest is in the metadata, beside what stood there."""
+    records = from_mem0(json.dumps(MEM0))
+    assert [record.get("owner", "") for record in records] == ["alice", "", ""]
+    kept = await _kept(records)
+    tea = kept["Likes green tea"]
+    assert (tea.source, tea.run_id, tea.role, tea.speaker) == ("helper", "r1", "user", "Alice")
+    assert tea.created_at == tea.updated_at
+    rest = {"hash": "5c3bc2", "expiration_date": "2027-01-01", "user_id": "alice"}
+    assert tea.metadata == {"mem0": {**rest, "metadata": {"mem0": "own", "kind": "taste"}}}
+    assert kept["Lives in Oslo"].updated_at.isoformat() == "2026-01-03T03:04:05+00:00"
+    assert kept["alice lives in oslo"].metadata == {"mem0": MEM0["relations"][0]}
+
+
+async def test_an_mcp_graph_can_be_made_of_its_notes_again():
+    """Entities, observations and relations stand in the metadata as they were."""
+    kept = await _kept(from_mcp(MCP, scope="/people"))
+    assert set(kept) == {"Ada: likes tea", "Ada: works at Acme", "Acme (company)", "Ada works at Acme"}
+    assert {record.scope for record in kept.values()} == {"/people"}
+    assert kept["Ada: likes tea"].categories == ("person",)
+    graph = [kept[content].metadata["mcp"] for content in kept]
+    assert {each["observation"] for each in graph if each.get("name") == "Ada"} == {"likes tea", "works at Acme"}
+    assert kept["Ada works at Acme"].metadata["mcp"] == json.loads(MCP.splitlines()[2])
+    assert kept["Acme (company)"].metadata["mcp"] == json.loads(MCP.splitlines()[1])
+
+
+def test_mcp_ids_depend_on_what_is_said_alone():
+    """The file, what the tool gives, and a file that has grown since have the same ids for the same things."""
+    entities = [json.loads(line) for line in MCP.splitlines()[:2]]
+    relation = json.loads(MCP.splitlines()[2])
+    for each in (*entities, relation):
+        del each["type"]
+    graph = json.dumps({"entities": entities, "relations": [relation]})
+    ids = {record["id"] for record in from_mcp(MCP)}
+    assert {record["id"] for record in from_mcp(graph)} == ids
+    assert ids < {record["id"] for record in from_mcp(MCP.replace('"likes tea"', '"plays chess","likes tea"'))}
+
+
+@pytest.mark.parametrize(
+    ("origin", "line", "reason"),
+    [
+        ("crewai", "not JSON", "line 2 is no JSON"),
+        ("crewai", "[]", "line 2 is no JSON object"),
+        ("crewai", '{"id": "a"}', "line 2 is no note: it lacks 'content'"),
+        ("crewai", '{"id": "a", "content": "  "}', "line 2 is no note: .*blank"),
+        ("crewai", '{"id": "a", "content": "x\\ud800"}', "line 2 is no note: .*surrogate"),
+        ("crewai", '{"id": "a", "content": "x", "importance": 7}', "line 2 is no note: its importance"),
+        ("crewai", '{"id": "a", "content": "x", "importance": NaN}', "line 2 is no JSON: JSON has no NaN"),
+        ("crewai", '{"id": "a", "content": "x", "scope": "/a/../b"}', "line 2: scope"),
+        ("crewai", '{"id": "a", "content": "x", "created_at": "yesterday"}', "line 2 is no note"),
+        ("crewai", '{"id": "a", "content": "x", "categories": "tea"}', "line 2 is no note: its categories"),
+        ("crewai", '{"id": "a", "content": "x", "metadata": [1]}', "line 2 is no note: its metadata"),
+        ("crewai", '{"id": "a", "content": "x", "metadata": {"n": 123456789012345678901234567890}}', "line 2 is no note"),
+        ("crewai", '{"id": "a", "content": "x", "private": "yes"}', "line 2 is no note: its private"),
+        ("crewai", '{"id": "0f8fad5b-d9cb-469f-a165-70867728950e", "content": "x"}', "line 2 has the id of line 1"),
+        ("crewai", "[" * 100_000, "line 2 is no JSON"),
+        ("mem0", '{"id": "a", "text": "x"}', "line 2 is no note: it lacks 'content'"),
+        ("mem0", '{"id": 7, "memory": "x"}', "line 2 is no note: its id"),
+        ("mcp", '{"type": "thing"}', "line 2: it is a 'thing'"),
+        ("mcp", '{"type": "entity", "name": "Ada", "entityType": "person", "observations": "x"}', "line 2: an entity has"),
+        ("mcp", '{"type": "relation", "from": "Ada", "relationType": "knows"}', "line 2: a relation is"),
+        ("graphagent", '{"id": "a", "content": "x", "colour": "red"}', "line 2 is no note: no note has 'colour'"),
+        ("graphagent", '{"id": "a", "content": "x", "history": [{}]}', "line 2 is no note: its history"),
+        ("graphagent", '{"id": "a", "content": "x", "trust": "utter"}', "line 2 is no note: its trust"),
+        ("graphagent", '{"type": "run", "id": "a", "content": "x"}', "line 2 is no note: it is a 'run'"),
+    ],
+)  # fmt: skip
+def test_a_bad_record_is_refused_with_its_line(origin, line, reason):
+    """The line is named, whatever is wrong with it, and nothing is given."""
+    first = {"crewai": json.dumps(CREWAI[0]), "mem0": json.dumps(MEM0["results"][0]), "mcp": MCP.splitlines()[0],
+             "graphagent": '{"type": "note", "id": "z", "content": "y"}'}[origin]  # fmt: skip
+    with pytest.raises(ValueError, match=reason):
+        READERS[origin](f"{first}\n{line}\n")
+
+
+def test_a_bad_record_of_an_array_is_refused_with_its_number():
+    """Where there are no lines, records are counted."""
+    with pytest.raises(ValueError, match="record 2 is no note"):
+        from_mem0(json.dumps({"results": [MEM0["results"][0], {"id": "a"}]}))
+    with pytest.raises(ValueError, match="record 2 is no JSON object"):
+        from_mem0(json.dumps([MEM0["results"][0], 3]))
+    with pytest.raises(ValueError, match="line 3 is no text"):
+        from_mcp(b'{"type":"relation","from":"a","to":"b","relationType":"c"}\n\n\xff\xfe')
+    with pytest.raises(ValueError, match="line 1"):
+        from_mem0("3")
+
+
+@pytest.mark.parametrize("text", ["", " \n\n", b"", "[]"])
+def test_nothing_gives_nothing(text):
+    """An empty file has no notes."""
+    assert [reader(text) for reader in READERS.values()] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_an_export_comes_back_without_loss(sealed):
+    """Texts, times, metadata, history and versions are the same after a detour through JSON lines, and can be undone."""
+    store = MemoryStore()
+    one = Notes(EncryptedStore(store, new_key()) if sealed else store)
+    kept = await one.remember(
+        "Tea, 茶", scope="/a/b", categories=["x"], metadata={"deep": [1, {"é": None}]}, importance=0.25
+    )
+    await one.update(kept.id, content="Coffee")
+    await one.update(kept.id, scope="/c")
+    text = "".join(json.dumps(data, ensure_ascii=False) + "\n" for data in [data async for data in one.export()])
+    other = Notes(MemoryStore())
+    assert await other.import_(from_export(text.encode())) == 1
+    assert await other.get(kept.id) == await one.get(kept.id)
+    assert await other.history(kept.id) == await one.history(kept.id)
+    assert [data async for data in other.export()] == [data async for data in one.export()]
+    assert (await other.undo(kept.id)).scope == "/a/b"
+    assert [action for _, action in await other.history(kept.id)] == ["undone", "updated", "updated"]
+
+
+def test_a_scope_goes_before_those_of_the_file():
+    """So what is imported has a place of its own, history included."""
+    old = {"record": {"id": "z", "content": "x", "scope": "/b"}, "action": "updated"}
+    [record] = from_export(json.dumps({"id": "z", "content": "y", "scope": "/a", "history": [old]}), scope="/from")
+    assert (record["scope"], record["history"][0]["record"]["scope"]) == ("/from/a", "/from/b")

@@ -1,0 +1,70 @@
+"""Another search engine instead of the tables, and the tables made anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphagent.errors import DamagedStoreError
+from graphagent.memory import Notes
+from graphagent.store import MemoryStore, SqliteStore
+
+
+class Engine:
+    """Finds every record that has the first word of the question, whomever it belongs to, and so also what does not fit."""
+
+    def __init__(self):
+        self.held, self.asked = {}, []
+
+    async def add(self, records):
+        self.held.update(((record.owner, record.id), record) for record in records)
+
+    async def remove(self, owner, ids):
+        for id_ in ids:
+            self.held.pop((owner, id_), None)
+
+    async def search(self, query, fits, limit):
+        self.asked.append((query, fits.scopes, limit))
+        word = query.split()[0].lower()
+        found = {id_: 1.0 for (_, id_), record in self.held.items() if word in record.content.lower()}
+        return {"lexical": found}
+
+
+async def test_another_search_engine_is_asked_instead_of_the_tables():
+    """It is told of what is kept, changed and forgotten; what it finds outside of the view is not shown."""
+    engine = Engine()
+    notes = Notes(MemoryStore(), index=engine)
+    kept = await notes.remember("Ada drinks tea.", scope="/a")
+    await notes.remember("Bo drinks tea.", scope="/b")
+    assert [match.record.id for match in await notes.scope("/a").recall("tea")] == [kept.id]
+    assert engine.asked == [("tea", ("/a",), engine.asked[0][2])]
+    assert len(await notes.recall("tea")) == 2
+    await notes.update(kept.id, content="Ada drinks coffee.")
+    assert [match.record.content for match in await notes.recall("coffee")] == ["Ada drinks coffee."]
+    await notes.forget(ids=[kept.id])
+    assert await notes.recall("coffee") == []
+    assert [record.content for record in engine.held.values()] == ["Bo drinks tea."]
+
+
+async def test_an_engine_that_is_given_later_learns_what_is_there():
+    """reindex() tells it of all notes of the owner."""
+    store, engine = MemoryStore(), Engine()
+    await Notes(store).remember("Ada drinks tea.")
+    notes = Notes(store, index=engine)
+    assert await notes.recall("tea") == []
+    assert await notes.reindex() == 1
+    assert [match.record.content for match in await notes.recall("tea")] == ["Ada drinks tea."]
+
+
+@pytest.mark.parametrize("sort", ["file", "memory"])
+async def test_a_damaged_index_is_made_anew(sort, tmp_path):
+    """verify() names what is wrong, and reindex() makes the index of the notes again."""
+    store = SqliteStore(tmp_path / "notes.db") if sort == "file" else MemoryStore()
+    notes = Notes(store)
+    kept = await notes.remember("Ada drinks tea.")
+    await notes._engine.book.host.commit((), lambda connection: connection.execute("DELETE FROM notes_rows"))
+    with pytest.raises(DamagedStoreError, match="reindex"):
+        await notes.verify()
+    assert await notes.recall("tea") == []
+    assert await notes.reindex() == 1
+    assert await notes.verify() == 1
+    assert [match.record.id for match in await notes.recall("tea")] == [kept.id]
