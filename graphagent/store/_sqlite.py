@@ -171,7 +171,7 @@ class SqliteStore:
                 opened = _Opened(self.path, self._synchronous)
                 if opened.read(marked):
                     opened.writer.erase()
-                weakref.finalize(self, opened.writer.close, None).atexit = False
+                weakref.finalize(self, opened.writer.end).atexit = False
                 self._opened = opened
             return self._opened
 

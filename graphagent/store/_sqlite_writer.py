@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
+_MOMENT_SECONDS = 0.1
 _READERS_SECONDS, _READERS_UNASKED_SECONDS = 5.0, 0.3
 """How long readers are waited for: where a commit waits for what it deletes to leave the file, and where none does."""
 
@@ -58,6 +59,7 @@ class Writer:
         self._jobs: queue.SimpleQueue[Job | _Stop] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running = False
+        self._thread: threading.Thread | None = None
         self._closed = False
         self._connection: Connection | None = None
         register(self)
@@ -84,7 +86,8 @@ class Writer:
 
     def _start(self) -> None:
         if not self._running:
-            threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True).start()
+            self._thread = threading.Thread(target=self._serve, name="graphagent-sqlite", daemon=True)
+            self._thread.start()
             self._running = True
 
     def close(self, reply: Reply | None) -> bool:
@@ -96,6 +99,11 @@ class Writer:
             self._closed = True
             self._jobs.put(_Stop(reply))
             return True
+
+    def end(self) -> None:
+        """Let the thread end, and give it a moment: most often the files are closed then."""
+        if self.close(None) and self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_MOMENT_SECONDS)
 
     def _serve(self) -> None:
         while True:

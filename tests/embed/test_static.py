@@ -131,5 +131,9 @@ def test_the_door_loads_nothing_heavy():
 
 async def test_wordllama_itself_is_not_loaded():
     """Only its two files are read."""
-    await StaticEmbedder().embed(["a"])
-    assert "wordllama" not in sys.modules
+    program = (
+        "import anyio, sys; from graphagent.embed.static import StaticEmbedder;"
+        " anyio.run(StaticEmbedder().embed, ['a']); print('wordllama' in sys.modules)"
+    )
+    ended = await anyio.run_process([sys.executable, "-c", program])
+    assert ended.stdout.split() == [b"False"]

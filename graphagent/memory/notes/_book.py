@@ -53,11 +53,17 @@ class _Known:
 class Book:
     """All notes of a store. One serves all owners and views."""
 
-    def __init__(self, store: Store, embedder: Embedder | None, index: NoteIndex | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | None,
+        index: NoteIndex | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> None:
         self.store = store
         self.embedder = embedder
         self.index = index
-        self.host = host_of(store)
+        self.host = host_of(store, on_progress)
         self._embedding = Embedding(store, self.host, embedder)
         self._opened = False
         self._opening, self._reading, self._filling = Gate(), Gate(), Gate()

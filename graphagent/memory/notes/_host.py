@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from graphagent.store import Change, SqliteStore
 
 T = TypeVar("T")
+Progress = Callable[[int, int], object]
+_TOGETHER = 1000
+"""Notes that are added before someone is told."""
 Entries = Iterable[tuple["Record", Sequence[str]]]
 """Records, each with the texts by which it is found."""
 
@@ -44,11 +47,23 @@ class Host(Protocol):
         ...
 
 
-def host_of(store: Store) -> Host:
-    """Give where the tables of a store's notes stand."""
+def host_of(store: Store, on_progress: Progress | None = None) -> Host:
+    """Give where the tables of a store's notes stand. Whoever wants to know is told how many notes are in them, and of how many."""
     from graphagent.store import SqliteStore
 
-    return FileTables(store) if isinstance(store, SqliteStore) else MemoryTables(store)
+    tell = on_progress or _say_nothing
+    return FileTables(store, tell) if isinstance(store, SqliteStore) else MemoryTables(store, tell)
+
+
+def _say_nothing(done: int, of: int) -> None: ...
+
+
+def _fill(connection: Connection, entries: Entries, tell: Progress) -> None:
+    _tables.make(connection)
+    left = list(entries)
+    for start in range(0, len(left), _TOGETHER):
+        _tables.add(connection, left[start : start + _TOGETHER])
+        tell(min(start + _TOGETHER, len(left)), len(left))
 
 
 class FileTables:
@@ -56,8 +71,9 @@ class FileTables:
 
     shared = True
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqliteStore, tell: Progress) -> None:
         self._store = store
+        self._tell = tell
 
     async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
         """Make the tables of all records where they are not there, in one transaction."""
@@ -67,8 +83,7 @@ class FileTables:
 
         def fill(connection: Connection) -> None:
             if not _tables.are_made(connection):  # another process may have been faster
-                _tables.make(connection)
-                _tables.add(connection, entries)
+                _fill(connection, entries, self._tell)
 
         await self._store.commit(along=fill)
 
@@ -98,8 +113,9 @@ class MemoryTables:
 
     shared = False
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tell: Progress) -> None:
         self._store = store
+        self._tell = tell
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 
@@ -115,8 +131,7 @@ class MemoryTables:
             connection = cast("Connection", apsw.Connection(":memory:"))
             connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
             connection.execute("BEGIN")
-            _tables.make(connection)
-            _tables.add(connection, entries)
+            _fill(connection, entries, self._tell)
             connection.execute("COMMIT")
             return connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -51,6 +52,8 @@ class Notes(NoteView):
         complex_query_threshold: Below which score it looks further where the question is complex.
         exploration_budget: How many rounds it may look further.
         query_analysis_threshold: Questions of fewer characters are not analysed by the model.
+        on_progress: Called, in a worker thread, with how many notes can be found already, and of how many, while that by which
+            they are found is made: at each opening over a store that is no SqliteStore, else when it is not there.
 
     Raises:
         ValueError: a setting is out of range.
@@ -79,6 +82,7 @@ class Notes(NoteView):
         complex_query_threshold: float = 0.7,
         exploration_budget: int = 1,
         query_analysis_threshold: int = 200,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> None:
         given = {"recency": recency_weight, "semantic": semantic_weight, "importance": importance_weight}
         weights = {name: weight for name, weight in given.items() if weight is not None}
@@ -88,7 +92,7 @@ class Notes(NoteView):
             confidence_threshold_low, complex_query_threshold, exploration_budget, query_analysis_threshold,
         )  # fmt: skip
         self._own, kept = _opened(store)
-        book = Book(kept, embedder, index)
+        book = Book(kept, embedder, index, on_progress)
         engine = Engine(book, settings)
         if model is not None:
             from graphagent.memory.notes._inference import Inference

@@ -68,3 +68,16 @@ async def test_a_damaged_index_is_made_anew(sort, tmp_path):
     assert await notes.reindex() == 1
     assert await notes.verify() == 1
     assert [match.record.id for match in await notes.recall("tea")] == [kept.id]
+
+
+@pytest.mark.parametrize("sort", ["file", "memory"])
+async def test_who_waits_for_the_index_is_told_how_far_it_is(sort, tmp_path):
+    """In memory it is made at each opening, in a file only where it is not there."""
+    store = SqliteStore(tmp_path / "notes.db") if sort == "file" else MemoryStore()
+    await Notes(store).remember_many([f"Note {number}." for number in range(2_500)])
+    told = []
+    notes = Notes(store, on_progress=lambda done, of: told.append((done, of)))
+    assert len(await notes.recall("note 7")) > 0
+    assert told == ([] if sort == "file" else [(1000, 2500), (2000, 2500), (2500, 2500)])
+    await notes.reindex()
+    assert told[-1] == (2500, 2500)
