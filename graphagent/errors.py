@@ -28,7 +28,9 @@ GraphAgentError
 │  ├ ConflictError                    .key; an item is not at the expected version
 │  ├ DamagedStoreError                .where; tampered with, cut off or corrupt
 │  ├ NotErasedError                   .where; all is committed, but bytes of what it deletes may still be in the file
-│  └ WrongKeyError                    sound, but sealed with another key
+│  ├ WrongKeyError                    .where; sound, but sealed with another key
+│  ├ SealedStoreError                 .where; sound, but sealed, and it was opened without its key
+│  └ PlainStoreError                  .where; sound, but not sealed, and it was opened with a key
 ├ NoteError                           a note cannot be kept, and why
 │  ├ ScopeError (ValueError)          .scope; a scope is no path of one
 │  ├ NotePermissionError (PermissionError) a view of notes may not do that
@@ -127,12 +129,17 @@ class NoPathError(RunError):
 
 
 class HandlerError(RunError):
-    """A handler of events raised, which ends the run: no error path, retry or fork takes it. The `__cause__` is what it raised."""
+    """A handler of events raised, which ends the run: no error path, retry or fork takes it. The `__cause__` is what it raised.
+
+    Outside of a run, what was being done with notes raises it.
+    """
 
     def __init__(self, handler: str, event: str, cause: BaseException) -> None:
         self.event = event
         """The type of the event."""
-        super().__init__(f"the handler {handler!r} of {event} failed with {type(cause).__name__}, which ended the run")
+        super().__init__(
+            f"the handler {handler!r} of {event} failed with {type(cause).__name__}; a handler has to catch its own errors, for nothing else does"
+        )
 
 
 class BudgetError(RunError):
@@ -326,10 +333,10 @@ class ConflictError(StoreError):
 class DamagedStoreError(StoreError):
     """A store was tampered with, cut off or is corrupt. Nothing was deleted."""
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, where: str, reason: str, *, remedy: str = "Restore it from a backup") -> None:
         self.where = where
         """The file, table or line."""
-        super().__init__(f"{where} is damaged: {reason}; nothing was written. Restore it from a backup")
+        super().__init__(f"{where} is damaged: {reason}; nothing was written. {remedy}")
 
 
 class NotErasedError(StoreError):
@@ -354,6 +361,30 @@ class WrongKeyError(StoreError):
         self.where = where
         """The file."""
         super().__init__(f"{where} was sealed with another key; open it with the key that it was made with")
+
+
+class SealedStoreError(StoreError):
+    """A store is sound, but sealed, and it was opened without its key. Nothing was read or written."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        """The file."""
+        super().__init__(
+            f"{where} is sealed and was opened without its key; nothing was read or written. Give "
+            f"EncryptedStore(SqliteStore(path), key) where the store or its path was given"
+        )
+
+
+class PlainStoreError(StoreError):
+    """A store is sound, but not sealed, and it was opened with a key. Nothing was written."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        """The file."""
+        super().__init__(
+            f"{where} is not sealed: what it holds was put there without a key; nothing was written. Open it without one, or "
+            f"export what it holds and import it into a sealed store of its own"
+        )
 
 
 class NoteError(GraphAgentError):

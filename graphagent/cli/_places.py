@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphagent.errors import PlainStoreError, SealedStoreError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Scope, ScopeKind, Subject
 from graphagent.store import EncryptedStore, SqliteStore
 
@@ -84,42 +85,25 @@ InScope = Annotated[
 ]
 
 
-RunsFile = Annotated[
-    Path | None,
-    typer.Option(
+def _file_of(what: str) -> Any:
+    return typer.Option(
         "--store",
         metavar="FILE",
-        help="The file with the runs; by default $GRAPHAGENT_HOME/runs.db, else one in your user data folder.",
+        help=f"The file with the {what}; by default $GRAPHAGENT_HOME/{what}.db, else one in your user data folder.",
         show_default=False,
-    ),
-]
-RunsKey = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        metavar="KEY",
-        help="Open a sealed store: env:NAME or file:PATH says where the key is.",
-        show_default=False,
-    ),
-]
-NotesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        metavar="FILE",
-        help="The file with the notes; by default $GRAPHAGENT_HOME/notes.db, else one in your user data folder.",
-        show_default=False,
-    ),
-]
-NotesKey = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        metavar="KEY",
-        help="Seal the notes, or open sealed ones: env:NAME or file:PATH says where the key is.",
-        show_default=False,
-    ),
-]
+    )
+
+
+def _key_for(what: str) -> Any:
+    return typer.Option(
+        "--key", metavar="KEY", help=f"{what}: env:NAME or file:PATH says where the key is.", show_default=False
+    )
+
+
+RunsFile = Annotated[Path | None, _file_of("runs")]
+RunsKey = Annotated[str | None, _key_for("Open a sealed store")]
+NotesFile = Annotated[Path | None, _file_of("notes")]
+NotesKey = Annotated[str | None, _key_for("Seal the notes, or open sealed ones")]
 NotesOwner = Annotated[str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose notes.")]
 ToOwner = Annotated[
     str | None,
@@ -132,6 +116,8 @@ ToOwner = Annotated[
     ),
 ]
 RunsOwner = Annotated[str, typer.Option("--owner", metavar="NAME", callback=_owner, help="Whose runs.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Show it as JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")]
 
 
 def home() -> Path:
@@ -149,49 +135,31 @@ def folder(memory: Path | None) -> Path:
 
 
 @asynccontextmanager
-async def runs_store(file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store with the runs, sealed where there is a key; `new` makes one that is not there.
+async def store(what: str, file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
+    """Open the store with the `runs` or the `notes`, sealed where there is a key; `new` makes one that is not there.
 
     Raises:
         BadParameter: there is none, it is sealed and there is no key, or it is plain and there is one.
         StoreError: it cannot be read.
     """
-    async with _opened(_file(file, "runs", new=new), key, "runs") as store:
-        yield store
-
-
-@asynccontextmanager
-async def notes_store(file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store with the notes, sealed where there is a key; `new` makes one that is not there.
-
-    Raises:
-        As `runs_store`.
-    """
-    async with _opened(_file(file, "notes", new=new), key, "notes") as store:
-        yield store
-
-
-@asynccontextmanager
-async def _opened(path: Path, key: str | None, what: str) -> AsyncGenerator[Store]:
+    path = _file(file, what, new=new)
     async with SqliteStore(path) as plain:
-        sealed = await plain.get(("k",)) is not None
-        if key is None:
-            if sealed:
-                raise typer.BadParameter(
-                    f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
-                )
-            yield plain
-            return
-        if not sealed and [item async for item in plain.scan((), limit=1)]:
+        try:
+            opened = plain if key is None else EncryptedStore(plain, key)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--key") from None
+        try:
+            await opened.get((what,))  # nothing stands there; but whether the key fits shows before anything is done
+        except SealedStoreError:
+            raise typer.BadParameter(
+                f"the store {str(path)!r} is sealed; say where its key is: --key env:NAME or file:PATH"
+            ) from None
+        except PlainStoreError:
             raise typer.BadParameter(
                 f"the store {str(path)!r} is plain; leave out --key, or move its {what} into a sealed one: graphagent {what} "
                 f"export, then graphagent {what} import with another --store and --key"
-            )
-        try:
-            store = EncryptedStore(plain, key)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--key") from None
-        yield store
+            ) from None
+        yield opened
 
 
 def provider(root: Path, key: str | None) -> KeepingProvider:
@@ -223,7 +191,7 @@ def _file(file: Path | None, what: str, *, new: bool) -> Path:
     return path
 
 
-def age_of(text: str | None) -> timedelta | None:
+def age_of(text: str | None, option: str = "--older-than") -> timedelta | None:
     """Give the time that a text such as `30d` says.
 
     Raises:
@@ -233,13 +201,11 @@ def age_of(text: str | None) -> timedelta | None:
         return None
     fits = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     if fits is None:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write a number and s, m, h, d or w: 30d", param_hint="--older-than"
-        )
+        raise typer.BadParameter(f"{text!r} is no time; write a number and s, m, h, d or w: 30d", param_hint=option)
     try:
         return timedelta(seconds=float(fits[1]) * _SECONDS[fits[2]])
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint="--older-than") from None
+        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
 
 
 def scope_of(text: str) -> Scope:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
+from graphagent._article import a
 from graphagent.store._key_sources import HeldKey, KeySource
 
 if TYPE_CHECKING:
@@ -31,13 +32,21 @@ class EncryptedStore:
     when the room was first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
     32 bytes, or one of the other forms of `KeySource`.
 
-    Any number of tasks, threads and processes may use one store. `async with` closes the store within.
+    Any number of tasks, threads and processes may use one store. `async with` closes the store within. Once it is sealed, a
+    SqliteStore or a MemoryStore refuses whoever would use it without the key (SealedStoreError); one that holds something
+    in plain is never sealed (PlainStoreError).
 
     Raises:
+        TypeError: `store` is no store.
         ValueError: `key` is no key, or a depth in `domains` is not 1 to 255. No key is shown.
     """
 
     def __init__(self, store: Store, key: KeySource, *, domains: Mapping[str, int] | None = None) -> None:
+        if not callable(getattr(store, "commit", None)):
+            raise TypeError(
+                f"an EncryptedStore is made around a store: EncryptedStore(SqliteStore(path), key); {a(type(store).__name__)} "
+                f"is not a store"
+            )
         for room, depth in (domains or {}).items():
             if not 1 <= depth <= 255:
                 raise ValueError(
@@ -60,6 +69,7 @@ class EncryptedStore:
 
         Raises:
             WrongKeyError: the store was sealed with another key.
+            PlainStoreError: the store within was never sealed, and holds something.
             DamagedStoreError: the item, or what speaks of it, is not what was put there last.
             StoreError: the store within cannot be read.
         """
@@ -72,6 +82,7 @@ class EncryptedStore:
 
         Raises:
             WrongKeyError: the store was sealed with another key.
+            PlainStoreError: the store within was never sealed, and holds something.
             DamagedStoreError: what is there is not what was put there last.
             StoreError: the store within cannot be read.
         """
@@ -83,6 +94,7 @@ class EncryptedStore:
         Raises:
             ConflictError: an item is not at the version that a change expects, or not there where one must be.
             WrongKeyError: the store was sealed with another key.
+            PlainStoreError: the store within was never sealed, and holds something.
             DamagedStoreError: what is to be changed is not what was put there last.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the store within cannot be written.
@@ -94,6 +106,7 @@ class EncryptedStore:
 
         Raises:
             WrongKeyError: the store was sealed with another key.
+            PlainStoreError: the store within was never sealed, and holds something.
             DamagedStoreError: something is not what was put there last.
             StoreError: the store within cannot be read, or others keep writing to it.
         """

@@ -51,9 +51,9 @@ class HeldKey:
             if not source.partition(":")[2]:
                 raise ValueError(f"no name stands behind the colon; {_FORMS}")
         elif isinstance(source, str):
-            self._source = _decoded(source) or _refuse("this text is none")
+            self._source = _decoded(source) or _refuse("this text is not a key")
         elif not _is_key(source):
-            _refuse(f"this {type(source).__name__} is none")
+            _refuse(f"this value of type {type(source).__name__} is not a key")
 
     def __repr__(self) -> str:
         return "HeldKey(…)"

@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from graphagent.errors import ConflictError
+from graphagent.errors import ConflictError, SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._ordered import Ordered
 from graphagent.store._scan import Scan
+from graphagent.store._sealed_rows import KEYS_PLACE, MAGIC, is_plain, sealed_after
 
 _CHUNK = 256
 
 
 class MemoryStore:
-    """A store in memory, for tests and for what need not last. It behaves as the stores on disk do."""
+    """A store in memory, for tests and for what need not last. It behaves as the stores on disk do.
+
+    Once an EncryptedStore has sealed it, it is that one's alone, as a SqliteStore is.
+    """
 
     def __init__(self) -> None:
         self._items: Ordered[Item] = Ordered()
@@ -27,18 +31,30 @@ class MemoryStore:
         return "MemoryStore()"
 
     async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None."""
-        return self._items.get(encode_key(key))
+        """Give the item under a key, or None.
+
+        Raises:
+            SealedStoreError: the store is sealed, and this is no row of the sealed store.
+        """
+        place = encode_key(key)
+        self._check_plain(key)
+        return self._items.get(place)
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen.
+
+        Raises:
+            SealedStoreError: the store is sealed, and these are no rows of the sealed store.
+        """
         left = checked_limit(limit)
         low, high = bounds(prefix, after, reverse=reverse)
 
         async def more() -> list[Item]:
             nonlocal low, high, left
+            if prefix:
+                self._check_plain(prefix)
             with self._lock:
                 places = self._items.chunk(low, high, min(left, _CHUNK), reverse=reverse)
                 found = [item for place in places if (item := self._items.get(place)) is not None]
@@ -54,9 +70,11 @@ class MemoryStore:
 
         Raises:
             ConflictError: an item is not at the version that a change expects.
+            SealedStoreError: the store is sealed, and a change is none of the sealed store.
         """
         places = [check_change(change) for change in changes]
         with self._lock:
+            sealed_after(changes, repr(self), sealed=self._is_sealed(), has_rows=lambda: len(self._items) > 0)
             staged: dict[bytes, Item | None] = {}
             for change, place in zip(changes, places, strict=True):
                 self._stage(staged, change, place)
@@ -65,6 +83,14 @@ class MemoryStore:
                     self._items.remove(place)
                 else:
                     self._items.put(place, item)
+
+    def _is_sealed(self) -> bool:
+        keys = self._items.get(KEYS_PLACE)
+        return keys is not None and keys.value.startswith(MAGIC)
+
+    def _check_plain(self, key: Key) -> None:
+        if is_plain(key) and self._is_sealed():
+            raise SealedStoreError(repr(self))
 
     def _stage(self, staged: dict[bytes, Item | None], change: Change, place: bytes) -> None:
         if isinstance(change, DeleteAll):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._ordered import Ordered
 from graphagent.store._seal import DomainState, RootState, UnreadableError, added, fresh_keys
-from graphagent.store._vault import ROOT, Domain, Location, MismatchError, Vault, domain_row
+from graphagent.store._sealed_rows import ROOT
+from graphagent.store._vault import Domain, Location, MismatchError, Vault, domain_row
 
 
 class OvertakenError(Exception):
@@ -49,6 +51,8 @@ class Plan:
     """Whether to look for items that should not be there; else the store within refuses to put over them."""
     changes: list[Change] = field(default_factory=list[Change])
     items: dict[bytes, _Now | None] = field(default_factory=dict[bytes, "_Now | None"])
+    there: set[bytes] = field(default_factory=set[bytes])
+    """Those of them that are there."""
     sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
     gone: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
     """Domains that were there and that this plan removes: their generations, and the versions that their rows must have."""
@@ -64,8 +68,9 @@ class Plan:
     def copy(self) -> Plan:
         """Give the same plan, to be changed apart."""
         return replace(
-            self, changes=list(self.changes), items=dict(self.items), sums=dict(self.sums), gone=dict(self.gone)
-        )
+            self, changes=list(self.changes), items=dict(self.items), there=set(self.there), sums=dict(self.sums),
+            gone=dict(self.gone),
+        )  # fmt: skip
 
     async def add(self, change: Change, clear: bytes) -> None:
         """Take one change in; `clear` is its key, encoded.
@@ -91,7 +96,7 @@ class Plan:
             self._put(before, now, location, clear, change.value)
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
-            self.items[location.place] = None
+            self._take([location.place])
             self._without(location.path, [now.member])
 
     async def _exists(self, before: _Sum | None, location: Location) -> None:
@@ -128,15 +133,17 @@ class Plan:
         state = replace(state, count=state.count + (now is None), total=total)
         self.changes.append(Put(location.inner, record, expected=version - 1))
         self.items[location.place] = _Now(location.path, version, member)
+        self.there.add(location.place)
         self.sums[location.path] = before._replace(state=state)
 
     def _without(self, path: Key, members: list[bytes]) -> None:
         before = self.sums[path]
         if before.state is None:
             return
-        state = before.state
+        total = before.state.total
         for each in members:
-            state = replace(state, count=state.count - 1, total=added(state.total, without=each))
+            total = added(total, without=each)
+        state = replace(before.state, count=before.state.count - len(members), total=total)
         self.sums[path] = before._replace(state=state)
         if state.count == 0:
             self._remove(path, before.generation, before.version)
@@ -148,9 +155,12 @@ class Plan:
         self.sums[path] = _Sum(None, 0, 0, None)
         total = added(self.root.total, without=self.vault.domain_member(path, generation))
         self.root = replace(self.root, count=self.root.count - 1, total=total)
-        for place, now in self.items.items():
-            if now is not None and now.path == path:
-                self.items[place] = None
+        self._take([place for place in self.there if (now := self.items[place]) is not None and now.path == path])
+
+    def _take(self, places: Iterable[bytes]) -> None:
+        gone = dict.fromkeys(places)
+        self.items.update(gone)
+        self.there.difference_update(gone)
 
     async def _sum(self, location: Location) -> _Sum | None:
         before = self.sums.get(location.path)
@@ -208,7 +218,8 @@ class Plan:
         if before is None or before.state is None:
             return
         low = encode(("i", *blinded))
-        doomed = {place: now for place, now in self.items.items() if now is not None and low <= place < low + b"\xff"}
+        inside = [place for place in self.there if low <= place < low + b"\xff"]
+        doomed = {place: now for place in inside if (now := self.items[place]) is not None}
         domain = before.domain
         if domain is not None:
             async for found in self.vault.store.scan(("i", *blinded)):
@@ -222,7 +233,7 @@ class Plan:
                     await self._checked(before, domain, prefix[0], domain.items + rest, None)
         if doomed:
             self.changes.append(DeleteAll(("i", *blinded)))
-            self.items.update(dict.fromkeys(doomed))
+            self._take(doomed)
             self._without(location.path, [now.member for now in doomed.values()])
 
     def finish(self) -> list[Change]:

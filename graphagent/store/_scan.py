@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
+from graphagent._threads import turn
+
 if TYPE_CHECKING:
     from graphagent.store._items import Item
 
@@ -24,4 +26,5 @@ class Scan:
             self._chunk = (await self._more())[::-1]
         if not self._chunk:
             raise StopAsyncIteration
+        await turn(len(self._chunk))
         return self._chunk.pop()

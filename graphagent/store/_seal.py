@@ -13,12 +13,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.store._encoding import encode
+from graphagent.store._sealed_rows import MAGIC
 
 if TYPE_CHECKING:
     from graphagent.store._items import Key
 
 ALGORITHM = 1
-MAGIC = b"gakeys\0"
 FORMAT = 1
 OVERHEAD = 77
 _LABEL = b"graphagent/1"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from graphagent._threads import Gate, Reply, unbroken
+from graphagent._threads import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
@@ -83,12 +83,16 @@ class SealedStore:
 
     async def commit(self, *changes: Change) -> None:
         """Make all changes or none; they are as durable as the store within makes them when this returns."""
-        checked = [(change, check_change(change)) for change in changes]
+        checked: list[tuple[Change, bytes]] = []
+        for number, change in enumerate(changes, 1):
+            await turn(number)
+            checked.append((change, check_change(change)))
         if not checked:
             return
         vault = await self.ready(make=True)
         assert vault is not None
-        for change in changes:
+        for number, change in enumerate(changes, 1):
+            await turn(number)
             if not isinstance(
                 change, DeleteAll
             ):  # a long first reading is not to hold up those that commit after this one
@@ -154,7 +158,8 @@ class SealedStore:
                 for each in batch:
                     trial = plan.copy() if len(batch) > 1 else plan
                     try:
-                        for change, clear in each.changes:
+                        for number, (change, clear) in enumerate(each.changes, 1):
+                            await turn(number)
                             await trial.add(change, clear)
                     except StoreError as error:
                         errors[each] = error

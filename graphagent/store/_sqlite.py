@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import anyio.to_thread
 
-from graphagent._threads import Reply
-from graphagent.errors import DamagedStoreError, StoreError
+from graphagent._threads import Reply, turn
+from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._forks import in_use, register
 from graphagent.store._scan import Scan
+from graphagent.store._sealed_rows import is_plain
 from graphagent.store._sqlite_erasure import marked
 from graphagent.store._sqlite_file import (
     ROWS,
@@ -27,6 +28,7 @@ from graphagent.store._sqlite_file import (
     connect,
     explained,
     identity,
+    is_sealed,
     is_sound,
     items,
     make,
@@ -60,6 +62,9 @@ class SqliteStore:
     which takes as long as the file is large, once for all who wait, while other commits wait too and reads go on. Where that
     fails, or the process ends meanwhile, a mark in the file has it done later, by this store or by the next that opens the
     file. What Delete removes and what Put replaces is overwritten sooner or later, but copies of it may stay until then.
+
+    A file that an EncryptedStore has sealed is that one's alone: whoever else reads or writes items there gets
+    SealedStoreError. `scan(())` and `verify()` go over its rows as they stand.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class SqliteStore:
     ) -> None:
         if synchronous not in ("EXTRA", "FULL", "NORMAL"):
             raise ValueError(f"synchronous={synchronous!r} is not known; there are 'EXTRA', 'FULL' and 'NORMAL'")
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
         self._synchronous = synchronous
         self._opened: _Opened | None = None
@@ -80,10 +85,11 @@ class SqliteStore:
         """Give the item under a key, or None.
 
         Raises:
+            SealedStoreError: the file is sealed, and this is no row of the sealed store.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         place = encode_key(key)
-        return (await self._open()).read(lambda connection: _one(connection, key, place, self.path))
+        return (await self._open(key)).read(lambda connection: _one(connection, key, place, self.path))
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
@@ -91,6 +97,7 @@ class SqliteStore:
         """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen.
 
         Raises:
+            SealedStoreError: the file is sealed, and these are no rows of the sealed store.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         low, high = bounds(prefix, after, reverse=reverse)
@@ -105,10 +112,14 @@ class SqliteStore:
 
         Raises:
             ConflictError: an item is not at the version that a change expects.
+            SealedStoreError: the file is sealed, and a change is none of the sealed store.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be in the file.
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
-        checked = [(change, check_change(change)) for change in changes]
+        checked: list[tuple[Change, bytes]] = []
+        for number, change in enumerate(changes, 1):
+            await turn(number)
+            checked.append((change, check_change(change)))
         if not checked and along is None:
             return
         job = Job(checked, Reply(), along=along)
@@ -123,9 +134,10 @@ class SqliteStore:
         """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile.
 
         Raises:
+            SealedStoreError: the file is sealed; nothing but sealed rows stands there.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
-        opened = await self._open()
+        opened = await self._open(())
         return await anyio.to_thread.run_sync(opened.read_for, function)
 
     async def verify(self) -> int:
@@ -154,12 +166,15 @@ class SqliteStore:
     ) -> None:
         await self.aclose()
 
-    async def _open(self) -> _Opened:
+    async def _open(self, key: Key | None = None) -> _Opened:
+        """Give what is open; `key`, or a prefix, is what is to be read of it, where it matters."""
         opened = self._opened
         if opened is None:
-            return await anyio.to_thread.run_sync(self._open_here)
-        if opened.pid != os.getpid():
+            opened = await anyio.to_thread.run_sync(self._open_here)
+        elif opened.pid != os.getpid():
             raise StoreError(f"{self.path} was opened before this process was forked; make a new SqliteStore here")
+        if opened.writer.sealed and key is not None and is_plain(key):
+            raise SealedStoreError(os.fspath(self.path))
         return opened
 
     def _open_here(self) -> _Opened:
@@ -183,11 +198,11 @@ class _Opened:
         self.pid = os.getpid()
         self._path = path
         self._identity = identity(path)
-        self.writer = Writer(path, synchronous, self._identity)
         self._synchronous = synchronous
         self._idle: list[Connection] = []
         self._closed = False
         register(self)
+        self.writer = Writer(path, synchronous, self._identity, sealed=self.read(is_sealed))
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection that no one else uses meanwhile."""
@@ -253,7 +268,7 @@ class _Range:
 
     def __init__(
         self,
-        ready: Callable[[], Awaitable[_Opened]],
+        ready: Callable[[Key | None], Awaitable[_Opened]],
         path: Path,
         prefix: Key,
         low: bytes,
@@ -272,7 +287,7 @@ class _Range:
     async def more(self) -> list[Item]:
         if self._left == 0:
             return []
-        opened = await self._ready()
+        opened = await self._ready(self._prefix or None)  # all there is may be read in any case
         if self._rows == _INLINE_ROWS:
             found = opened.read(self._read)
             self._rows, self._bytes = _CHUNK_ROWS, _CHUNK_BYTES

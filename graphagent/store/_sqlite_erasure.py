@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphagent.errors import DamagedStoreError
-from graphagent.store._sqlite_file import BUSY_SECONDS, FORMAT, FORMAT_BITS, Connection, is_sound
+from graphagent.store._sqlite_file import BUSY_SECONDS, CACHE_KIBIBYTES, FORMAT, FORMAT_BITS, Connection, is_sound
 
 _MARKS = 2 ** (31 - FORMAT_BITS) - 1
 _CHECKPOINT_PAUSE_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 600
-_CACHE_KIBIBYTES, _USUAL_CACHE_KIBIBYTES = 32 * 1024, 2000
+_REWRITING_KIBIBYTES = 32 * 1024
 """So much of the new file is made in memory. What is more SQLite puts into a nameless file in the system's temporary folder."""
 
 
@@ -68,14 +68,14 @@ def rewrite(connection: Connection, path: Path) -> None:
     """
     if not is_sound(path):
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
-    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}").fetchall()
+    connection.execute(f"PRAGMA cache_size=-{_REWRITING_KIBIBYTES}").fetchall()
     try:
         alone(connection, "VACUUM")
     except Exception:
         with suppress(Exception):  # what is wrong is raised in any case
             empty_log(connection, 0)  # the unfinished file may have filled the disk
         raise
-    connection.execute(f"PRAGMA cache_size=-{_USUAL_CACHE_KIBIBYTES}").fetchall()
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}").fetchall()
 
 
 def empty_log(connection: Connection, wait_seconds: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import decode
 from graphagent.store._items import Item, Key
+from graphagent.store._sealed_rows import KEYS_PLACE, MAGIC
 
 APPLICATION_ID = 0x67616731
 FORMAT = 2
@@ -33,6 +34,8 @@ SHORT = 256
 ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
 """Every item. The value is NULL where one that should lie apart is missing."""
 BUSY_SECONDS = 30
+CACHE_KIBIBYTES = 8 * 1024
+"""How much of the file each connection may keep in memory."""
 
 
 class Cursor(Iterable[tuple[object, ...]], Protocol):
@@ -178,7 +181,8 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(
             f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
-            f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'}"
+            f"PRAGMA synchronous={synchronous}; PRAGMA query_only={'OFF' if writing else 'ON'};"
+            f"PRAGMA cache_size=-{CACHE_KIBIBYTES}"
         ).fetchall()
         _check(connection, path)
     except Exception as error:  # a damaged header makes the driver raise nearly anything
@@ -217,6 +221,12 @@ def _check(connection: Connection, path: Path) -> None:
     raise DamagedStoreError(os.fspath(path), "its head is not that of a store")
 
 
+def is_sealed(connection: Connection) -> bool:
+    """Say whether the rows are those of a sealed store."""
+    found = connection.execute(f"{ROWS} WHERE key=?", (KEYS_PLACE,)).fetchall()
+    return any(type(value) is bytes and value.startswith(MAGIC) for _, _, value in found)
+
+
 def items(rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low: bytes = b"") -> Iterator[Item]:
     """Give the items in ROWS. Their keys begin with `prefix`, whose bytes are `low`.
 
@@ -235,7 +245,7 @@ def items(rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low:
             return
     except ValueError:
         pass
-    raise DamagedStoreError(os.fspath(path), "a row is none that a store writes")
+    raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")
 
 
 def explained(error: BaseException, path: Path) -> StoreError:

@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
+from graphagent.errors import (
+    ConflictError,
+    DamagedStoreError,
+    NotErasedError,
+    PlainStoreError,
+    SealedStoreError,
+    StoreError,
+)
 from graphagent.store._forks import in_use, register
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
+from graphagent.store._sealed_rows import sealed_after
 from graphagent.store._sqlite_erasure import alone, empty_log, mark, marked, rewrite, unmark
-from graphagent.store._sqlite_file import SHORT, Connection, check_identity, connect, explained
+from graphagent.store._sqlite_file import SHORT, Connection, check_identity, connect, explained, is_sealed
 
 if TYPE_CHECKING:
     from graphagent._threads import Reply
@@ -52,7 +60,9 @@ class _Stop:
 class Writer:
     """A thread that outlives event loops, and that the end of the process does not wait for."""
 
-    def __init__(self, path: Path, synchronous: str, identity: tuple[int, int]) -> None:
+    def __init__(self, path: Path, synchronous: str, identity: tuple[int, int], *, sealed: bool) -> None:
+        self.sealed = sealed
+        """Whether the file is known to be sealed; it never ceases to be."""
         self._path = path
         self._identity = identity
         self._synchronous = synchronous
@@ -142,13 +152,16 @@ class Writer:
             connection = self._connect()
             check_identity(self._path, self._identity)
             alone(connection, "BEGIN IMMEDIATE")
-            conflicts, removed = _make_all(connection, batch, self._path)
+            # Another process may have sealed the file just now.
+            sealed = self.sealed or is_sealed(connection)
+            conflicts, removed, sealed = _make_all(connection, batch, self._path, sealed=sealed)
             if removed:
                 mark(connection)
             forgetting = {job for job in batch if job not in conflicts and job.has(DeleteAll)}
             if forgetting and not marked(connection):
                 forgetting.clear()  # there was nothing to forget
             connection.execute("COMMIT")
+            self.sealed = sealed
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; it is told to every waiting task
             # A connection that met an error is given up: what it believes about the file may be wrong.
             self.abandon()
@@ -212,10 +225,13 @@ class Writer:
             connection.close()
 
 
-def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dict[Job, Exception], bool]:
-    """Make the changes of all commits that can be made.
+def _make_all(
+    connection: Connection, batch: list[Job], path: Path, *, sealed: bool
+) -> tuple[dict[Job, Exception], bool, bool]:
+    """Make the changes of all commits that can be made; `sealed` says whether the file is sealed before.
 
-    Gives those that meet a conflict, or whose `along` fails, with what it raised; and whether a DeleteAll has removed anything.
+    Gives those that meet a conflict, are refused, or whose `along` fails, with what it raised; whether a DeleteAll has removed
+    anything; and whether the file is sealed then.
     """
     conflicts: dict[Job, Exception] = {}
     removed = False
@@ -226,6 +242,7 @@ def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dic
     for job in batch:
         connection.execute(begin)
         try:
+            sealed_then = _sealed_after(connection, job, path, sealed=sealed)
             removes = _make(connection, job, path)
             if job.along is not None:
                 try:
@@ -234,12 +251,24 @@ def _make_all(connection: Connection, batch: list[Job], path: Path) -> tuple[dic
                     conflicts[job] = error
                     connection.execute(back)
                     removes = False
-            removed = removed or removes
-        except ConflictError as error:
+            removed, sealed = removed or removes, sealed_then
+        except (ConflictError, SealedStoreError, PlainStoreError) as error:
             conflicts[job] = error
             connection.execute(back)
         connection.execute(end)
-    return conflicts, removed
+    return conflicts, removed, sealed
+
+
+def _sealed_after(connection: Connection, job: Job, path: Path, *, sealed: bool) -> bool:
+    where = os.fspath(path)
+    if sealed and job.along is not None:
+        raise SealedStoreError(where)
+    return sealed_after(
+        [change for change, _ in job.changes],
+        where,
+        sealed=sealed,
+        has_rows=lambda: connection.execute("SELECT 1 FROM items LIMIT 1").fetchall() != [],
+    )
 
 
 def _make(connection: Connection, job: Job, path: Path) -> bool:
@@ -284,4 +313,4 @@ def _find(connection: Connection, place: bytes, path: Path) -> tuple[int, int | 
     version, apart = rows[0]
     if isinstance(version, int) and version > 0 and (apart is None or isinstance(apart, int)):
         return version, apart
-    raise DamagedStoreError(os.fspath(path), "a row is none that a store writes")
+    raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 import anyio.to_thread
 
 from graphagent._threads import Gate
-from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
+from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._ordered import Ordered
@@ -41,13 +41,12 @@ from graphagent.store._seal import (
     seal,
     unseal,
 )
+from graphagent.store._sealed_rows import KEYS, ROOMS, ROOT
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store._key_sources import HeldKey
 
-KEYS: Key = ("k",)
-ROOT: Key = ("r",)
 DEFAULT_DEPTH = 2
 TRIES = 100
 _FULL_READS = 3
@@ -151,6 +150,7 @@ class Vault:
 
         Raises:
             WrongKeyError: it was sealed with another key.
+            PlainStoreError: it holds something and was never sealed.
             DamagedStoreError: its keys or its root are missing or damaged.
         """
         for _ in range(TRIES):
@@ -158,8 +158,11 @@ class Vault:
             if found is not None:
                 break
             secret = await key.read()
-            if not await _is_new(store) and await store.get(KEYS) is None:
-                raise DamagedStoreError(where, "the row with its keys is missing")
+            if not await _is_empty(store) and await store.get(KEYS) is None:
+                for room in ROOMS:
+                    if not await _is_empty(store, room):
+                        raise DamagedStoreError(where, "the row with its keys is missing")
+                raise PlainStoreError(where)
             if not make:
                 return None
             fresh = cls(store, Keyset.fresh(), depths, where)
@@ -464,8 +467,8 @@ async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) 
         fold(chunk)
 
 
-async def _is_new(store: Store) -> bool:
-    async for _ in store.scan((), limit=1):
+async def _is_empty(store: Store, *prefix: Segment) -> bool:
+    async for _ in store.scan(prefix, limit=1):
         return False
     return True
 

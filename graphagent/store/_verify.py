@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import decode, encode
+from graphagent.store._sealed_rows import is_plain
 from graphagent.store._sealed_scan import open_item
 from graphagent.store._vault import Domain, MismatchError, Vault, folded
 
@@ -32,19 +34,34 @@ async def verify(vault: Vault) -> int:
             domains.append(domain)
             vault.drop(path)
         else:
-            rows = 0
-            async for _ in vault.store.scan(()):
+            rows, plain = 0, Counter[object]()
+            async for found in vault.store.scan(()):
                 rows += 1
+                if is_plain(found.key):
+                    plain[found.key[0]] += 1
             root = vault.root
             seen = root.version
             still = not [each for each in domains if await vault.moved(each, each.version, "(any)")]
             await vault.renew_root()
             if still and root.version == seen and root.members is not None:
                 count = sum(each.state.count for each in domains)
-                if rows != 2 + len(domains) + count:
-                    raise DamagedStoreError(vault.where, f"it has {rows} rows, but knows of {2 + len(domains) + count}")
+                known = 2 + len(domains) + count
+                if plain and rows == known + plain.total():
+                    raise _beside_plain(vault, plain)
+                if rows != known:
+                    raise DamagedStoreError(vault.where, f"it has {rows} rows, but knows of {known}")
                 return count
     raise StoreError(f"{vault.where} is being written to all the time; verify it when it is at rest")
+
+
+def _beside_plain(vault: Vault, plain: Counter[object]) -> DamagedStoreError:
+    rooms = ", ".join(f"{count} in room {room!r}" for room, count in plain.items())
+    return DamagedStoreError(
+        vault.where,
+        f"beside what is sealed stand rows in plain text ({rooms}), put there by someone who opened it without its key",
+        remedy="What is sealed is sound: export it with the key, import it into a new store, and delete this one with its plain "
+        "text. Of a SqliteStore, scan(()) still gives the plain rows",
+    )
 
 
 async def _opens(vault: Vault, domain: Domain) -> bool:
