@@ -28,15 +28,21 @@ class CallableEmbedder:
         Args:
             function: takes a list of texts, gives a list of vectors (or a numpy array) in the same order.
             name: of the model behind it, with its version: vectors of one name are compared with one another. Without it, the
-                function's own name with its module.
+                function's own name with its module; a lambda, or a function inside another one, has none that others cannot have.
 
         Raises:
             TypeError: `function` cannot be called.
+            ValueError: it needs a name.
         """
         if not callable(function):
             raise TypeError(f"an embedder is made of a function of a list of texts, not of {type(function).__name__}")
         self.name = name or _name_of(function)
         """What the vectors are stored under."""
+        if not name and any(part in self.name for part in ("<lambda>", "<locals>")):
+            raise ValueError(
+                f"{self.name!r} may be the name of several functions, whose vectors must not be compared; say name= of the model "
+                f"behind it, with its version, such as CallableEmbedder(function, name='my-model-1')"
+            )
         self._function = function
 
     def __repr__(self) -> str:

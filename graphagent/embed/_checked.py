@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError, MissingExtraError
@@ -32,41 +32,48 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     given = check_texts(texts)
     if not given:
         return np.empty((0, 0), np.float32)
-    rows = _rows(embedder.name, await embedder.embed(given), len(given))
-    for place, row in enumerate(rows, start=1):
-        if len(row) != len(rows[0]):
-            found = f"{len(row):,} numbers for text {place} of {len(rows)}, and {len(rows[0]):,} for the first"
-            raise EmbedderError(f"embedder {embedder.name!r} gave {found}; all its vectors must be of one length")
-    matrix: NDArray[np.float64] = np.stack(rows)
+    matrix = _matrix(embedder.name, await embedder.embed(given), len(given))
     largest: NDArray[np.float64] = np.abs(matrix).max(axis=1, keepdims=True)
-    for place, most in enumerate(largest[:, 0].tolist(), start=1):
-        if not 0 < most < float("inf"):  # what is no number is neither
-            found = "nothing but zeros" if most == 0 else "a number that is infinite or none (NaN)"
-            raise EmbedderError(f"embedder {embedder.name!r} gave {found} for text {place} of {len(rows)}")
+    sound = (largest > 0) & np.isfinite(largest)  # what is no number is neither
+    if not sound.all():
+        place = int(sound.argmin())
+        found = "nothing but zeros" if largest[place, 0] == 0 else "a number that is infinite or none (NaN)"
+        raise EmbedderError(f"embedder {embedder.name!r} gave {found} for text {place + 1} of {len(given)}")
     matrix /= largest  # so that no square is too small or too large
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix.astype(np.float32)
 
 
-def _rows(name: str, vectors: object, count: int) -> list[NDArray[np.float64]]:
+def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]:
     import numpy as np
 
     if isinstance(vectors, str | bytes) or not isinstance(vectors, Iterable):
         raise EmbedderError(f"embedder {name!r} gave a {type(vectors).__name__} instead of a list of vectors")
+    array = cast("NDArray[Any]", vectors) if isinstance(vectors, np.ndarray) else None
+    if array is not None and array.ndim == 2 and len(array) == count and array.dtype.kind in "fiu" and array.size:
+        return array.astype(np.float64)
     given: list[Any] = [*vectors]
     if len(given) != count:
         raise EmbedderError(
             f"embedder {name!r} gave {len(given):,} vectors for {count:,} texts; it must give one for each"
         )
-    rows: list[NDArray[np.float64]] = []
-    for place, vector in enumerate(given, start=1):
-        try:
-            row = np.asarray(vector)
-        except (TypeError, ValueError):
-            row = None
-        if row is None or row.ndim != 1 or row.dtype.kind not in "fiu" or not row.size:
-            raise EmbedderError(
-                f"embedder {name!r} gave something else than a list of numbers ({type(vector).__name__}) for text {place} of {count}"
-            )
-        rows.append(row.astype(np.float64))
-    return rows
+    rows = [_row(name, vector, place, count) for place, vector in enumerate(given, start=1)]
+    for place, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            found = f"{len(row):,} numbers for text {place} of {count}, and {len(rows[0]):,} for the first"
+            raise EmbedderError(f"embedder {name!r} gave {found}; all its vectors must be of one length")
+    return np.stack(rows)
+
+
+def _row(name: str, vector: object, place: int, count: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    try:
+        row = np.asarray(vector)
+    except (TypeError, ValueError):
+        row = None
+    if row is None or row.ndim != 1 or row.dtype.kind not in "fiu" or not row.size:
+        raise EmbedderError(
+            f"embedder {name!r} gave something else than a list of numbers ({type(vector).__name__}) for text {place} of {count}"
+        )
+    return row.astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import environ
@@ -38,6 +39,8 @@ _HOSTED = {
     "voyageai": _Hosted("voyage-3", ("VOYAGE_API_KEY",), "https://api.voyageai.com/v1"),
     "jina": _Hosted("jina-embeddings-v2-base-en", ("JINA_API_KEY",), "https://api.jina.ai/v1"),
 }
+_ADDRESSES = ("api_base", "url")
+"""Settings that are addresses."""
 _OWN_CLIENTS = ("amazon-bedrock", "google-vertex", "huggingface", "sentence-transformer", "watsonx")
 
 
@@ -50,10 +53,10 @@ def embedder_from(config: Mapping[str, Any]) -> Embedder:
         ValueError: there is no such provider or setting, one is missing or of another type, or the provider is one that is asked
             with a client of its own, for which docs/embedders.md has a recipe.
     """
-    unknown = config.keys() - {"provider", "config"}
-    provider = config.get("provider")
-    settings: object = config.get("config") or {}
-    if unknown or not isinstance(provider, str) or not isinstance(settings, Mapping):
+    parts = dict(config) if isinstance(config, Mapping) else {}  # pyright: ignore[reportUnnecessaryIsInstance]  it may be read from a file
+    provider = parts.pop("provider", None)
+    settings: object = parts.pop("config", None) or {}
+    if parts or not isinstance(provider, str) or not isinstance(settings, Mapping):
         raise ValueError("an embedder is described as {'provider': 'openai', 'config': {'model_name': '…'}}")
     given = _Settings(provider, cast("Mapping[str, Any]", settings))
     if provider in _HOSTED:
@@ -92,6 +95,10 @@ class _Settings:
             if value is not None:
                 if not isinstance(value, str) or not value:
                     raise ValueError(f"setting {name!r} of provider {self.provider!r} is no text")
+                if name in _ADDRESSES and re.match(r"https?://[^/]", value) is None:
+                    raise ValueError(
+                        f"setting {name!r} of provider {self.provider!r} is no address such as 'http://localhost:11434'"
+                    )
                 return value
         return next((environ[each] for each in variables if environ.get(each)), default)
 

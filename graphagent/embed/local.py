@@ -19,6 +19,7 @@ from graphagent.embed._texts import check_texts
 from graphagent.embed._weights import package_folder, read_weights
 from graphagent.errors import EmbedderError, MissingExtraError
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else the import alone notes a number of this machine, to send it
 try:
     import numpy as np
     import onnxruntime  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -64,7 +65,10 @@ class LocalEmbedder:
 
         Raises:
             EmbedderError: the weights are not there.
+            ValueError: `threads` is below 1.
         """
+        if threads is not None and threads < 1:
+            raise ValueError("threads is a number of 1 or more")
         folder = Path(path) if path is not None else _installed()
         for name, _ in (_WEIGHTS, _PIECES):
             if not (folder / name).is_file():
@@ -84,6 +88,7 @@ class LocalEmbedder:
 
         Raises:
             EmbedderError: the weights are not those that they should be.
+            MissingExtraError: onnx or safetensors, with which the graph is written at the first use, is not installed.
             TypeError: `texts` are no texts.
             ValueError: a text is no Unicode text.
         """

@@ -35,7 +35,7 @@ async def later(texts):
 @pytest.mark.parametrize("function", [lengths, later, Asked(), functools.partial(later), lambda texts: later(texts)])
 async def test_any_function_is_an_embedder(function):
     """Plain and async functions, objects that are called, and what gives something to be awaited."""
-    assert await CallableEmbedder(function).embed(["a", "bb"]) == [[1.0, 1.0], [2.0, 1.0]]
+    assert await CallableEmbedder(function, name="own-1").embed(["a", "bb"]) == [[1.0, 1.0], [2.0, 1.0]]
 
 
 async def test_a_plain_function_does_not_hold_up_the_loop():
@@ -49,12 +49,24 @@ async def test_a_plain_function_does_not_hold_up_the_loop():
 
     turns = 0
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(CallableEmbedder(slow).embed, ("a",))
+        tasks.start_soon(CallableEmbedder(slow, name="slow-1").embed, ("a",))
         while not seen:
             await anyio.sleep(0.01)
             turns += 1
     assert seen == [(list, False)]
     assert turns > 5
+
+
+def test_a_function_without_a_name_of_its_own_is_given_one():
+    """Two lambdas, and two functions made by one, would have one name, by which their vectors would be compared."""
+
+    def inner(texts):
+        return lengths(texts)
+
+    for function in (lambda texts: lengths(texts), inner, functools.partial(inner)):
+        with pytest.raises(ValueError, match="say name="):
+            CallableEmbedder(function)
+        assert CallableEmbedder(function, name="own-1").name == "own-1"
 
 
 async def test_what_it_raises_is_raised():
@@ -64,7 +76,7 @@ async def test_what_it_raises_is_raised():
         raise LookupError("as it was")
 
     with pytest.raises(LookupError, match="as it was"):
-        await CallableEmbedder(failing).embed(["a"])
+        await CallableEmbedder(failing, name="failing-1").embed(["a"])
 
 
 async def test_its_name_says_what_it_is():
@@ -82,7 +94,7 @@ async def test_its_name_says_what_it_is():
 )
 async def test_sound_vectors_become_rows_of_length_1(vectors):
     """Lists, arrays and whatever can be gone through, of whole numbers or not, become one array."""
-    rows = await checked(CallableEmbedder(lambda _: vectors), ["a", "b"])
+    rows = await checked(CallableEmbedder(lambda _: vectors, name="own-1"), ["a", "b"])
     assert rows.dtype == np.float32
     assert rows.tolist() == [[np.float32(0.6), np.float32(0.8)], [0.0, 1.0]]
 
@@ -90,7 +102,7 @@ async def test_sound_vectors_become_rows_of_length_1(vectors):
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
 async def test_the_size_of_numbers_does_not_matter(size):
     """Numbers that single precision could not hold are brought to length 1 first."""
-    rows = await checked(CallableEmbedder(lambda _: [[3 * size, 4 * size]]), ["a"])
+    rows = await checked(CallableEmbedder(lambda _: [[3 * size, 4 * size]], name="own-1"), ["a"])
     assert np.allclose(rows, [[0.6, 0.8]])
 
 

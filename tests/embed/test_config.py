@@ -14,6 +14,10 @@ VARIABLES = (
 )  # fmt: skip
 
 
+def key_of(embedder):
+    return embedder._server._api_key
+
+
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch):
     for each in VARIABLES:
@@ -35,11 +39,11 @@ def test_services_that_speak_the_protocol(monkeypatch, provider, settings, shown
     embedder = embedder_from({"provider": provider, "config": settings})
     assert isinstance(embedder, OpenAIEmbedder)
     assert repr(embedder) == f"<OpenAIEmbedder: embedder {shown}>"
-    assert embedder._api_key is None
+    assert key_of(embedder) is None
     if variable:
         monkeypatch.setenv(variable, "from the environment")
-        assert embedder_from({"provider": provider, "config": settings})._api_key == "from the environment"
-    assert embedder_from({"provider": provider, "config": {**settings, "api_key": "own"}})._api_key == "own"
+        assert key_of(embedder_from({"provider": provider, "config": settings})) == "from the environment"
+    assert key_of(embedder_from({"provider": provider, "config": {**settings, "api_key": "own"}})) == "own"
     assert embedder_from({"provider": provider}).name == embedder.name
 
 
@@ -72,17 +76,17 @@ async def test_azure(monkeypatch):
         base = server.base_url.removesuffix("/v1")
         given = {"deployment_id": "d", "api_key": "own", "api_base": f"{base}/", "api_version": "2024-02-01"}
         embedder = embedder_from({"provider": "azure", "config": given})
-        assert embedder._base_url == f"{base}/openai/deployments/d"
-        embedder._base_url = server.base_url
+        assert embedder._server._base_url == f"{base}/openai/deployments/d"
+        embedder._server._base_url = server.base_url
         async with embedder:
             await embedder.embed(["text"])
     assert server.headers[0]["api-key"] == "own"
     assert "authorization" not in server.headers[0]
-    assert embedder._settings["default_query"] == {"api-version": "2024-02-01"}
+    assert embedder._server._settings["default_query"] == {"api-version": "2024-02-01"}
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://a.openai.azure.com")
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "from the environment")
     newer = embedder_from({"provider": "azure", "config": {"deployment_id": "d"}})
-    assert (newer._base_url, newer._api_key) == ("https://a.openai.azure.com/openai/v1", "from the environment")
+    assert (newer._server._base_url, key_of(newer)) == ("https://a.openai.azure.com/openai/v1", "from the environment")
 
 
 async def test_a_function_of_ones_own():
@@ -93,7 +97,7 @@ async def test_a_function_of_ones_own():
             return [[1.0]] * len(input)
 
     for function in (Embed, Embed(), lambda texts: [[1.0]] * len(texts)):
-        embedder = embedder_from({"provider": "custom", "config": {"embedding_callable": function}})
+        embedder = embedder_from({"provider": "custom", "config": {"embedding_callable": function, "name": "own-1"}})
         assert await embedder.embed(["a", "b"]) == [[1.0], [1.0]]
 
 
@@ -110,17 +114,20 @@ def test_providers_with_clients_of_their_own_have_a_recipe(provider):
     ("config", "said"),
     [
         ({}, "an embedder is described as"),
+        ("openai", "an embedder is described as"),
         ({"provider": "openai", "settings": {}}, "an embedder is described as"),
         ({"provider": "openai", "config": ["m"]}, "an embedder is described as"),
         ({"provider": "opnai"}, "there is no provider 'opnai'; there are amazon-bedrock, azure, cohere, custom, google-generat"),
         ({"provider": "jina", "config": {"modl": "m"}}, "'jina' has no setting 'modl'; it has api_base, api_key, dim"),
         ({"provider": "jina", "config": {"api_key": 7}}, "setting 'api_key' of provider 'jina' is no text"),
         ({"provider": "jina", "config": {"dimensions": 0}}, "setting 'dimensions' of provider 'jina' is no number of 1 or"),
+        ({"provider": "ollama", "config": {"url": "me:secret"}}, "setting 'url' of provider 'ollama' is no address such as"),
         ({"provider": "azure"}, "provider 'azure' needs the setting 'deployment_id'"),
         ({"provider": "custom"}, "needs the setting 'embedding_callable'"),
     ],
 )  # fmt: skip
 def test_wrong_settings_say_what_there_is(config, said):
     """Providers and settings that are unknown, missing or of another type."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) as raised:
         embedder_from(config)
+    assert "secret" not in str(raised.value)

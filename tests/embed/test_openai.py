@@ -80,6 +80,28 @@ async def test_a_key_goes_where_it_was_meant_to(server, monkeypatch):
     assert [each.get("authorization") for each in server.headers] == [None, "Bearer own", f"Bearer {KEY}"]
 
 
+async def test_a_server_of_the_environment_without_keys(server, monkeypatch):
+    """With OPENAI_BASE_URL and no key the request goes there without one."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    async with OpenAIEmbedder("m") as embedder:
+        assert len(await embedder.embed(["a"])) == 1
+    assert "authorization" not in server.headers[0]
+
+
+async def test_what_cannot_be_sent_is_told(server):
+    """A key that was copied with an ellipsis, and half a surrogate pair in a parameter, are named and not shown."""
+    for settings, said in (
+        ({"api_key": f"{KEY}…"}, "the key or a header for embedder 'm' at .* no place for"),
+        ({"user": "topsecret \udcff"}, "what is to be sent to embedder 'm' at .* holds half a surrogate pair"),
+    ):
+        async with OpenAIEmbedder("m", base_url=server.base_url, **settings) as embedder:
+            with pytest.raises(EmbedderError, match=said) as raised:
+                await embedder.embed(["a"])
+        assert "topsecret" not in f"{raised.value!r} {vars(raised.value)} {embedder!r}"
+    assert server.requests == []
+
+
 async def test_making_one_needs_no_key(monkeypatch):
     """The key is missed at the first use, with what to do."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -111,6 +133,7 @@ async def test_a_refusal_says_why_and_keeps_secrets(server, status, advice):
         ({"choices": []}, "something else than vectors"),
         ({"data": [{"index": 0}]}, "something else than vectors"),
         ({"data": {"a": 1}}, "something else than vectors"),
+        ({"data": [{"index": 0, "embedding": None}, {"index": 1, "embedding": "AAAA"}]}, "something else than vectors"),
         ([1], "something else than vectors"),
         ({"data": [{"index": 0, "embedding": [1.0]}]}, "1 vectors for 2 texts"),
     ],
@@ -124,10 +147,16 @@ async def test_another_answer_is_no_vectors(server, value, said):
 
 
 async def test_the_order_is_that_of_the_numbers(server):
-    """A server may answer in any order that it numbers."""
+    """A server may answer in any order that it numbers; one that numbers nothing keeps that of the texts."""
     answered(server, {"data": [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]})
     async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
         assert await embedder.embed(["a", "b"]) == [[1.0], [2.0]]
+        server.embed.answer = RawResponse(
+            200,
+            {"content-type": "application/json"},
+            json.dumps({"data": [{"index": None, "embedding": [each]} for each in (3.0, 1.0)]}),
+        )
+        assert await embedder.embed(["a", "b"]) == [[3.0], [1.0]]
 
 
 async def test_a_page_is_no_vectors(server):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
 import json
 import logging
 import pickle
 import threading
 import time
 import traceback
-import warnings
-import weakref
 
 import anyio
 import pytest
@@ -508,12 +504,21 @@ def test_a_model_shows_no_secret():
     assert repr(model) == "<OpenAIModel: model 'm' at localhost:1>"
 
 
-@pytest.mark.parametrize("address", ["localhost:11434/v1", "me:topsecret", "http://", "http://localhost:port/v1"])
+ADDRESSES = [
+    "localhost:11434/v1",
+    "me:topsecret",
+    "http://",
+    "http://localhost:port/v1",
+    "http://me:topsecret",
+    "http://[x",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_an_address_that_is_none(address):
-    """A base_url without a scheme or host is found when the model is made, and is not repeated."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 — the last one's text is the standard library's
+    """A base_url without a scheme or host, or with another port than a number, is found at once, and is not repeated."""
+    with pytest.raises(ValueError, match=r"^base_url is no address such as 'http://localhost:11434/v1'$"):
         OpenAIModel("m", base_url=address)
-    assert "topsecret" not in str(caught.value)
 
 
 def test_one_model_serves_several_loops():
@@ -529,39 +534,3 @@ def test_one_model_serves_several_loops():
         for backend in ("asyncio", "trio", "asyncio"):
             anyio.run(ask, backend=backend)
     assert len(server.requests) == 6
-
-
-async def test_a_model_that_is_gone_leaves_no_client():
-    """The client of a model is dropped with it, and not with the loop."""
-    async with openai_server(["Hi."]) as server:
-        model = OpenAIModel("m", base_url=server.base_url)
-        await model.respond(HELLO)
-        client = weakref.ref(model._client())
-        await model.aclose()
-        del model
-        gc.collect()
-        assert client() is None
-
-
-def test_a_model_that_is_dropped_after_its_loop_troubles_no_later_one():
-    """A client whose loop has ended starts nothing in the loop that happens to run when it is collected."""
-    trouble = []
-    kept = []
-
-    async def use(base_url):
-        kept.append(OpenAIModel("m", base_url=base_url))
-        await kept[0].respond(HELLO)
-
-    async def collect():
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: trouble.append(context["message"]))
-        kept.clear()
-        gc.collect()
-        await anyio.sleep(0.01)
-        gc.collect()
-
-    with openai_server(["a"]) as server, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection, and Python says so
-        anyio.run(use, server.base_url)
-        anyio.run(collect)
-        gc.collect()
-    assert trouble == []

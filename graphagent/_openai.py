@@ -1,0 +1,315 @@
+"""A server behind the OpenAI protocol, as models and embedders ask it: its clients, its key, and what went wrong, in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from email.utils import parsedate_to_datetime
+from os import environ
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+from weakref import ref
+
+from anyio import CancelScope, EndOfStream
+from anyio.lowlevel import current_token
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncOpenAI,
+    DefaultAsyncHttpxClient,
+    OpenAIError,
+)
+
+from graphagent._clock import now
+
+_LONGEST_DETAIL = 2_000
+
+_ADVICE = {
+    400: "it does not take the request as it is",
+    403: "the key may not use this model",
+    404: "check the model's name and base_url (most end in /v1)",
+    408: "it took too long",
+    413: "the request is too large",
+    422: "it does not take the request as it is",
+    429: "too many requests, or nothing left of the quota",
+}
+
+
+class MakesError(Protocol):
+    """Makes the error of whoever asks the server."""
+
+    def __call__(
+        self, text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+    ) -> Exception:
+        """Make it: `text` repeats nothing that was sent, `detail` may."""
+        ...
+
+
+class Server:
+    """A server, and whom it is asked for: `model 'gpt-5-mini' at localhost:8000`, as its errors begin.
+
+    It is asked in any event loop, with one client for each. A client is closed by `aclose`, or with its event loop.
+    """
+
+    def __init__(
+        self,
+        asked: str,
+        *,
+        error: MakesError,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        advice: Mapping[int, str] | None = None,
+    ) -> None:
+        """Say where the server is, and how it is asked.
+
+        Raises:
+            ValueError: `base_url` is no address, or `max_retries` is below 0. The address is not shown: it may hold a password.
+        """
+        if max_retries < 0:
+            raise ValueError("max_retries is a number of 0 or more")
+        self._asked = f"{asked} at {_taken_apart(base_url)[1]}" if base_url else asked
+        self._error = error
+        self._base_url = base_url or None
+        self._api_key = api_key
+        self._headers = dict(headers or {})
+        self._settings: dict[str, Any] = {"max_retries": max_retries, "default_query": dict(query or {})}
+        if timeout is not None:
+            self._settings["timeout"] = timeout
+        self._advice = {**_ADVICE, **(advice or {})}
+
+    def __str__(self) -> str:
+        return self._asked
+
+    @property
+    def has_authorization(self) -> bool:
+        """Whether a key is meant for this server, or a header or the password of the address in its place."""
+        return not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[AsyncOpenAI]:
+        """Give the client of this event loop. Within the block it stays open, whoever calls `aclose`.
+
+        Raises:
+            The error of whoever asks: there is no key.
+        """
+        clients = await _clients_here()
+        client = clients.get(ref(self))
+        if client is None:
+            client = clients[ref(self)] = _Client(self._made())
+        client.users += 1
+        try:
+            yield client.openai
+        finally:
+            client.users -= 1
+            await client.close_if_done()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop: at once, or when what is being asked is answered."""
+        here = _loops.get(current_token().native_token)
+        client = None if here is None else here.clients.pop(ref(self), None)
+        if client is not None:
+            client.dismissed = True
+            await client.close_if_done()
+
+    @contextmanager
+    def failures(self) -> Generator[None]:
+        """Turn the errors of the client into those of whoever asks."""
+        try:
+            yield
+        except Exception as error:
+            failure = self._failure(error)
+            if failure is None:
+                raise
+            raise failure from None
+
+    def no_json(self, content: str = "") -> Exception:
+        """Give the error for an answer that is no JSON."""
+        return self._error(
+            f"{self} answered with something else than JSON; check base_url (most end in /v1)",
+            detail=content[:_LONGEST_DETAIL],
+        )
+
+    def _failure(self, error: Exception) -> Exception | None:
+        """Say what went wrong without repeating what was sent; None for what is no failure of the server."""
+        if isinstance(error, APIStatusError):
+            advice = self._advice_for(error.status_code)
+            return self._error(
+                f"{self} answered {error.status_code}{_codes(error)}" + (f": {advice}" if advice else ""),
+                status=error.status_code,
+                retry_after=_retry_after(error.response.headers),
+                detail=(error.response.text or error.message)[:_LONGEST_DETAIL],
+            )
+        if isinstance(error, APITimeoutError):
+            return self._error(f"{self} did not answer in time; try again, or give it a larger timeout=")
+        if isinstance(error, APIConnectionError):
+            cause = error.__cause__ or error
+            return self._error(
+                f"{self} cannot be reached ({type(cause).__name__}); check base_url, and that the server is running",
+                detail=str(cause)[:_LONGEST_DETAIL],
+            )
+        if isinstance(error, APIError):
+            return self._error(
+                f"{self} failed while it answered{_codes(error)}", detail=error.message[:_LONGEST_DETAIL]
+            )
+        if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+            return self._error(
+                f"what is to be sent to {self} holds half a surrogate pair, which UTF-8 cannot say; "
+                f"clean the text with .encode('utf-8', 'replace').decode()"
+            )
+        if isinstance(error, UnicodeEncodeError):
+            return self._error(f"the key or a header for {self} holds a character that HTTP has no place for")
+        if isinstance(error, json.JSONDecodeError | RecursionError):
+            return self.no_json()
+        # While a stream is read, errors come from the HTTP library, httpx or httpx2, as the client's version has it.
+        name = type(error).__name__
+        if isinstance(error, OSError | EndOfStream) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
+            return self._error(f"the connection to {self} broke before the answer's end ({name}); try again")
+        return None
+
+    def _advice_for(self, status: int) -> str:
+        if status == 401:  # a server that was named is not sent the key of the environment
+            return "check the key: give api_key=" + ("" if self._base_url else ", or set OPENAI_API_KEY")
+        return self._advice.get(status, "the trouble is on its side" if status >= 500 else "")
+
+    def _made(self) -> AsyncOpenAI:
+        base_url, headers = self._with_login()
+        try:
+            # The client that openai makes for itself starts a task when it is collected, in whatever loop runs by then.
+            return AsyncOpenAI(
+                # The client refuses to be made without a key.
+                api_key="none" if self._has_none() else self._api_key,
+                base_url=base_url,
+                default_headers=headers,
+                http_client=DefaultAsyncHttpxClient(),
+                **self._settings,
+            )
+        except OpenAIError:
+            raise self._error(
+                f"{self} needs a key: set OPENAI_API_KEY, give api_key=, or base_url= for a server without keys"
+            ) from None
+
+    def _has_none(self) -> bool:
+        """Tell whether no key is meant for this server. That of the environment is meant for the server of the environment."""
+        named = self._base_url or ("OPENAI_BASE_URL" in environ and "OPENAI_API_KEY" not in environ)
+        return self._api_key is None and bool(named)
+
+    def _with_login(self) -> tuple[str | None, dict[str, str]]:
+        """Give the address and the headers, a password of the address among these: HTTP clients log addresses."""
+        given = self._base_url or environ.get("OPENAI_BASE_URL")
+        if not given or "@" not in given:
+            return self._base_url, self._headers
+        try:
+            address, _, login = _taken_apart(given)
+        except ValueError:
+            raise self._error("OPENAI_BASE_URL is no address such as 'http://localhost:11434/v1'") from None
+        if login is None or "authorization" in map(str.lower, self._headers):
+            return address, self._headers
+        return address, {**self._headers, "Authorization": login}
+
+
+class _Client:
+    """A client, and how many are using it."""
+
+    def __init__(self, openai: AsyncOpenAI) -> None:
+        self.openai = openai
+        self.users = 0
+        self.dismissed = False
+
+    async def close_if_done(self) -> None:
+        if self.dismissed and not self.users:
+            await self.close()
+
+    async def close(self) -> None:
+        with CancelScope(shield=True):
+            await self.openai.close()
+
+
+class _Loop:
+    """The clients of one event loop, under weak references to their servers."""
+
+    def __init__(self) -> None:
+        self.clients: dict[ref[Any], _Client] = {}
+        self.end = self._until_its_end()
+        """Event loops close, at their end, the generators that were begun in them. There is no other way to learn of it."""
+
+    async def _until_its_end(self) -> AsyncGenerator[None]:
+        loop = current_token().native_token
+        try:
+            yield
+        finally:
+            _loops.pop(loop, None)
+            for client in list(self.clients.values()):
+                await client.close()
+
+
+_loops: dict[object, _Loop] = {}
+"""Those that have not ended, since a connection belongs to the event loop that it was opened in."""
+
+
+async def _clients_here() -> dict[ref[Any], _Client]:
+    """Give the clients of this event loop, without those whose servers are gone: these are closed."""
+    loop = current_token().native_token
+    here = _loops.get(loop)
+    if here is None:
+        for each in list(_loops):
+            if _is_closed(each):
+                _loops.pop(each, None)
+        here = _loops[loop] = _Loop()
+        await anext(here.end)
+    for gone in [server for server in here.clients if server() is None]:
+        client = here.clients.pop(gone, None)
+        if client is not None:
+            await client.close()
+    return here.clients
+
+
+def _is_closed(loop: Any) -> bool:
+    """Tell whether it is a loop of asyncio that was closed without its generators, which `asyncio.run` does not do."""
+    return hasattr(loop, "is_closed") and loop.is_closed()
+
+
+def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
+    """Give the address without the user and password that it may hold, its host and port, and these two as a header."""
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("base_url is no address such as 'http://localhost:11434/v1'")
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    login = None
+    if parts.username or parts.password:
+        login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        login = f"Basic {b64encode(login.encode()).decode()}"
+    return address, parts.hostname + (f":{port}" if port else ""), login
+
+
+def _codes(error: APIError) -> str:
+    """Give the server's short codes, in brackets. Its message is not among them: it may repeat what was sent."""
+    said = dict.fromkeys((error.code, error.type, error.param))
+    codes = [each for each in said if isinstance(each, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", each)]
+    return f" ({', '.join(codes)})" if codes else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    milliseconds, wait = headers.get("retry-after-ms", ""), headers.get("retry-after", "")
+    try:
+        if milliseconds:
+            return float(milliseconds) / 1_000
+        return float(wait) if wait else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(wait).timestamp() - now() / 1_000)
+    except ValueError:
+        return None
