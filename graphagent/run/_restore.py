@@ -41,7 +41,7 @@ def restore(ctx: Context, recording: Recording) -> None:
     state.meter.nodes, state.meter.turns, state.meter.usage, state.seconds = recording.spent()
     state.charges_before = recording.charges
     places = recording.places()
-    asked = _asked(recording)
+    asked = open_questions(recording)
     for question in asked:  # where nothing was done before there is no other trace of a branch
         prefix = question["node"].rpartition("/")[0]
         if prefix:
@@ -178,7 +178,7 @@ def _spend(meter: Meter, own: list[Any]) -> None:
         each = each.parent
 
 
-def _asked(recording: Recording) -> list[dict[str, Any]]:
+def open_questions(recording: Recording) -> list[dict[str, Any]]:
     """Give the questions that were open when the run stopped, as they are kept."""
     for number in range(recording.last, 0, -1):
         entry = recording.entry(number)

@@ -82,7 +82,7 @@ class Run(Generic[O]):
         if begun:
             self._begun, self.untouched = True, False
         self._max_seconds = setup.budgets.max_seconds
-        self.state = RunState(
+        self.state: RunState = RunState(
             run_id=run_id, owner=owner, memory=memory, meter=Meter(None, setup.budgets), features=setup.features,
             handlers=setup.handlers, clock=setup.clock, gives=setup.strategy.gives,
         )  # fmt: skip
@@ -92,7 +92,7 @@ class Run(Generic[O]):
             caller(self.state, setup.callbacks, self)
         root = Context(self.state, setup.model, setup.tools, memory, self.state.meter, "")
         own = setup.strategy.setting
-        self.context = root if own is None else root.inside("", own)
+        self.context: Context = root if own is None else root.inside("", own)
         """That of the agent's own strategy."""
 
     # ---- what it is

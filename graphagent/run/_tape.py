@@ -10,7 +10,7 @@ from graphagent.errors import DivergedError, StrategyChangedError
 from graphagent.graph import Race
 from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult
 from graphagent.run._ledger import Charge
-from graphagent.run._restore import kind_of_answer
+from graphagent.run._restore import kind_of_answer, open_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,6 +67,12 @@ class Tape:
         self._live = live
         reader = _Reader(recording, until)
         self._tracks, self._rounds = reader.tracks, reader.rounds
+        self._waiting = {
+            (asked["node"], f"call:{asked['id']}")
+            for asked in (open_questions(recording) if until == recording.last else ())
+            if asked["kind"] in ("approval", "result")
+        }
+        """The tool calls, with their nodes, that wait for a person or for a result from outside: nothing is recorded of these."""
         self._now: dict[str, _Did] = {}
         """The executions that are under way, under the prefixes of their strategies and branches."""
         self._last: dict[str, _Did] = {}
@@ -85,7 +91,7 @@ class Tape:
             if not _is_alike(like, did.done[key], did):
                 raise _diverged(ctx, f"it does {key!r} with something else")
             return True
-        if self._is_behind(ctx, did):
+        if self._is_behind(ctx, did) or (ctx.node, key) in self._waiting:
             return False
         known = next(iter(did.done), None) if did is not None else None
         following = next(iter(self._tracks.get(ctx.prefix, ())), None)

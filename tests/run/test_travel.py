@@ -364,6 +364,35 @@ async def test_forks_of_forks_share_what_they_have_in_common():
     assert (await long.read("f2")).status == "waiting"
 
 
+@pytest.mark.parametrize("kind", ["approve", "deferred"])
+async def test_a_run_that_waits_for_a_tool_call_waits_again_when_it_is_executed_again(kind):
+    """Nothing is recorded of that call; the call beside it is taken from the recording, and the answer makes the first one."""
+    made = []
+
+    @tool(**{kind: True})
+    async def post(to: str) -> str:
+        """Post."""
+        made.append(to)
+        return "posted"
+
+    @tool
+    async def look(at: str) -> str:
+        """Look."""
+        made.append(at)
+        return "seen"
+
+    ask, act = llm_request(), execute_tools()
+    strategy = Strategy("posts", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+    calls = ToolCalls([ToolCall("look", {"at": "sky"}, id="c1"), ToolCall("post", {"to": "ada"}, id="c2")])
+    agent = Agent(strategy, model=ScriptedModel([calls, "done"]), tools=[post, look], store=MemoryStore())
+    assert (await agent.run("x", run_id="first")).status == "waiting"
+    again = await agent.rerun("first", new_id="second")
+    assert (again.status, made) == ("waiting", ["sky"])
+    assert [question.id for question in again.questions] == ["c2"]
+    assert (await agent.resume("second", answer=True if kind == "approve" else "sent")).output == "done"
+    assert made == ["sky", "ada"] if kind == "approve" else made == ["sky"]
+
+
 async def test_forks_outlive_the_runs_that_they_were_forked_from():
     """Pruning what stands before a fork leaves it whole; forgetting takes all of the owner's runs."""
     agent = kept(Strategy("s", START >> talk >> ask_human("Well?", str) >> loud >> END), "one")
