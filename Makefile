@@ -28,7 +28,8 @@ lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of impor
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 
-format: $(BIN)/.ready-to-develop ## Sort the imports and format the code.
+format: $(BIN)/.ready-to-develop ## Sort the imports, format the code, write what is derived from it.
+	@$(BIN)/python -m scripts.blocking_types
 	@$(BIN)/ruff check --select I --fix .
 	@$(BIN)/ruff format .
 

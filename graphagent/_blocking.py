@@ -7,22 +7,67 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+)
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
+    from graphagent import blocking_types as types
+    from graphagent.agent import Agent
+    from graphagent.llm import Tool
+    from graphagent.memory import KeepingProvider, Notes, NoteView
+    from graphagent.run import Run, RunStream
+    from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
+
+I = TypeVar("I")
+O = TypeVar("O")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@overload
+def blocking(target: Notes) -> types.BlockingNotes: ...
+@overload
+def blocking(target: NoteView) -> types.BlockingNoteView: ...
+@overload
+def blocking(target: Agent[I, O]) -> types.BlockingAgent[I, O]: ...
+@overload
+def blocking(target: Run[O]) -> types.BlockingRun[O]: ...
+@overload
+def blocking(target: RunStream[O]) -> types.BlockingRunStream[O]: ...
+@overload
+def blocking(target: Tool) -> types.BlockingTool: ...
+@overload
+def blocking(target: SqliteStore) -> types.BlockingSqliteStore: ...
+@overload
+def blocking(target: MemoryStore) -> types.BlockingMemoryStore: ...
+@overload
+def blocking(target: EncryptedStore) -> types.BlockingEncryptedStore: ...
+@overload
+def blocking(target: KeepingProvider) -> types.BlockingKeepingProvider: ...
+@overload
+def blocking(target: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]: ...
+@overload
+def blocking(target: object) -> Any: ...
 def blocking(target: object) -> Any:
     """Give an object whose async methods can be called where nothing is async: `blocking(notes).recall("…")`.
 
     It works for an Agent, a Run, Notes and their views, providers, stores: for whatever has async methods. These return when they
     are done, async iterators become iterators, and async context managers become context managers. Other methods and attributes
     are as they are, and what of ours they give is blocking too. An async function becomes a plain one.
+
+    For annotations there are `BlockingNotes`, `BlockingAgent` and the others of `graphagent.blocking_types`, which type checkers
+    infer; for classes of your own they see Any.
 
     All of them run in one event loop, in a thread of its own, so that it works in a notebook, whose loop is running already, and in
     any number of threads. An interrupt cancels what is being waited for. A script that ends does not wait for the thread.
@@ -94,6 +139,9 @@ async def _awaited(given: Awaitable[T]) -> T:
 
 
 def _bare(value: Any) -> Any:
+    """Give an argument as async code can use it: without the wrapping, and items that are waited for here as a list."""
+    if inspect.isgenerator(value) and value.gi_code is _iterated.__code__:
+        return list(value)
     return object.__getattribute__(value, "_target") if isinstance(value, Blocking) else value
 
 
@@ -101,10 +149,12 @@ def _plain(given: Any) -> Any:
     """Give something that was given as whoever is not async can use it."""
     if isinstance(given, AsyncGenerator):
         return _iterated(cast("AsyncGenerator[Any]", given))
-    ours = type(given).__module__.partition(".")[0] == "graphagent"
-    if ours and not isinstance(given, BaseException | type) and _is_async(cast("Any", type(given))):
-        return Blocking(given)
-    return given
+    kind = cast("Any", type(given))
+    if isinstance(given, BaseException | type) or kind.__module__.partition(".")[0] != "graphagent":
+        return given
+    if hasattr(kind, "__anext__") and not hasattr(kind, "__aenter__"):
+        return _iterated(given)
+    return Blocking(given) if _is_async(kind) else given
 
 
 @functools.cache

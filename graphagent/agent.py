@@ -124,7 +124,7 @@ class Agent(Generic[I, O]):
         """What it does."""
         self.model = model
         """Whom its nodes ask."""
-        self.tools = checked_tools(tools)
+        self.tools: tuple[Tool, ...] = checked_tools(tools)
         """What the model may call."""
         self.system_prompt = system_prompt
         """The rules that the model is given."""

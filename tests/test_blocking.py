@@ -65,6 +65,14 @@ def test_async_iterators_become_iterators(notes):
         break
 
 
+def test_what_one_gives_item_by_item_can_be_given_to_another(notes):
+    """An export of one store is the import of another."""
+    notes.remember_many([f"Note number {number}." for number in range(5)])
+    other = blocking(Notes(MemoryStore()))
+    assert other.import_(notes.export()) == 5
+    assert len(other.list_records()) == 5
+
+
 def test_async_context_managers_become_context_managers(tmp_path):
     """`with` opens and closes, and gives the blocking object."""
     with blocking(Notes(tmp_path / "notes.db")) as notes:

@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FILES = [HERE / "right.py", HERE / "wrong.py"]
+FILES = [HERE / name for name in ("right.py", "wrong.py", "blocking_right.py", "blocking_wrong.py")]
 CONTRACT = ROOT.parent / "shared" / "contract" / "typing_shape.py"
 if CONTRACT.exists():
     FILES.append(CONTRACT)
