@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from graphagent.protocols import Model
 
 _log = logging.getLogger("graphagent")
+_DOING = {
+    "save": "inferring details of saved notes; the notes are kept without them",
+    "consolidate": "comparing a saved note with others like it; all of them are kept",
+    "extract": "splitting a text into statements; it is taken as a whole",
+    "query": "analysing a question; it is searched for as it stands",
+    "explore": "looking further for a question; what was found so far is given",
+    "learn": "working with lessons; none is kept or applied",
+}
+"""What it was asked for, by its task, and what is done instead."""
 
 PATIENCE = 120.0
 """Seconds after which a model that has not answered is not waited for."""
@@ -57,6 +66,6 @@ class Asker:
 
     def failed(self, task: str, reason: str, *, spoke: bool = True) -> NoAnswerError:
         """Log and tell that an answer cannot be used, and give the error that says so."""
-        _log.warning("a model gave nothing for the task %r of notes, which goes on without: %s", task, reason)
+        _log.warning("the model failed while %s: %s", _DOING.get(task, f"it was asked for {task!r}"), reason)
         self._tell(InferenceFailed("", task, reason))
         return NoAnswerError(reason, spoke=spoke)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import orjson
+from anyio import to_thread
 
-from graphagent._threads import Gate
+from graphagent._threads import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.memory.notes import _codec, _tables
 from graphagent.memory.notes._embedding import AGAIN, Embedding, Maker, changes_of
@@ -167,6 +168,10 @@ class Book:
         found = [await self.get(owner, id_) for id_ in ids]
         return [record for record in found if record is not None]
 
+    async def same(self, owner: str, numbers: Sequence[int]) -> list[Record]:
+        """Give the notes that have one of these numbers, which notes share that are the same; the oldest first."""
+        return await self.ids(owner, lambda connection: _tables.same(connection, owner, numbers))
+
     async def last_place(self, owner: str, session: str) -> int:
         """Give the place of the last turn of a conversation; 0 where there is none."""
         await self.catch_up(owner)
@@ -202,31 +207,42 @@ class Book:
         *,
         pending: Sequence[Pending | None] = (),
         past: Mapping[str, Sequence[tuple[Record, str]]] | None = None,
+        retired: Sequence[tuple[Record, str]] = (),
         beside: Sequence[Change] = (),
+        tell: Callable[[int], object] = lambda done: None,
     ) -> None:
         """Keep new notes, all or none, with what is still to be inferred of each, and what some were before, the first first.
 
+        In the same commit others are retired that said the same, each for the one whose id stands beside it. `tell` is called with
+        how many have their vectors.
+
         Raises:
-            ConflictError: there is a note with such an id.
+            ConflictError: there is a note with such an id, or one that is retired was changed meanwhile.
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
         changes: list[Change] = [*beside]
         added: list[Record] = []
-        for record in records:
+        for number, record in enumerate(records, 1):
+            await turn(number)
             before = (past or {}).get(record.id, ())
             for version, (old, action) in enumerate(before, 1):
                 was = orjson.dumps({"record": _codec.to_json(old), "action": action})
                 changes.append(Put(_codec.note_key(owner, record.id), _codec.pack(old), expected=version - 1))
                 changes.append(Put((*_codec.history_key(owner, record.id), version), was))
             changes.append(Put(_codec.note_key(owner, record.id), _codec.pack(record), expected=len(before)))
-            added.append(replace(record, version=len(before) + 1))
+            added.append(record if record.version == len(before) + 1 else replace(record, version=len(before) + 1))
         changes += [
             Put(_codec.pending_key(owner, record.id), _codec.pack_pending(each))
             for record, each in zip(records, pending, strict=False)
             if each is not None
         ]
-        await self._change(owner, changes, add=added)
+        for number, (old, into) in enumerate(retired, 1):
+            await turn(number)
+            changes += _retiring(owner, old, "consolidated: it was said again", into)
+        if retired:
+            changes += await self._embedding.dropped(owner, [old.id for old, _ in retired])
+        await self._change(owner, changes, add=added, remove=[old.id for old, _ in retired], tell=tell)
 
     async def replace(
         self, owner: str, old: Record, new: Record, action: str, *, settled: bool = False, beside: Sequence[Change] = ()
@@ -257,13 +273,7 @@ class Book:
             ConflictError: it was changed meanwhile.
             StoreError: it could not be done.
         """
-        before = orjson.dumps({"record": _codec.to_json(record), "action": action, "into": into})
-        changes: list[Change] = [
-            Delete(_codec.note_key(owner, record.id), expected=record.version),
-            Put((*_codec.history_key(owner, record.id), record.version), before),
-            Delete(_codec.pending_key(owner, record.id)),
-            *await self._embedding.dropped(owner, [record.id]),
-        ]
+        changes = [*_retiring(owner, record, action, into), *await self._embedding.dropped(owner, [record.id])]
         await self._change(owner, changes, remove=[record.id])
 
     async def restore(self, owner: str, record: Record) -> Record:
@@ -298,7 +308,8 @@ class Book:
         """
         ids = await self._with_retired(owner, ids)
         changes = await self._embedding.forgotten(owner, ids)
-        for id_ in ids:
+        for number, id_ in enumerate(ids, 1):
+            await turn(number)
             changes += [
                 DeleteAll(_codec.note_key(owner, id_)),
                 DeleteAll(_codec.history_key(owner, id_)),
@@ -334,6 +345,7 @@ class Book:
         remove: Sequence[str] = (),
         same: bool = False,
         purge: bool = False,
+        tell: Callable[[int], object] = lambda done: None,
     ) -> None:
         """Make changes in the store, the tables and the vectors. With `same`, the vectors of what is added are there already."""
         await self.open()
@@ -341,12 +353,11 @@ class Book:
         dimensions = 0
         if self.embedder is not None and add and not same:
             maker = await self._embedding.fitting_maker(owner)
-            vectors, dimensions = await self._embedding.packed(add, maker.dimensions if maker is not None else 0)
-        entries = [(record, worded(record)) for record in add]
+            vectors, dimensions = await self._embedding.packed(add, maker.dimensions if maker is not None else 0, tell)
 
         def along(connection: Connection) -> None:
             _tables.remove(connection, owner, remove)
-            _tables.add(connection, entries)
+            _tables.add(connection, ((record, worded(record)) for record in add))
             if purge:
                 _tables.purge(connection)
 
@@ -381,7 +392,10 @@ class Book:
         if self.host.shared:
             await self.host.commit(changes, along)
             return
-        known = self._of(owner)
+        known, kept = self._of(owner), dict[str, int]()
+        for number, record in enumerate(add, 1):
+            await turn(number)
+            kept[record.id] = hash(_codec.pack(record))
         ids = {*remove, *(record.id for record in add)}
         reading, alone = known.reading, known.busy.keys().isdisjoint(ids)
         known.busy.update(ids)
@@ -395,7 +409,7 @@ class Book:
             known.values.pop(id_, None)
         if alone and known.reading == reading:  # else it may stand in the tables in another order than in the store
             known.own += 1
-            known.values.update((record.id, hash(_codec.pack(record))) for record in add)
+            known.values.update(kept)
 
     # ---- vectors
 
@@ -432,6 +446,8 @@ class Book:
                 return self._embedding.matrix(owner)
             maker = await self._embedding.fitting_maker(owner)
             if maker is None:
+                count = await self.host.read(lambda connection: _tables.count(connection, owner))
+                self._embedding.tell_missing(owner, count, count)
                 return None
             if await self._filling.entered():
                 try:
@@ -439,6 +455,10 @@ class Book:
                 finally:
                     self._filling.leave()
                 return self._embedding.matrix(owner)
+
+    def renumbered(self, owner: str) -> None:
+        """Have the vectors of all notes read again, whose rows have other numbers since the tables were made anew."""
+        self._embedding.empty(owner)
 
     async def reembed(self, owner: str, on_progress: Callable[[int, int], object]) -> int:
         """Make all vectors anew, as a generation of their own, which counts when it is whole. Gives of how many notes."""
@@ -470,12 +490,9 @@ class Book:
             await self.store.verify()
         for _ in range(AGAIN):
             changes = await self.catch_up(owner)
-            records = {item.key[3]: _codec.unpack(item) async for item in self.store.scan(_codec.notes_key(owner))}
+            records = {str(item.key[3]): _codec.unpack(item) async for item in self.store.scan(_codec.notes_key(owner))}
             there = await self.host.read(lambda connection: _tables.whole(connection, owner))
-            wrong = next(
-                (id_ for id_, each in records.items() if there.get(str(id_)) != _tables.told(each, len(worded(each)))),
-                next(iter(there.keys() - records.keys()), None),
-            )
+            wrong = await to_thread.run_sync(_wrong, records, there)
             if wrong is None:
                 return len(records)
             if changes == await changes_of(self.store, owner):
@@ -484,6 +501,23 @@ class Book:
                     "it is not what the notes say; make it anew: reindex()",
                 )
         raise StoreError("the notes were changed all the time while they were verified; try it again")
+
+
+def _wrong(records: Mapping[str, Record], there: Mapping[str, tuple[object, ...]]) -> str | None:
+    """Give the id of a note that the tables have otherwise than it is; None where there is none."""
+    for id_, record in records.items():
+        if there.get(id_) != _tables.told(record, len(worded(record))):
+            return id_
+    return next(iter(there.keys() - records.keys()), None)
+
+
+def _retiring(owner: str, record: Record, action: str, into: str) -> list[Change]:
+    before = orjson.dumps({"record": _codec.to_json(record), "action": action, "into": into})
+    return [
+        Delete(_codec.note_key(owner, record.id), expected=record.version),
+        Put((*_codec.history_key(owner, record.id), record.version), before),
+        Delete(_codec.pending_key(owner, record.id)),
+    ]
 
 
 def _past(item: Item, owner: str) -> tuple[Record, str]:

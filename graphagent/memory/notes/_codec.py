@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from graphagent._article import a
 from graphagent.errors import DamagedStoreError, NoteError
 from graphagent.memory.notes._types import Record
 
@@ -133,6 +135,12 @@ _DEFAULTS = {
 _NAMES = ("source", "run_id", "session", "speaker", "role")
 _CATEGORIES = 100
 _METADATA = 1_000_000
+_HALF = "has half of a letter (a lone surrogate); decode the text with errors='replace'"
+_KEYS = (str, int, float, type(None))
+"""What JSON makes texts of, as keys."""
+_DEEPEST = 100
+"""How deep metadata are searched for what does not fit."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _TIMES = ("created_at", "updated_at", "at")
 
 
@@ -174,10 +182,10 @@ def name(what: str, value: object, longest: int = 1000) -> str:
     """Give a name, such as that of a source.
 
     Raises:
-        NoteError: it is no text, too long, or has half letters.
+        NoteError: it is not a text, is too long, or has half letters.
     """
     if not isinstance(value, str):
-        raise NoteError(f"{what}={value!r} is no text")
+        raise NoteError(f"{what}={value!r} is not a text")
     if len(value) > longest:
         raise NoteError(f"{what} has {len(value):,} characters, and may have {longest:,}")
     try:
@@ -191,7 +199,7 @@ def categories(values: Iterable[str] | None) -> tuple[str, ...]:
     """Give categories, each once, without spaces around them.
 
     Raises:
-        NoteError: one is no text, blank or too long, or there are too many.
+        NoteError: one is not a text, blank or too long, or there are too many.
     """
     given = [values] if isinstance(values, str) else list(values or ())
     found = tuple(dict.fromkeys(name("category", each, 200).strip() for each in given))
@@ -206,15 +214,20 @@ def plain(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Give metadata as they will be read again.
 
     Raises:
-        NoteError: they hold something that JSON has no place for, or too much.
+        NoteError: they are not a mapping, or hold something that JSON has no place for, or too much.
     """
+    if not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise NoteError(f"metadata= is a dict, such as {{'ticket': 42}}, not {a(type(metadata).__name__)}")
+    if not metadata:
+        return _NOTHING
     try:
         data = json.dumps(dict(metadata), allow_nan=False)
         orjson.dumps(found := json.loads(data))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NoteError(
-            f"the metadata of a note cannot be kept ({type(error).__name__}): give what JSON has a place for"
-        ) from None
+        reason = (
+            _misfit(metadata, "metadata", 0) or f"it is nested too deeply, or within itself ({type(error).__name__})"
+        )
+        raise NoteError(f"the metadata of a note cannot be kept: {reason}") from None
     if len(data) > _METADATA:
         raise NoteError(
             f"the metadata of a note have at most {_METADATA:,} characters of JSON, these have {len(data):,}"
@@ -222,18 +235,70 @@ def plain(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(found)
 
 
-def time(value: datetime) -> datetime:
+def _misfit(value: object, place: str, depth: int) -> str:
+    """Say which part of metadata JSON has no place for, by its place and type, without its value; empty where none is found."""
+    kind = type(value).__name__
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(value, Mapping):
+        found = cast("Mapping[object, object]", value)
+        for key in found:
+            if not isinstance(key, _KEYS):
+                return f"a key of {place} is {a(type(key).__name__)}; give a text"
+            if isinstance(key, str) and _has_half(key):
+                return f"the key {key!r} of {place} {_HALF}"
+        parts = ((each, f"{place}[{key!r}]") for key, each in found.items())
+        return next(filter(None, (_misfit(each, where, depth + 1) for each, where in parts)), "")
+    if isinstance(value, list | tuple):
+        parts = ((each, f"{place}[{number}]") for number, each in enumerate(cast("Sequence[object]", value)))
+        return next(filter(None, (_misfit(each, where, depth + 1) for each, where in parts)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is a float that is infinite or not a number; give None"
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return f"{place} is an int of more than 64 bits; give a text"
+    if isinstance(value, str) and _has_half(value):
+        return f"{place} {_HALF}"
+    if value is None or isinstance(value, str | int | float):
+        return ""
+    such = {"date": "value.isoformat()", "datetime": "value.isoformat()", "set": "list(value)"}.get(kind, "str(value)")
+    return f"{place} is {a(kind)}, for which JSON has no place; give {such}"
+
+
+def _has_half(text: str) -> bool:
+    return any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def moment(milliseconds: int) -> datetime:
+    """Give the time of milliseconds since 1970, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def not_a_time(what: str, value: object) -> str:
+    """Say that something is not a time, and what would be."""
+    such = "datetime.now(UTC) - that" if isinstance(value, timedelta) else "datetime(2025, 3, 4, tzinfo=UTC)"
+    if isinstance(value, str):
+        try:
+            datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            such = f"datetime.fromisoformat({value!r})"
+    given = repr(value) if isinstance(value, str | int | float | date | timedelta) else a(type(value).__name__)
+    return f"{what}={given} is not a datetime; give one, such as {such}"
+
+
+def time(value: datetime, what: str = "at") -> datetime:
     """Give a time in UTC; one without a zone is UTC.
 
     Raises:
-        NoteError: it is none, or too far away.
+        NoteError: it is not a time, or too far away.
     """
     if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise NoteError(f"at={value!r} is no datetime")
+        raise NoteError(not_a_time(what, value))
     try:
         return value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
     except OverflowError:
-        raise NoteError(f"at={value!r} is not a year from 1 to 9999 in UTC") from None
+        raise NoteError(f"{what}={value!r} is not a year from 1 to 9999 in UTC") from None
 
 
 def pack(record: Record) -> bytes:

@@ -9,20 +9,23 @@ a person vouched for. Whatever is changed or taken away stands in the history, a
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
+
 from graphagent import _clock
+from graphagent._threads import turn
 from graphagent.errors import ConflictError, NoteError
 from graphagent.memory._facts import TRUST_LEVELS, least_trust
 from graphagent.memory.notes import _codec, _prompts, _texts
+from graphagent.memory.notes._codec import moment
+from graphagent.memory.notes._sameness import is_same, normal, sameness
 from graphagent.memory.notes._search import search
 from graphagent.memory.notes._tables import Filter
-from graphagent.memory.notes._tree import moment
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._asking import Asker
@@ -74,6 +77,55 @@ async def consolidate(book: Book, asker: Asker, settings: Settings, record: Reco
         return await book.get(record.owner, record.id) or record
 
 
+async def taken_in(book: Book, records: Sequence[Record]) -> tuple[list[Record], list[tuple[Record, str]]]:
+    """Compare notes that are to be kept with those that are, and with each other.
+
+    Gives them, with what is known of those that are the same, of which the last stands in the place of each; and which are kept
+    already and the same as one of them, each with the id of that one.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    alike: dict[int, list[Record]] = {}
+    """All that may be the same, the oldest first."""
+    numbers: list[int | None] = []
+    for place, record in enumerate(records, 1):
+        await turn(place)
+        numbers.append(number := sameness(record))
+        if number is not None:
+            alike[number] = []
+    own = {record.id for record in records}
+    for place, old in enumerate(await book.same(records[0].owner, list(alike)) if alike else (), 1):
+        await turn(place)
+        if old.id not in own and (number := sameness(old)) in alike:  # else it was changed just now
+            alike[number].append(old)
+    there = {old.id for some in alike.values() for old in some}
+    for number, record in zip(numbers, records, strict=True):
+        if number is not None:
+            alike[number].append(record)
+    gone: list[tuple[Record, str]] = []
+    kept = {record.id: record for record in records}
+    for place, some in enumerate(alike.values(), 1):
+        await turn(place)
+        while some and some[-1].id not in there:
+            last = some.pop()
+            same = [other for other in some if is_same(other, last)]
+            some[:] = [other for other in some if other not in same]
+            gone += [(other, last.id) for other in same if other.id in there]
+            for other in reversed(same):
+                last = _merged(other, last)
+            kept.update((each.id, last) for each in (*same, last) if each.id in kept)
+    return [kept[record.id] for record in records], gone
+
+
+def _merged(old: Record, record: Record) -> Record:
+    """Give a note with what is known of another and not of it."""
+    importance, metadata = max(old.importance, record.importance), {**old.metadata, **record.metadata}
+    if importance == record.importance and metadata == record.metadata:
+        return record
+    return replace(record, importance=importance, metadata=MappingProxyType(metadata))
+
+
 async def like(book: Book, settings: Settings, record: Record) -> Alike:
     """Find older notes that say the same as one, or nearly."""
     fits = Filter(record.owner, (record.scope,), asker=record.source, source=record.source)
@@ -81,14 +133,18 @@ async def like(book: Book, settings: Settings, record: Record) -> Alike:
     found = await search(book, record.content[:_ASKED], fits, _CANDIDATES, by_relevance)
     others = [match.record for match in found if _comparable(match.record, record)]
     vectors = await _vectors(book, record.owner, [record, *others])
+    return await to_thread.run_sync(_compared, record, others, vectors, settings.consolidation_threshold)
+
+
+def _compared(record: Record, others: Sequence[Record], vectors: Mapping[str, Any], threshold: float) -> Alike:
     same: list[Record] = []
     near: list[tuple[float, str, Record]] = []
     for other in others:
-        if _is_same(other, record):
+        if is_same(other, record):
             same.append(other)
             continue
         score = similarity(record, other, vectors)
-        if score >= settings.consolidation_threshold:
+        if score >= threshold:
             near.append((-score, other.id, other))
     return Alike(same, [other for _, _, other in sorted(near, key=lambda each: each[:2])])
 
@@ -101,19 +157,6 @@ def _comparable(other: Record, record: Record) -> bool:
         and not other.session
         and TRUST_LEVELS.index(other.trust) <= TRUST_LEVELS.index(record.trust)
     )
-
-
-def _is_same(other: Record, record: Record) -> bool:
-    return (
-        normal(other.content) == normal(record.content)
-        and set(other.categories) == set(record.categories)
-        and other.trust == record.trust
-    )
-
-
-def normal(text: str) -> str:
-    """Give a text as it is compared: letters composed and in one case, runs of spaces as one."""
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def similarity(one: Record, other: Record, vectors: Mapping[str, Any]) -> float:
@@ -147,11 +190,10 @@ async def _vectors(book: Book, owner: str, records: Sequence[Record]) -> dict[st
 
 async def _taken_over(book: Book, old: Record, record: Record) -> Record:
     """Take an older note with the same words away; the new one gets what is known of it and not of the new one."""
-    metadata = {**old.metadata, **record.metadata}
-    importance = max(old.importance, record.importance)
+    merged = _merged(old, record)
     try:
-        if metadata != dict(record.metadata) or importance != record.importance:
-            merged = replace(record, metadata=MappingProxyType(metadata), importance=importance, updated_at=_now())
+        if merged is not record:
+            merged = replace(merged, updated_at=_now())
             record = await book.replace(record.owner, record, merged, "consolidated: it was said before")
         await book.retire(record.owner, old, "consolidated: it was said again", record.id)
     except ConflictError:  # one of them was changed by someone else meanwhile, so they are not the same any more

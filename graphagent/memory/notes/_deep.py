@@ -11,9 +11,9 @@ from graphagent import _clock
 from graphagent.errors import ScopeError
 from graphagent.memory.notes import _prompts, _tables
 from graphagent.memory.notes._asking import NoAnswerError
+from graphagent.memory.notes._codec import moment
 from graphagent.memory.notes._scopes import is_within, outermost, path_of
 from graphagent.memory.notes._search import search
-from graphagent.memory.notes._tree import moment
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._asking import Asker

@@ -6,13 +6,16 @@ vectors may be added to it, and whoever adds some says so in the commit: nothing
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
+from anyio import to_thread
 
+from graphagent._threads import turn
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
@@ -32,10 +35,14 @@ if TYPE_CHECKING:
     from graphagent.protocols import Embedder, Store
     from graphagent.store import Change
 
+_log = logging.getLogger("graphagent")
+
 AGAIN = 20
 """How often a change is tried whose notes others change meanwhile."""
 _TOGETHER = 500
 """Notes whose vectors are made at once."""
+_FEW, _INLINE = 64, 100_000
+"""Notes and characters that are taken apart where they are; for more, another thread is worth its while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,6 @@ class _Filled:
 
     matrix: _vectors.Matrix
     generation: int
-    made: bytes
-    """Which making of the tables the rows are of."""
     changes: int = -1
     """How many changes of the notes it has."""
     highest: int = 0
@@ -73,6 +78,8 @@ class Embedding:
         self._store = store
         self._host = host
         self._filled: dict[str, _Filled] = {}
+        self._told: set[str] = set()
+        """The owners of whom it was said that notes have no vectors."""
 
     async def maker(self, owner: str) -> Maker | None:
         """Give who made the vectors of an owner's notes; None where there are none."""
@@ -119,17 +126,23 @@ class Embedding:
             )
         return found
 
-    async def packed(self, records: Sequence[Record], dimensions: int = 0) -> tuple[list[bytes], int]:
+    async def packed(
+        self, records: Sequence[Record], dimensions: int = 0, tell: Callable[[int], object] = lambda done: None
+    ) -> tuple[list[bytes], int]:
         """Give the vectors of notes, and of how many numbers each is; `dimensions` says it, where it is known already."""
         found: list[bytes] = []
         for start in range(0, len(records), _TOGETHER):
-            texts = [pieces(record.content) for record in records[start : start + _TOGETHER]]
-            vectors = await self.embedded([text for each in texts for text in each], dimensions)
+            some = records[start : start + _TOGETHER]
+            is_much = len(some) > _FEW or sum(len(record.content) for record in some) > _INLINE
+            texts = await to_thread.run_sync(_pieces, some) if is_much else _pieces(some)
+            vectors = (await self.embedded([text for each in texts for text in each], dimensions)).astype("<f4")
             dimensions = len(vectors[0])
             place = 0
-            for each in texts:
-                found.append(_vectors.pack(vectors[place : place + len(each)]))
+            for number, each in enumerate(texts, 1):
+                await turn(number)
+                found.append(vectors[place : place + len(each)].tobytes())
                 place += len(each)
+            tell(len(found))
         return found, dimensions
 
     async def kept(
@@ -151,21 +164,21 @@ class Embedding:
                 Put(_codec.embedder_key(owner), self._said(dimensions, generation), expected=0),
                 Put(_codec.generation_key(owner, generation), b"", expected=0),
             ]
-        return changes + [
-            Put(_codec.vectors_key(owner, generation, record.id), data)
-            for record, data in zip(records, vectors, strict=True)
-        ]
+        for number, (record, data) in enumerate(zip(records, vectors, strict=True), 1):
+            await turn(number)
+            changes.append(Put(_codec.vectors_key(owner, generation, record.id), data))
+        return changes
 
     async def dropped(self, owner: str, ids: Sequence[str]) -> list[Change]:
         """Give the changes that take the vectors of notes away."""
         generations = await self._generations(owner)
-        return [Delete(_codec.vectors_key(owner, each, id_)) for each in generations for id_ in ids]
+        return await _of_each(generations, ids, lambda each, id_: Delete(_codec.vectors_key(owner, each, id_)))
 
     async def forgotten(self, owner: str, ids: Sequence[str]) -> list[Change]:
         """Give the changes that take them away for good, also from the generation that someone may begin meanwhile."""
         generations = await self._generations(owner)
         generations.append(max(generations, default=0) + 1)
-        return [DeleteAll(_codec.vectors_key(owner, each, id_)) for each in generations for id_ in ids]
+        return await _of_each(generations, ids, lambda each, id_: DeleteAll(_codec.vectors_key(owner, each, id_)))
 
     async def _generations(self, owner: str) -> list[int]:
         return [int(item.key[4]) async for item in self._store.scan(_codec.generation_key(owner))]
@@ -252,21 +265,37 @@ class Embedding:
         filled = self._filled.get(owner)
         return filled.matrix if filled is not None else None
 
+    def empty(self, owner: str) -> None:
+        """Have all vectors read again."""
+        self._filled.pop(owner, None)
+
     async def fill(self, owner: str, maker: Maker, changes: int) -> None:
         """Read the vectors of what is new, and take away those of what is gone."""
         filled = self._filled.get(owner)
         made = await self._host.read(_tables.made)
-        if filled is None or filled.generation != maker.generation or filled.made != made:
-            filled = _Filled(_vectors.Matrix(maker.dimensions), maker.generation, made)
+        if filled is None or filled.generation != maker.generation or filled.matrix.made != made:
+            filled = _Filled(_vectors.Matrix(maker.dimensions, made), maker.generation)
         matrix, highest = filled.matrix, filled.highest
         new, count = await self._host.read(lambda connection: _tables.since(connection, owner, highest))
         if count - len(new) != filled.looked:  # no row comes to those that were looked at: some are gone
             there = await self._host.read(lambda connection: _tables.all_rows(connection, owner))
             matrix = copy(matrix)  # the other one may be searched meanwhile
             matrix.remove(set(matrix.rows.tolist()) - there.keys())
-        matrix.add(await self._read(owner, maker.generation, new))
+        vectors = await self._read(owner, maker.generation, new)
+        await to_thread.run_sync(matrix.add, vectors) if len(new) > _TOGETHER else matrix.add(vectors)
         highest = new[-1][0] if new else highest
-        self._filled[owner] = _Filled(matrix, maker.generation, made, changes, highest, count)
+        self.tell_missing(owner, count - matrix.notes, count)
+        self._filled[owner] = _Filled(matrix, maker.generation, changes, highest, count)
+
+    def tell_missing(self, owner: str, missing: int, of: int) -> None:
+        """Say once that notes have no vectors."""
+        if missing > 0 and owner not in self._told:
+            self._told.add(owner)
+            _log.warning(
+                "%d of %d notes have no vectors, so they are found by their words alone; make them: reembed()",
+                missing,
+                of,
+            )
 
     async def _read(self, owner: str, generation: int, new: Sequence[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         if len(new) > _TOGETHER:
@@ -284,6 +313,20 @@ class Embedding:
             if item is not None:
                 found.append((row, id_, item.value))
         return found
+
+
+async def _of_each(
+    generations: Sequence[int], ids: Sequence[str], change: Callable[[int, str], Change]
+) -> list[Change]:
+    changes: list[Change] = []
+    for number, id_ in enumerate(ids, 1):
+        await turn(number)
+        changes += [change(each, id_) for each in generations]
+    return changes
+
+
+def _pieces(records: Sequence[Record]) -> list[list[str]]:
+    return [pieces(record.content) for record in records]
 
 
 async def changes_of(store: Store, owner: str) -> int:

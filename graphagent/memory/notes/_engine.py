@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
-from graphagent.errors import NoteError
+from graphagent._article import a
+from graphagent.errors import HandlerError, NoteError
+from graphagent.events import Event
 from graphagent.memory import TRUST_LEVELS
 from graphagent.memory.notes import _codec, _texts
-from graphagent.memory.notes._codec import SIMILAR, Pending
+from graphagent.memory.notes._codec import SIMILAR, Pending, moment
 from graphagent.memory.notes._search import search
-from graphagent.memory.notes._tree import moment
+from graphagent.memory.notes._settings import one_of
 from graphagent.memory.notes._types import INFERRED, Record
 
 if TYPE_CHECKING:
-    from graphagent.events import Event
     from graphagent.memory.notes._book import Book
     from graphagent.memory.notes._inference import Inference
     from graphagent.memory.notes._scopes import Bounds
@@ -33,19 +35,50 @@ class Engine:
         self.settings = settings
         self.inference: Inference | None = None
         """What asks a model; None where there is none."""
-        self._handlers: dict[type[Event], list[Callable[[Any], object]]] = {}
+        self._listeners: list[tuple[type[Event], Callable[[Any], object]]] = []
 
     # ---- listened to
 
     def on(self, event: type[Event], handler: Callable[[Any], object]) -> None:
-        """Have a function called with each event of a type."""
-        self._handlers.setdefault(event, []).append(handler)
+        """Have a function called with each event of a type.
+
+        Raises:
+            TypeError: the type is not that of an event, or the handler is async or cannot be called.
+        """
+        if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"on() listens to an event type of graphagent.events, not to {event!r}")
+        if not callable(handler):
+            raise TypeError(
+                f"the handler of {event.__name__} is a function of the event, not {a(type(handler).__name__)}"
+            )
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            raise TypeError(
+                f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
+            )
+        self._listeners.append((event, handler))
 
     def emit(self, event: Event) -> None:
-        """Tell who listens."""
-        for kind in type(event).__mro__:
-            for handler in self._handlers.get(kind, ()):
+        """Tell who listens, in the order of their registration.
+
+        Raises:
+            HandlerError: a handler raised, which is the cause.
+        """
+        for kind, handler in tuple(self._listeners):
+            if not isinstance(event, kind):
+                continue
+            try:
                 handler(event)
+            except Exception as error:
+                failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
+                failed.run_id = event.run_id
+                raise failed from error
+
+    def emit_failure(self, event: Event, error: Exception) -> None:
+        """Tell who listens what failed. What a handler raises is a note of the error, which is to be raised itself."""
+        try:
+            self.emit(event)
+        except HandlerError as failed:
+            error.add_note(str(failed))
 
     # ---- kept
 
@@ -65,11 +98,16 @@ class Engine:
             raise NoteError(f"importance={value!r} is not between 0 and 1")
         return float(value)
 
+    def new_id(self, number: int) -> str:
+        """Give an id for a new note, the first of which is number 1."""
+        return _clock.new_id()
+
     def record(
         self,
         bounds: Bounds,
         note: Note,
         *,
+        id_: str,
         scope: str | None,
         trust: str,
         run_id: str,
@@ -83,15 +121,15 @@ class Engine:
             PermissionError: the scope is not within the bounds.
         """
         if trust not in TRUST_LEVELS:
-            raise NoteError(f"trust={trust!r} is not known; there are {', '.join(map(repr, TRUST_LEVELS))}")
+            raise NoteError(f"trust={trust!r} is not known; use {one_of(TRUST_LEVELS)}")
         where = note.scope if note.scope is not None else scope
         try:
             content = _texts.checked(note.content)
         except NoteError as error:
-            raise NoteError(f"note {number + 1}: {error}") from None
+            raise NoteError(f"note {number}: {error}") from None
         now = moment(_clock.now())
         return Record(
-            id=_clock.new_id(),
+            id=id_,
             content=content,
             scope=bounds.target(where),
             categories=_codec.categories(note.categories),
@@ -132,7 +170,7 @@ class Engine:
 
     # ---- found
 
-    async def recall(self, view: NoteView, query: str, fits: Filter, limit: int, depth: Depth | None) -> list[Match]:
+    async def recall(self, query: str, fits: Filter, limit: int, depth: Depth | None) -> list[Match]:
         """Give the notes that fit a question best."""
         if self.inference is None or depth == "shallow":
             return await search(self.book, query, fits, limit, self.settings)

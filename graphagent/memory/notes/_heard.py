@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from graphagent.errors import RunError
+from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
 from graphagent.memory.notes._engine import Engine
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._codec import Pending
+    from graphagent.memory.notes._tables import Filter
+    from graphagent.memory.notes._types import Depth, Match, Record
+    from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import Model
     from graphagent.run import Context
 
@@ -31,13 +35,44 @@ class HeardEngine(Engine):
     def emit(self, event: Event) -> None:
         """Tell who listens to the notes, and who listens to the run."""
         event = event if event.run_id else replace(event, run_id=self._ctx.run_id)
-        super().emit(event)
+        with self._ending():
+            super().emit(event)
         self._ctx.emit(event)
 
-    def record(self, *args: Any, number: int, **options: Any) -> Record:
-        """Give a note as it is to be kept, under the id that it has in this run."""
-        record = super().record(*args, number=number, **options)
-        return replace(record, id=self._ids[number]) if self._ids else record
+    @contextmanager
+    def _ending(self) -> Generator[None]:
+        """Have what a handler of the notes raises end this run, whatever run the event names."""
+        try:
+            yield
+        except HandlerError as error:
+            error.run_id = self._ctx.run_id
+            raise
+
+    async def after_save(
+        self, records: Sequence[Record], pending: Sequence[Pending | None], infer: str
+    ) -> list[Record]:
+        """Have the model look at what was kept: now, or later."""
+        with self._ending():
+            return await super().after_save(records, pending, infer)
+
+    async def recall(self, query: str, fits: Filter, limit: int, depth: Depth | None) -> list[Match]:
+        """Give the notes that fit a question best."""
+        with self._ending():
+            return await super().recall(query, fits, limit, depth)
+
+    async def extract(self, text: str) -> list[str]:
+        """Give the statements in a text."""
+        with self._ending():
+            return await super().extract(text)
+
+    async def settle(self, view: NoteView) -> int:
+        """Wait until what is to be inferred is."""
+        with self._ending():
+            return await super().settle(view)
+
+    def new_id(self, number: int) -> str:
+        """Give the id that a new note has in this run."""
+        return self._ids[number - 1] if self._ids else super().new_id(number)
 
 
 class InRun:

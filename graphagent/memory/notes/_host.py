@@ -66,6 +66,10 @@ def _fill(connection: Connection, entries: Entries, tell: Progress) -> None:
         tell(min(start + _TOGETHER, len(left)), len(left))
 
 
+class _GoneError(Exception):
+    """The tables are not there any more: someone is making them anew, or has ended while doing so."""
+
+
 class FileTables:
     """Tables in the file of a SqliteStore."""
 
@@ -74,9 +78,13 @@ class FileTables:
     def __init__(self, store: SqliteStore, tell: Progress) -> None:
         self._store = store
         self._tell = tell
+        self._load: Callable[[], Awaitable[Entries]] | None = None
+        self._schema: int | None = None
+        """The number of the file's schema when the tables were there; it changes with every table that comes or goes."""
 
     async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
         """Make the tables of all records where they are not there, in one transaction."""
+        self._load = load
         if await self._store.read(_tables.are_made):
             return
         entries = await load()
@@ -88,7 +96,7 @@ class FileTables:
         await self._store.commit(along=fill)
 
     async def drop(self) -> None:
-        """Remove the tables. What others commit meanwhile fails, and nothing of it is made."""
+        """Remove the tables. What others commit meanwhile makes them anew."""
         await self._store.commit(along=_tables.drop)
 
     async def read(self, function: Callable[[Connection], T]) -> T:
@@ -97,15 +105,37 @@ class FileTables:
         def call(connection: Connection) -> T:
             connection.execute("BEGIN")
             try:
+                self._see_tables(connection)
                 return function(connection)
             finally:
                 connection.execute("ROLLBACK")
 
-        return await self._store.read(call)
+        return await self._with_tables(lambda: self._store.read(call))
 
     async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
         """Make changes in the store, and those of the function, in one transaction."""
-        await self._store.commit(*changes, along=function)
+
+        def along(connection: Connection) -> None:
+            self._see_tables(connection)
+            function(connection)
+
+        await self._with_tables(lambda: self._store.commit(*changes, along=along))
+
+    def _see_tables(self, connection: Connection) -> None:
+        [(schema,)] = connection.execute("PRAGMA schema_version").fetchall()
+        if schema != self._schema:
+            if not _tables.are_made(connection):
+                raise _GoneError
+            self._schema = schema
+
+    async def _with_tables(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something with the tables; where they are gone, make them and do it again."""
+        while True:
+            try:
+                return await work()
+            except _GoneError:
+                assert self._load is not None
+                await self.open(self._load)
 
 
 class MemoryTables:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from graphagent import _clock
 from graphagent.errors import NoteError
 from graphagent.memory import TRUST_LEVELS
 from graphagent.memory.notes import _codec, _texts
+from graphagent.memory.notes._codec import moment
 from graphagent.memory.notes._scopes import ROOT, path_of
-from graphagent.memory.notes._tree import moment
 from graphagent.memory.notes._types import Record
 
 _KNOWN = {"type", "history", *(each.name for each in fields(Record))}
@@ -42,51 +42,58 @@ class Imported:
     record: Record
     past: tuple[tuple[Record, str], ...] = ()
     """What it was before each change, the first first, with what was done then."""
+    place: str = field(default="", compare=False)
+    """Where it stands, such as `line 3`."""
 
 
-def imported(
-    numbered: Iterable[tuple[str, Mapping[str, Any]]], owner: str | None = None
-) -> dict[tuple[str, str], Imported]:
-    """Give the notes of plain JSON data by their owners and ids, checked.
+def _as_named(owner: str) -> str:
+    return owner
+
+
+class Collected:
+    """Notes of plain JSON data, checked, by their owners and ids.
 
     Args:
-        numbered: Where each stands, such as `line 3`, and what it is.
-        owner: Whose they are to be; left out, that of each.
-
-    Raises:
-        ValueError: one is no note, and which; or two of an owner have one id and differ.
+        whose: Gives whose a note is to be of the owner that it names, which is empty where it names none. Left out: as it says.
     """
-    found: dict[tuple[str, str], Imported] = {}
-    places: dict[tuple[str, str], str] = {}
-    for place, data in numbered:
+
+    def __init__(self, whose: Callable[[str], str] = _as_named) -> None:
+        self.notes: dict[tuple[str, str], Imported] = {}
+        self._whose = whose
+        self._now = moment(_clock.now()).isoformat()
+
+    def add(self, place: str, data: Mapping[str, Any]) -> None:
+        """Add a note, and where it stands, such as `line 3`.
+
+        Raises:
+            ValueError: it is no note; or one of its owner and id is there, and differs.
+        """
         try:
-            each = _imported(data, owner)
+            each = self._imported(place, data)
         except (ValueError, NoteError) as error:
             raise ValueError(f"{place} is no note: {error}") from None
         key = (each.record.owner, each.record.id)
-        if found.setdefault(key, each) != each:
-            raise ValueError(f"{place} has the id of {places[key]}, {each.record.id!r}, but is not the same note")
-        places.setdefault(key, place)
-    return found
+        if (first := self.notes.setdefault(key, each)) != each:
+            raise ValueError(f"{place} has the id of {first.place}, {each.record.id!r}, but is not the same note")
+
+    def _imported(self, place: str, data: Mapping[str, Any]) -> Imported:
+        record = _record(data, self._whose, self._now)
+        past: list[tuple[Record, str]] = []
+        for old in reversed(data.get("history", [])):
+            if not isinstance(old.get("action"), str):
+                raise ValueError("its history does not say what was done")  # noqa: TRY004 (it is what was given that is wrong)
+            before = _record(old.get("record"), lambda named: self._whose(named) if named else record.owner, self._now)
+            if (before.id, before.owner) != (record.id, record.owner):
+                raise ValueError("its history is that of another note")
+            past.append((before, old["action"]))
+        return Imported(record, tuple(past), place)
 
 
-def _imported(data: Mapping[str, Any], owner: str | None) -> Imported:
-    record = _record(data, owner)
-    past: list[tuple[Record, str]] = []
-    for old in reversed(data.get("history", [])):
-        if not isinstance(old.get("action"), str):
-            raise ValueError("its history does not say what was done")  # noqa: TRY004 (it is what was given that is wrong)
-        before = _record(old.get("record"), owner)
-        if before.id != record.id:
-            raise ValueError("its history is that of another note")
-        past.append((before, old["action"]))
-    return Imported(record, tuple(past))
-
-
-def _record(data: Any, owner: str | None) -> Record:
+def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
     """Give the record of plain JSON data, with the time there is now where it lacks one."""
     if not isinstance(data, Mapping):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
+        reads = "; from_export(text) reads what stands in a file" if isinstance(data, str | bytes) else ""
+        raise ValueError(f"it is no JSON object{reads}")  # noqa: TRY004 (it is what was given that is wrong)
     given: dict[str, Any] = dict(cast("Mapping[str, Any]", data))
     if unknown := sorted(map(str, given.keys() - _KNOWN)):
         raise ValueError(f"no note has {', '.join(map(repr, unknown))}; what has no place belongs into its metadata")
@@ -100,8 +107,9 @@ def _record(data: Any, owner: str | None) -> Record:
     _texts.checked(given["content"])
     given["scope"] = path_of(given.get("scope", ROOT))
     given["importance"] = float(given.get("importance", 0.5))
-    given.setdefault("created_at", moment(_clock.now()).isoformat())
+    given.setdefault("created_at", now)
     given.setdefault("updated_at", given["created_at"])
-    record = _codec.from_json(given, given.get("owner", "") if owner is None else owner)
+    given["metadata"] = _codec.plain(given.get("metadata", {}))
+    record = _codec.from_json(given, _codec.name("owner", whose(given.get("owner", ""))))
     _codec.pack(record)
     return record

@@ -8,6 +8,7 @@ is left as it is.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from graphagent.errors import ConflictError, NoteError, ScopeError
+from graphagent.errors import ConflictError, HandlerError, NoteError, ScopeError
 from graphagent.memory.notes import _codec, _deep, _prompts, _tables, _texts
 from graphagent.memory.notes._asking import Asker, NoAnswerError
 from graphagent.memory.notes._background import Background
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._types import Match, Record
     from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import Model
+
+_log = logging.getLogger("graphagent")
 
 _TOGETHER = 10
 """Notes that one question is about, at most."""
@@ -54,6 +57,9 @@ class Inference:
         self._settings = settings
         self._owner = owner
         self._asker = Asker(model, tell)
+        self._after = Asker(model, self._tell_after)
+        """Asks about notes that are kept already: what a handler raises waits until the work is done."""
+        self._failures: list[HandlerError] = []
         self._made_of = book, model, settings
         self._tell = tell
         self._others: dict[str, Inference] = {}
@@ -89,7 +95,16 @@ class Inference:
     async def _work(self) -> None:
         while self._again:
             self._again = False
-            await self._do()
+            try:
+                await self._do()
+            except HandlerError as error:  # nobody called whom it could be raised to
+                _log.warning("%s, while notes were looked at in the background", error)
+
+    def _tell_after(self, event: Event) -> None:
+        try:
+            self._tell(event)
+        except HandlerError as error:
+            self._failures.append(error)
 
     async def infer(self, records: Sequence[Record]) -> list[Record]:
         """Do now what is to be done for some notes, and give them as they are then.
@@ -130,7 +145,11 @@ class Inference:
                 for pending, record in await self._read(ids, lambda pending: pending.names == (SIMILAR,)):
                     await self._compare(pending, record)
             except NoAnswerError:
-                return
+                pass
+            finally:
+                failures, self._failures = self._failures, []
+            if failures:
+                raise failures[0]
 
     async def _read(
         self, ids: Collection[str] | None, wanted: Callable[[Pending], bool]
@@ -165,10 +184,10 @@ class Inference:
         messages = _prompts.infer_messages(numbered, first.within, scopes, often)
         said: dict[int, _prompts.Inferred] = {}
         try:
-            answer = await self._asker.ask("save", messages, _prompts.form(_prompts.Notes))
+            answer = await self._after.ask("save", messages, _prompts.form(_prompts.Notes))
             said = {each.number: each for each in answer.notes}
             if not said.keys() >= {number for number, _ in numbered}:
-                self._asker.failed("save", "the answer does not have all notes that were shown")
+                self._after.failed("save", "the answer does not have all notes that were shown")
         except NoAnswerError as error:
             if not error.spoke:
                 raise
@@ -215,7 +234,7 @@ class Inference:
             await self._book.settled(self._owner, record.id)
             return
         try:
-            await consolidate(self._book, self._asker, self._settings, now)
+            await consolidate(self._book, self._after, self._settings, now)
         except NoAnswerError as error:
             if not error.spoke:
                 raise

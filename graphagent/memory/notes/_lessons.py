@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory.notes import _prompts, _texts
 from graphagent.memory.notes._asking import Asker, NoAnswerError
-from graphagent.memory.notes._consolidation import normal
+from graphagent.memory.notes._sameness import normal
 from graphagent.memory.notes._types import Note
 
 if TYPE_CHECKING:

@@ -65,6 +65,8 @@ class NoteMemory(NoteView):
             written to. The model of the notes splits them, or else that of the agent; without one they are kept as they are.
         scope: The scope that this agent sees and keeps its notes in; left out, the whole view.
         limit: How many notes at most are put before a model at once.
+        min_score: How well a note must fit to be put before a model unasked, from 0 to 1: the score of a match. Every note that is
+            shown costs tokens, and leaves the machine where the model is elsewhere.
         characters: How many characters of notes at most.
         tools: Whether the model is offered the tools `recall` and, where the view can be written to, `remember`.
 
@@ -81,6 +83,7 @@ class NoteMemory(NoteView):
         learn: bool | None = None,
         scope: str | None = None,
         limit: int = 5,
+        min_score: float = 0.1,
         characters: int = 4_000,
         tools: bool = True,
     ) -> None:
@@ -93,13 +96,15 @@ class NoteMemory(NoteView):
         for name, value in (("limit", limit), ("characters", characters)):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name}={value!r} is no limit; give a whole number from 1 on")
+        if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"min_score={min_score!r} is not a number from 0 to 1")
         self.notes = Notes() if notes is None else notes
         """The notes."""
         view = self.notes if scope is None else self.notes.scope(scope)
-        super().__init__(*view.shared)
+        super().__init__(view._engine, view._bounds)  # noqa: SLF001  of the same class
         self._recalls = "run" if recall is True else recall
         self._learns = self._can_keep if learn is None else learn
-        self._limit, self._characters = limit, characters
+        self._limit, self._min_score, self._characters = limit, float(min_score), characters
         self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
         """What the model is offered beside the agent's own tools."""
@@ -200,7 +205,9 @@ class NoteMemory(NoteView):
         began = time.perf_counter()
 
         async def find() -> list[list[Any]]:
-            found = await self.recall(query[:_QUESTION], scope=scope, categories=categories, limit=limit)
+            found = await self.recall(
+                query[:_QUESTION], scope=scope, categories=categories, limit=limit, min_score=self._min_score
+            )
             return [[note.id, note.version, note.trust, note.cut] for note in self._fitting(found, characters)]
 
         names = await ctx.once(key, find)

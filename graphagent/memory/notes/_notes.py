@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from graphagent._article import a
 from graphagent.memory.notes._book import Book
 from graphagent.memory.notes._engine import Engine
 from graphagent.memory.notes._ranking import Ranking
@@ -27,7 +28,7 @@ class Notes(NoteView):
     It opens at its first use; `async with` closes it early. Any number of tasks and processes may use one file.
 
     Args:
-        store: A file, or a Store; of an EncryptedStore what is searched stands in memory only.
+        store: A file, or a Store, such as MemoryStore() for notes that end with the process; of an EncryptedStore what is searched stands in memory only.
         model: Infers what is left out on saving, splits texts, looks deeper where a recall needs it, and consolidates notes that say
             the same. It is sent texts of notes, private ones too, where `infer` is not `never` and `depth` not `shallow`. What it
             does after a save is done in the background, and goes on at the next opening.
@@ -46,7 +47,7 @@ class Notes(NoteView):
         consolidation_threshold: From which similarity on the model is asked whether a new note says the same as older ones of its scope,
             which it may then change or take away; an older note with the same words is taken away without asking. All of it
             stands in the history and can be undone. 1.0, or no model: none of this is done.
-        consolidation_limit: How many similar notes it is shown.
+        consolidation_limit: How many similar notes it is shown; 0: it is not asked, and only those with the same words are consolidated.
         confidence_threshold_high: From which score on a deep recall looks no further.
         confidence_threshold_low: Below which score it looks further, within its budget.
         complex_query_threshold: Below which score it looks further where the question is complex.
@@ -56,7 +57,9 @@ class Notes(NoteView):
             they are found is made: at each opening over a store that is no SqliteStore, else when it is not there.
 
     Raises:
+        TypeError: something is not of the type that it has to be; the error says what would be.
         ValueError: a setting is out of range.
+        NoteError: the source is none.
     """
 
     def __init__(
@@ -84,13 +87,27 @@ class Notes(NoteView):
         query_analysis_threshold: int = 200,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> None:
+        _check_makers(model, embedder)
+        if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
+            raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")
+        bounds = Bounds(owner=owner) if source is None else Bounds(owner=owner).seen_by(source)
         given = {"recency": recency_weight, "semantic": semantic_weight, "importance": importance_weight}
         weights = {name: weight for name, weight in given.items() if weight is not None}
         settings = Settings(
-            ranking or Ranking(), Composite(**weights) if weights else None, relevance_gate, recency_half_life_days,
-            default_importance, consolidation_threshold, consolidation_limit, confidence_threshold_high,
-            confidence_threshold_low, complex_query_threshold, exploration_budget, query_analysis_threshold,
-        )  # fmt: skip
+            ranking=Ranking() if ranking is None else ranking,
+            composite=Composite(**weights) if weights else None,
+            relevance_gate=relevance_gate,
+            recency_half_life_days=recency_half_life_days,
+            default_importance=default_importance,
+            consolidation_threshold=consolidation_threshold,
+            consolidation_limit=consolidation_limit,
+            confidence_threshold_high=confidence_threshold_high,
+            confidence_threshold_low=confidence_threshold_low,
+            complex_query_threshold=complex_query_threshold,
+            exploration_budget=exploration_budget,
+            query_analysis_threshold=query_analysis_threshold,
+        )
         self._own, kept = _opened(store)
         book = Book(kept, embedder, index, on_progress)
         engine = Engine(book, settings)
@@ -98,14 +115,22 @@ class Notes(NoteView):
             from graphagent.memory.notes._inference import Inference
 
             engine.inference = Inference(book, model, settings, owner, engine.emit)
-        super().__init__(engine, Bounds(owner=owner, source=source))
+        super().__init__(engine, bounds)
 
     async def aclose(self) -> None:
-        """Close the file. What is still to be inferred is inferred when the notes are opened again."""
+        """Close the file, and the connections of an embedder that can close them.
+
+        What is still to be inferred is inferred when the notes are opened again. An OpenAIEmbedder that others use too goes on.
+        """
         if self._engine.inference is not None:
             await self._engine.inference.aclose()
-        if self._own is not None:
-            await self._own.aclose()
+        try:
+            close = getattr(self._engine.book.embedder, "aclose", None)
+            if close is not None:
+                await close()
+        finally:
+            if self._own is not None:
+                await self._own.aclose()
 
     async def __aenter__(self) -> Self:
         await self._engine.book.open()
@@ -127,9 +152,44 @@ def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore |
         own = SqliteStore(default_file())
         return own, own
     if isinstance(store, str | os.PathLike):
+        if os.fspath(store) in ("", ":memory:"):
+            raise ValueError(
+                f"store={store!r} is not the path of a file; for notes that end with the process give MemoryStore(), of "
+                f"graphagent.store"
+            )
         own = SqliteStore(store)
         return own, own
+    if isinstance(store, type):
+        raise TypeError(f"store= is the class {store.__name__}; make one: {store.__name__}(…)")
+    if not callable(getattr(store, "commit", None)):
+        raise TypeError(
+            f"store= is a path or a store, such as 'notes.db' or SqliteStore('notes.db'), not {a(type(store).__name__)}"
+        )
     return None, store
+
+
+def _check_makers(model: object, embedder: object) -> None:
+    """See that what is to ask, and what is to make vectors, can do so.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
+        raise TypeError(
+            f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {a(type(model).__name__)}"
+        )
+    if embedder is None or (not isinstance(embedder, type) and callable(getattr(embedder, "embed", None))):
+        return
+    if isinstance(embedder, type):
+        raise TypeError(f"embedder= is the class {embedder.__name__}; make one: {embedder.__name__}(…)")
+    given = a(type(embedder).__name__)
+    if isinstance(embedder, Mapping):
+        such = "embedder_from(that), of graphagent.embed"
+    elif callable(embedder):
+        such = "CallableEmbedder(function, name='…'), of graphagent.embed"
+    else:
+        such = "StaticEmbedder(), of graphagent.embed.static"
+    raise TypeError(f"embedder= is an embedder, not {given}; give {such}")
 
 
 def default_file() -> Path:

@@ -49,7 +49,7 @@ class Query:
 
     text: str
     words: tuple[str, ...]
-    """What is searched for in the words of notes, each once, as they were written."""
+    """What is searched for in the words of notes, each once, as they were written; of nothing but stop words, all as one phrase."""
     named: frozenset[str] = frozenset()
     """Who is named of those who speak, in lower case."""
     spans: tuple[Span, ...] = ()
@@ -71,15 +71,42 @@ def query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = Non
     found = [match.group() for match in _WORD.finditer(text)]
     words = dict.fromkeys(word for word in found if word.casefold() not in STOPWORDS and len(word) < 64)
     lower = {word.casefold().removesuffix("'s").removesuffix("’s") for word in found}
-    named = frozenset(name for each in speakers if (parts := set(_words(name := each.casefold()))) and parts <= lower)
+    named = frozenset(
+        name
+        for each in speakers
+        if (parts := set(_words(name := each.casefold()))) and parts <= lower and not _is_word_alone(name, text)
+    )
     spans, months = _times(text, now or datetime.fromtimestamp(_clock.now() / 1000, UTC))
     return Query(
-        text, tuple(words or dict.fromkeys(found)), named, tuple(spans), frozenset(months), _without(text, named)
+        text,
+        tuple(words or [" ".join(found)]) if found else (),
+        named,
+        tuple(spans),
+        frozenset(months),
+        _without(text, named),
     )
 
 
 def _words(text: str) -> list[str]:
     return [match.group() for match in _WORD.finditer(text.casefold())]
+
+
+def _is_word_alone(name: str, text: str) -> bool:
+    """Tell whether a name such as Will or May is only that other word in a text: small, first in a sentence, or a month."""
+    if name not in STOPWORDS and name not in _MONTHS:
+        return False
+    return not any(
+        _is_name(text[: match.start()].rstrip(), match["of"] is not None)
+        for match in re.finditer(rf"\b{name.capitalize()}\b(?P<of>['’]s)?", text)
+    )
+
+
+def _is_name(before: str, possessive: bool) -> bool:
+    """Tell whether a word with a capital letter is a name, by what stands before it."""
+    led = _words(before)[-1:]
+    if not before or before[-1] in ".!?:;":
+        return possessive
+    return possessive or not led or not (led[0] in _BEFORE_MONTHS or _DAY.fullmatch(led[0]))
 
 
 def _without(text: str, names: frozenset[str]) -> str:

@@ -23,6 +23,7 @@ Scores = Mapping[int, float]
 """Of rows."""
 
 _DAY = 86_400_000
+_TELLING = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,27 @@ class Ranking:
     """By who said it."""
 
 
-def scaled(scores: Scores) -> dict[int, float]:
-    """Bring scores to a scale from 0, the lowest, to 1, the highest; where all are alike, 1."""
+def scaled(scores: Scores, low: float | None = None) -> dict[int, float]:
+    """Bring scores to a scale from 0, which is `low` or else the lowest, to 1, the highest; if all are alike, 1."""
     if not scores:
         return {}
-    low, high = min(scores.values()), max(scores.values())
+    low, high = min(scores.values()) if low is None else low, max(scores.values())
     spread = high - low
     return {row: (score - low) / spread if spread > 0 else 1.0 for row, score in scores.items()}
 
 
 def fused(channels: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[str, dict[int, float]]:
-    """Give what each kind of score adds: scaled, and weighted so that all weights are 1 together."""
-    there = {name: scores for name, scores in channels.items() if scores}
+    """Give what each kind of score adds: scaled, and weighted so that all weights are 1 together.
+
+    Scores by words begin at 0, which is what a note without any of the words has; cosines have no such beginning.
+    """
+    there = {name: scores for name in ("lexical", "semantic") if (scores := channels.get(name))}
     whole = sum(weights[name] for name in there) or 1.0
     return {
-        name: {row: score * weights[name] / whole for row, score in scaled(scores).items()}
+        name: {
+            row: score * weights[name] / whole
+            for row, score in scaled(scores, min(0.0, *scores.values()) if name == "lexical" else None).items()
+        }
         for name, scores in there.items()
     }
 
@@ -97,10 +104,11 @@ def dates(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, flo
     """Raise what was said at a time that a question names."""
     if not query.spans and not query.months:
         return {}
-    return {row.row: weight for row in rows.values() if _is_named(row, query)}
+    return {row.row: weight for row in rows.values() if is_dated(row, query)}
 
 
-def _is_named(row: Row, query: Query) -> bool:
+def is_dated(row: Row, query: Query) -> bool:
+    """Tell whether something was said at a time that a question names."""
     time = row.said if row.said is not None else row.created
     if any(span.since <= time <= span.until for span in query.spans):
         return True
@@ -118,7 +126,7 @@ def stages(
     """Give what each stage adds to the rank of rows.
 
     Args:
-        channels: Scores by words (`lexical`) and by vectors (`semantic`).
+        channels: Scores by words (`lexical`) and by vectors (`semantic`), and what was said when the question asks for (`date`).
         rows: What is known of the rows that were scored, and of the turns beside them.
         query: What was asked.
         ranking: How much each stage adds.
@@ -127,7 +135,7 @@ def stages(
     parts["neighbours"] = neighbours(_sum(parts.values()), rows, ranking.neighbours)
     with_beside = _sum(parts.values())
     parts["session"] = sessions(with_beside, rows, ranking.session)
-    found = {row: rows[row] for row in with_beside}
+    found = {row: rows[row] for row in (*with_beside, *channels.get("date", ()))}
     parts["speaker"] = speakers(found, query, ranking.speaker)
     parts["date"] = dates(found, query, ranking.date)
     parts["role"] = roles(found, ranking.role)
@@ -154,9 +162,13 @@ def inverse_frequency(count: int, total: int) -> float:
 
 
 def share(stems: Iterable[str], weights: Mapping[str, float]) -> float:
-    """Give the share of what was asked for that is in these words, from 0 to 1, each word weighted by what it tells."""
-    whole = sum(weights.values())
-    return sum(weights[stem] for stem in set(stems) & weights.keys()) / whole if whole else 0.0
+    """Give the share of what was asked for that is in these words, from 0 to 1, each word weighted by what it tells.
+
+    Of a long question the eight words that tell most are the whole: no answer has all the words of a letter.
+    """
+    whole = math.fsum(sorted(weights.values(), reverse=True)[:_TELLING])
+    there = math.fsum(weights[stem] for stem in weights.keys() & set(stems))
+    return min(1.0, there / whole) if whole else 0.0
 
 
 def decay(created: int, now: int, half_life_days: float) -> float:

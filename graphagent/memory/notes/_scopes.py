@@ -6,7 +6,8 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from graphagent.errors import NotePermissionError, ScopeError
+from graphagent.errors import NoteError, NotePermissionError, ScopeError
+from graphagent.memory.notes import _codec
 
 ROOT = "/"
 _DEEPEST = 32
@@ -20,13 +21,13 @@ def path_of(scope: str, under: str = ROOT) -> str:
     spaces around segments are dropped, and letters are composed (NFC). Upper and lower case differ.
 
     Raises:
-        ScopeError: it is no text, goes up (`..`), is longer than 1,024 characters or deeper than 32 segments.
+        ScopeError: it is not a text, goes up (`..`), is longer than 1,024 characters or deeper than 32 segments.
     """
     if not isinstance(scope, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ScopeError(scope, f"a scope is a path such as '/project/alpha', not {type(scope).__name__}")
     segments = [part for each in unicodedata.normalize("NFC", scope).split("/") if (part := each.strip())]
     if any(segment in (".", "..") for segment in segments):
-        raise ScopeError(scope, "a scope has no '.' and '..': write the whole path")
+        raise ScopeError(scope, "a scope cannot contain '.' or '..' as a segment: write the whole path")
     if any(not character.isprintable() for segment in segments for character in segment):
         raise ScopeError(scope, "a scope has printable characters only")
     path = "/" + "/".join(segments)
@@ -105,9 +106,8 @@ class Bounds:
         self.writing()
         if scope is None:
             if self.home is None:
-                raise ScopeError(
-                    None, f"this slice has several scopes; say which: scope= one of {', '.join(self.within)}"
-                )
+                scopes = " or ".join(f"scope={scope!r}" for scope in self.within)
+                raise ScopeError(None, f"a slice keeps nothing where no scope is named; say where: {scopes}")
             return self.home
         path = self.path(scope)
         if not self.holds(path):
@@ -143,6 +143,7 @@ class Bounds:
         Raises:
             PermissionError: one is outside of them; or these are read-only, and that is to be writable.
             ScopeError: one is none, or there is none.
+            NoteError: a category is none.
         """
         if isinstance(scopes, str):
             scopes = [scopes]
@@ -154,6 +155,21 @@ class Bounds:
                 raise NotePermissionError(f"scope {path!r} is outside of this view, which has {', '.join(self.within)}")
         if not read_only:
             self.writing()
-        wanted = frozenset([categories] if isinstance(categories, str) else categories or ())
+        wanted = frozenset(_codec.categories(categories))
         both = (*self.categories, wanted) if wanted else self.categories
         return replace(self, within=outermost(paths), home=None, categories=both, read_only=read_only)
+
+    def seen_by(self, source: str) -> Bounds:
+        """Give the same bounds as one source sees them.
+
+        Raises:
+            NoteError: the source is none.
+            PermissionError: these are those of another source.
+        """
+        if not _codec.name("source", source).strip():
+            raise NoteError(f"source={source!r} is blank; give the name of who speaks, such as 'ana'")
+        if self.source is not None and self.source != source:
+            raise NotePermissionError(
+                f"this view is that of {self.source!r}, and gives none of {source!r}; take that of the notes themselves"
+            )
+        return replace(self, source=source)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from graphagent import _clock
 from graphagent.memory.notes import _ranking, _tables
+from graphagent.memory.notes._query import STOPWORDS
 from graphagent.memory.notes._query import query as asked
 from graphagent.memory.notes._texts import worded
 from graphagent.memory.notes._types import Match
@@ -27,6 +28,8 @@ _POSTINGS = 5_000
 """In how many notes the words that are searched for are, together: beyond that, only the rarest of them are."""
 _COMPOSED = 50
 """How many notes are ranked by recency and importance, at least."""
+_WHEN = ""
+"""Stands among the words of a question, none of which is empty, for the time that it names."""
 _LEAST = 0.01
 """The score of what is found only by what stands around it."""
 
@@ -37,7 +40,7 @@ class Candidates:
 
     query: Query
     channels: Mapping[str, Mapping[int, float]]
-    """The scores of rows by words (`lexical`) and by vectors (`semantic`)."""
+    """The scores of rows by words (`lexical`) and by vectors (`semantic`), and which were said when is asked for (`date`)."""
     rows: Mapping[int, Row]
     """What is known of them, and of the turns beside them."""
     cosines: Mapping[int, float]
@@ -54,13 +57,14 @@ async def search(book: Book, text: str, fits: Filter, limit: int, settings: Sett
         StoreError: the store cannot be read.
     """
     most = limit if settings.composite is None else max(_COMPOSED, 2 * limit)
+    pool = max(_tables.POOL, most)
 
     def ranked(found: Candidates) -> tuple[Candidates, dict[int, dict[str, float]]]:
         stages = _ranking.stages(found.channels, found.rows, found.query, settings.ranking)
         best = _ranking.order(stages)[:most]
         return found, {row: {name: scores[row] for name, scores in stages.items() if row in scores} for row in best}
 
-    found, parts = await _found(book, text, fits, ranked)
+    found, parts = await _found(book, text, fits, pool, ranked)
     records = {row: await book.get(fits.owner, found.rows[row].id) for row in parts}
     there = {row: record for row, record in records.items() if record is not None}
     worth = await _worth(book, there, found)
@@ -76,38 +80,55 @@ async def candidates(book: Book, text: str, fits: Filter) -> Candidates:
         EmbedderError: the question could not be embedded.
         StoreError: the store cannot be read.
     """
-    return await _found(book, text, fits, lambda found: found)
+    return await _found(book, text, fits, _tables.POOL, lambda found: found)
 
 
-async def _found(book: Book, text: str, fits: Filter, use: Callable[[Candidates], T]) -> T:
+async def _found(book: Book, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
     """Find the candidates, and give what a function makes of them in the same worker thread."""
     question = asked(text, await book.speakers(fits.owner))
     if book.index is not None:
-        told = await book.index.search(question.text, fits, _tables.POOL)
-        return await book.host.read(lambda connection: use(_told(connection, question, told, fits)))
-    matrix = await book.matrix(fits.owner) if book.embedder is not None else None
-    vector = (
-        (await book.embedded([question.bare], matrix.dimensions))[0] if matrix is not None and len(matrix) else None
-    )
+        told = await book.index.search(question.text, fits, pool)
+        return await book.host.read(lambda connection: use(_told(connection, question, told, fits, pool)))
+    while True:
+        matrix = await book.matrix(fits.owner) if book.embedder is not None else None
+        if matrix is None or not len(matrix):
+            return await book.host.read(lambda connection: use(_gathered(connection, question, {}, fits, pool)))
+        [vector] = await book.embedded([question.bare], matrix.dimensions)
+        try:
+            return await book.host.read(_by_both(question, matrix, vector, fits, pool, use))
+        except _RenumberedError:
+            book.renumbered(fits.owner)
+
+
+class _RenumberedError(Exception):
+    """The tables were made anew since the vectors were read, and the rows have other numbers."""
+
+
+def _by_both(
+    question: Query, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int, use: Callable[[Candidates], T]
+) -> Callable[[Connection], T]:
+    """Give what finds by words and by vectors."""
 
     def find(connection: Connection) -> T:
-        if matrix is None or vector is None:
-            return use(_gathered(connection, question, {}, fits))
-        semantic = _near(connection, matrix, vector, fits)
-        found = _gathered(connection, question, semantic, fits)
+        if _tables.made(connection) != matrix.made:
+            raise _RenumberedError
+        semantic = _near(connection, matrix, vector, fits, pool)
+        found = _gathered(connection, question, semantic, fits, pool)
         others = matrix.cosines(vector, list(found.rows.keys() - semantic.keys()))
         return use(replace(found, cosines={**semantic, **others}))
 
-    return await book.host.read(find)
+    return find
 
 
-def _near(connection: Connection, matrix: Matrix, vector: Sequence[float], fits: Filter) -> dict[int, float]:
+def _near(connection: Connection, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int) -> dict[int, float]:
     if fits.is_whole:
-        return matrix.search(vector, _tables.POOL, without=_tables.hidden(connection, fits.owner, fits.asker))
-    return matrix.search(vector, _tables.POOL, among=_tables.fitting(connection, fits))
+        return matrix.search(vector, pool, without=_tables.hidden(connection, fits.owner, fits.asker))
+    return matrix.search(vector, pool, among=_tables.fitting(connection, fits))
 
 
-def _told(connection: Connection, question: Query, told: Mapping[str, Mapping[str, float]], fits: Filter) -> Candidates:
+def _told(
+    connection: Connection, question: Query, told: Mapping[str, Mapping[str, float]], fits: Filter, pool: int
+) -> Candidates:
     """Give what another search engine found, without what does not fit."""
     rows = _tables.rows_named(connection, fits.owner, {id_ for scores in told.values() for id_ in scores})
     fitting = _allowed(connection, rows.values(), fits)
@@ -115,7 +136,7 @@ def _told(connection: Connection, question: Query, told: Mapping[str, Mapping[st
         kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
         for kind in ("lexical", "semantic")
     }
-    return _with_beside(connection, question, channels, _weights(connection, question)[1], fits)
+    return _with_beside(connection, question, channels, _weights(connection, question)[1], fits, pool)
 
 
 def _weights(connection: Connection, question: Query) -> tuple[list[str], dict[str, float]]:
@@ -123,14 +144,18 @@ def _weights(connection: Connection, question: Query) -> tuple[list[str], dict[s
     stems = _tables.stems_of(connection, question.words)
     total = max(_tables.total(connection), 1)
     frequencies = _tables.frequencies(connection, set(stems.values()))
-    weights = {stem: _ranking.inverse_frequency(count, total) for stem, count in frequencies.items()}
+    telling = {stem for word, stem in stems.items() if word.casefold() not in STOPWORDS and " " not in word}
+    # A word that is in no note tells as much as one that is in one: else few notes could never have much of a question.
+    weights = {stem: _ranking.inverse_frequency(max(frequencies[stem], 1), total) for stem in telling}
     return _telling(stems, frequencies), weights
 
 
-def _gathered(connection: Connection, question: Query, semantic: dict[int, float], fits: Filter) -> Candidates:
+def _gathered(
+    connection: Connection, question: Query, semantic: dict[int, float], fits: Filter, pool: int
+) -> Candidates:
     words, weights = _weights(connection, question)
-    channels = {"lexical": _tables.candidates(connection, words, fits), "semantic": semantic}
-    return _with_beside(connection, question, channels, weights, fits)
+    channels = {"lexical": _tables.candidates(connection, words, fits, pool), "semantic": semantic}
+    return _with_beside(connection, question, channels, weights, fits, pool)
 
 
 def _with_beside(
@@ -139,7 +164,10 @@ def _with_beside(
     channels: Mapping[str, Mapping[int, float]],
     weights: Mapping[str, float],
     fits: Filter,
+    pool: int,
 ) -> Candidates:
+    dated = _tables.dated(connection, [(span.since, span.until) for span in question.spans], fits, pool)
+    channels = {**channels, "date": dict.fromkeys(dated, 1.0)}
     rows = _tables.rows_of(connection, {row for scores in channels.values() for row in scores})
     # Some may be gone since they were found.
     there = {kind: {row: score for row, score in scores.items() if row in rows} for kind, scores in channels.items()}
@@ -172,7 +200,14 @@ async def _worth(book: Book, records: Mapping[int, Record], found: Candidates) -
     """Give what each is worth by itself: the share of what was asked for that it has, or the cosine, whichever is more."""
     texts = {row: "\n".join(worded(record)) for row, record in records.items()}
     stems = await book.host.read(lambda connection: _tables.split(connection, texts.values()))
-    shares = {row: _ranking.share(stems[text], found.weights) for row, text in texts.items()}
+    weights = dict(found.weights)
+    if found.query.spans or found.query.months:  # when it was is asked for, as by a word
+        weights[_WHEN] = max(weights.values(), default=1.0)
+    dated = {row for row in records if _ranking.is_dated(found.rows[row], found.query)}
+    shares = {
+        row: _ranking.share([*stems[text], _WHEN] if row in dated else stems[text], weights)
+        for row, text in texts.items()
+    }
     return {row: min(1.0, max(share, found.cosines.get(row, 0.0))) for row, share in shares.items()}
 
 
@@ -197,6 +232,6 @@ def _composed(records: Mapping[int, Record], worth: Mapping[int, float], setting
 
 
 def _match(record: Record, score: float, parts: Mapping[str, float], worth: float) -> Match:
-    told = {name: part for name, part in parts.items() if part}
+    told = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
     reasons = tuple(sorted(told, key=lambda name: -told[name]))
     return Match(record, min(score, 1.0), reasons, MappingProxyType({**told, "relevance": worth}))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import cast
 
+from graphagent._article import a
 from graphagent.memory.notes._ranking import Ranking
 
 
@@ -45,13 +49,65 @@ class Settings:
             "confidence_threshold_low", "complex_query_threshold",
         ):  # fmt: skip
             _within(name, getattr(self, name))
+        number("recency_half_life_days", self.recency_half_life_days)
         if not self.recency_half_life_days > 0:
             raise ValueError(f"recency_half_life_days={self.recency_half_life_days!r} is not above 0")
         for name in ("consolidation_limit", "exploration_budget", "query_analysis_threshold"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} is below 0")
+            whole(name, getattr(self, name))
+        if self.confidence_threshold_low > self.confidence_threshold_high:
+            raise ValueError(
+                f"confidence_threshold_low={self.confidence_threshold_low!r} is above "
+                f"confidence_threshold_high={self.confidence_threshold_high!r}; a deep recall looks further below the one, and "
+                f"no further from the other on"
+            )
+        _check_ranking(self.ranking)
 
 
-def _within(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
+def number(name: str, value: object) -> None:
+    """See that something is a number.
+
+    Raises:
+        TypeError: it is not one.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is not a number, such as 0.5")
+
+
+def whole(name: str, value: object) -> None:
+    """See that something is a whole number from 0 on.
+
+    Raises:
+        TypeError: it is not a whole number.
+        ValueError: it is below 0.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is not a whole number, such as 10")
+    if value < 0:
+        raise ValueError(f"{name}={value} is below 0")
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Give what can be used, for an error: `'a', 'b' or 'c'`."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _within(name: str, value: object) -> None:
+    number(name, value)
+    if not 0 <= cast("float", value) <= 1:
         raise ValueError(f"{name}={value!r} is not between 0 and 1")
+
+
+def _check_ranking(ranking: object) -> None:
+    if not isinstance(ranking, Ranking):
+        given = a(type(ranking).__name__)
+        such = "Ranking(**that)" if isinstance(ranking, Mapping) else "Ranking(session=0.5)"
+        raise TypeError(f"ranking= is a Ranking, such as {such}, not {given}")
+    for each in fields(ranking):
+        value: object = getattr(ranking, each.name)
+        weights = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {"": value}
+        for key, weight in weights.items():
+            named = f"{each.name}[{key!r}]" if key else each.name
+            number(f"ranking.{named}", weight)
+            if not (-math.inf if key else 0) <= cast("float", weight) < math.inf:
+                raise ValueError(f"ranking.{named}={weight!r} is not a number from 0 on; 0 leaves it out")

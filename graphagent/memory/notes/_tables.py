@@ -10,18 +10,20 @@ word ends with a digit, which no stemmer changes.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import orjson
+
+from graphagent.memory.notes._sameness import sameness
 from graphagent.memory.notes._scopes import ROOT, lineage
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
 
-FORMAT = 1
+FORMAT = 2
 PREFIX = "notes_"
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
 
@@ -34,12 +36,14 @@ SCHEMA = (
         "CREATE TABLE notes_rows (row INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, id TEXT NOT NULL,"
         " scope TEXT NOT NULL, session TEXT NOT NULL, place INTEGER NOT NULL, speaker TEXT NOT NULL, role TEXT NOT NULL,"
         " said INTEGER, created INTEGER NOT NULL, importance REAL NOT NULL, source TEXT NOT NULL, private INTEGER NOT NULL,"
-        " chunks INTEGER NOT NULL,"
+        " chunks INTEGER NOT NULL, sameness INTEGER,"
         " UNIQUE (owner, id))"
     ),
-    "CREATE INDEX notes_by_scope ON notes_rows (owner, scope, created)",
+    "CREATE INDEX notes_by_scope ON notes_rows (owner, scope, created, private, source, said)",
     "CREATE INDEX notes_by_session ON notes_rows (owner, session, place) WHERE session <> ''",
     "CREATE INDEX notes_by_speaker ON notes_rows (owner, speaker) WHERE speaker > ''",
+    "CREATE INDEX notes_by_time ON notes_rows (owner, ifnull(said, created))",
+    "CREATE INDEX notes_same ON notes_rows (owner, sameness) WHERE sameness IS NOT NULL",
     "CREATE INDEX notes_private ON notes_rows (owner, source) WHERE private = 1",
     "CREATE TABLE notes_categories (row INTEGER NOT NULL, category TEXT NOT NULL, PRIMARY KEY (row, category)) WITHOUT ROWID",
     "CREATE VIRTUAL TABLE notes_vocabulary USING fts5vocab(notes_words, col)",
@@ -47,16 +51,13 @@ SCHEMA = (
 )
 
 POOL = 200
-"""How many candidates a search gives at most, to be ranked."""
+"""How many candidates a search gives at most, to be ranked, where not more are asked for."""
 CHUNKS = 1024
 """The most texts by which one record is found. Text n of row r has the number r * CHUNKS + n."""
 _AS_QUERY, _AS_DOCUMENT = 1, 4
 """FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT, as `sqlite3.h` has them."""
-_PARAMETERS = 500
-"""How many values one statement is given at most."""
-
-
-T = TypeVar("T")
+_LISTED = "(SELECT value FROM json_each(?))"
+"""Where a list of values is bound, as `_list` gives it."""
 
 
 class Cursor(Protocol):
@@ -138,10 +139,12 @@ def make(connection: Connection) -> None:
 
 
 def are_made(connection: Connection) -> bool:
-    """Tell whether the tables are there, in the format of this version."""
-    [(there,)] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name='notes_state'").fetchall()
-    rows = connection.execute("SELECT value FROM notes_state WHERE name='format'").fetchall() if there else []
-    return rows == [(FORMAT,)]
+    """Tell whether the tables are there, all of them and in the format of this version."""
+    rows = connection.execute("SELECT sql FROM sqlite_schema WHERE name LIKE 'notes!_%' ESCAPE '!'").fetchall()
+    there = {sql for (sql,) in rows}
+    if not there.issuperset(SCHEMA):
+        return False
+    return connection.execute("SELECT value FROM notes_state WHERE name='format'").fetchall() == [(FORMAT,)]
 
 
 def made(connection: Connection) -> bytes:
@@ -156,11 +159,11 @@ def add(connection: Connection, records: Iterable[tuple[Record, Sequence[str]]])
     for record, texts in records:
         remove(connection, record.owner, [record.id])
         connection.execute(
-            "INSERT INTO notes_rows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO notes_rows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.owner, record.id, record.scope, record.session, record.place, record.speaker, record.role,
                 None if record.at is None else milliseconds(record.at), milliseconds(record.created_at),
-                record.importance, record.source, int(record.private), len(texts),
+                record.importance, record.source, int(record.private), len(texts), sameness(record),
             ),
         )  # fmt: skip
         row = connection.last_insert_rowid()
@@ -219,15 +222,27 @@ def candidates(connection: Connection, words: Sequence[str], fits: Filter, most:
     return found
 
 
+def dated(connection: Connection, spans: Iterable[tuple[int, int]], fits: Filter, most: int) -> list[int]:
+    """Give rows that fit and were said, or else kept, in one of some stretches of time, of each the newest."""
+    found: list[int] = []
+    for first, last in spans:
+        since = first if fits.since is None else max(first, fits.since)
+        until = last if fits.until is None else min(last, fits.until)
+        where, values = _where(replace(fits, since=since, until=until))
+        rows = connection.execute(
+            f"SELECT row FROM notes_rows WHERE {where} ORDER BY ifnull(said, created) DESC LIMIT ?", (*values, most)
+        )
+        found += [row for (row,) in rows]
+    return found
+
+
 def fitting(connection: Connection, fits: Filter, among: Sequence[int] | None = None) -> list[int]:
     """Give all rows that fit, or those of some."""
-    parts = [None] if among is None else _parts(among)
-    asked = (_where(fits, some) for some in parts)
-    return [
-        row
-        for where, values in asked
-        for (row,) in connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)
-    ]
+    found: list[int] = []
+    for scope in fits.scopes:  # one by one, each is read from the index alone
+        where, values = _where(replace(fits, scopes=(scope,)), among)
+        found += [row for (row,) in connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)]
+    return found
 
 
 def total(connection: Connection) -> int:
@@ -243,40 +258,46 @@ def total(connection: Connection) -> int:
 
 def rows_named(connection: Connection, owner: str, ids: Iterable[str]) -> dict[str, int]:
     """Give the rows of records by their ids; those that are not there are left out."""
-    return {
-        id_: row
-        for some in _parts(ids)
-        for id_, row in connection.execute(
-            f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN ({_marks(some)})", [owner, *some]
-        )
-    }
+    found = connection.execute(f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {_LISTED}", (owner, _list(ids)))
+    return dict(found.fetchall())
+
+
+def same(connection: Connection, owner: str, numbers: Iterable[int]) -> list[str]:
+    """Give the ids of notes that have one of these numbers, which notes share that are the same; the oldest first."""
+    found = connection.execute(
+        f"SELECT id FROM notes_rows WHERE owner=? AND sameness IN {_LISTED} ORDER BY id", (owner, _list(numbers))
+    )
+    return [id_ for (id_,) in found]
 
 
 def rows_of(connection: Connection, rows: Iterable[int]) -> dict[int, Row]:
     """Give what is known of rows; those that are gone are left out."""
-    found = (
-        each for some in _parts(rows) for each in connection.execute(f"{_ROW} WHERE row IN ({_marks(some)})", some)
-    )
+    found = connection.execute(f"{_ROW} WHERE row IN {_LISTED}", (_list(rows),))
     return {each[0]: Row._make(each) for each in found}
 
 
 def beside(connection: Connection, rows: Iterable[Row], owner: str) -> dict[int, Row]:
     """Give the turns before and behind turns of conversations."""
     wanted = {(row.session, place) for row in rows if row.session for place in (row.place - 1, row.place + 1)}
-    found: dict[int, Row] = {}
-    for some in _parts(wanted):
-        values = ", ".join(["(?, ?)"] * len(some))
-        bindings = [owner, *itertools.chain.from_iterable(some)]
-        statement = f"{_ROW} WHERE owner=? AND session<>'' AND (session, place) IN (VALUES {values})"
-        found |= {each[0]: Row._make(each) for each in connection.execute(statement, bindings)}
-    return found
+    if not wanted:
+        return {}
+    places = "SELECT value->>0, value->>1 FROM json_each(?)"
+    found = connection.execute(
+        f"{_ROW} WHERE owner=? AND session<>'' AND (session, place) IN ({places})", (owner, _list(wanted))
+    )
+    return {each[0]: Row._make(each) for each in found}
+
+
+def count(connection: Connection, owner: str) -> int:
+    """Give how many notes an owner has."""
+    [(found,)] = connection.execute("SELECT count(*) FROM notes_rows WHERE owner=?", (owner,)).fetchall()
+    return int(found)
 
 
 def since(connection: Connection, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
     """Give the rows behind a row, each with its id, and how many there are in all."""
-    [(count,)] = connection.execute("SELECT count(*) FROM notes_rows WHERE owner=?", (owner,)).fetchall()
     rows = connection.execute("SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row", (row, owner))
-    return [(row, id_) for row, id_ in rows], count
+    return [(row, id_) for row, id_ in rows], count(connection, owner)
 
 
 def all_rows(connection: Connection, owner: str) -> dict[int, str]:
@@ -287,7 +308,7 @@ def all_rows(connection: Connection, owner: str) -> dict[int, str]:
 def whole(connection: Connection, owner: str) -> dict[str, tuple[object, ...]]:
     """Give all that the tables have of each note of an owner but its words, as `told` gives it; and how many texts have words."""
     rows = connection.execute(
-        "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks,"
+        "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, sameness,"
         f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"
         f" AND id<(notes_rows.row+1)*{CHUNKS}), row FROM notes_rows WHERE owner=?",
         (owner,),
@@ -304,7 +325,7 @@ def told(record: Record, texts: int) -> tuple[object, ...]:
     return (
         record.scope, record.session, record.place, record.speaker, record.role,
         None if record.at is None else milliseconds(record.at), milliseconds(record.created_at), record.importance,
-        record.source, int(record.private), texts, texts, frozenset(record.categories),
+        record.source, int(record.private), texts, sameness(record), texts, frozenset(record.categories),
     )  # fmt: skip
 
 
@@ -442,23 +463,22 @@ def _has_private(connection: Connection, owner: str) -> bool:
     return bool(rows.fetchall())
 
 
-def _where(fits: Filter, among: Sequence[int] | None = None) -> tuple[str, list[Any]]:
-    """Give the same for SQL, for all rows or some. A plus keeps SQLite from an index that is the worse one."""
-    parts: list[str] = ["owner=?" if ROOT in fits.scopes and among is None else "+owner=?"]
+def _where(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, list[Any]]:
+    """Give the same for SQL, for all rows or some. A plus keeps SQLite from an index where the rows are told."""
+    parts: list[str] = ["owner=?" if among is None else "+owner=?"]
     values: list[Any] = [fits.owner]
     if among is not None:
-        parts.append(f"row IN ({_marks(among)})")
-        values += among
+        parts.append(f"row IN {_LISTED}")
+        values.append(_list(among))
     if ROOT not in fits.scopes:
-        own = "SELECT row FROM notes_rows WHERE owner=? AND scope=?"
-        below = "SELECT row FROM notes_rows WHERE owner=? AND scope>? AND scope<?"
-        within = " UNION ALL ".join([own, below] * len(fits.scopes))
-        parts.append(f"row IN ({within})" if among is None else f"+row IN ({within})")
-        for scope in fits.scopes:  # a 0 stands next behind a slash
-            values += [fits.owner, scope, fits.owner, f"{scope}/", f"{scope}0"]
+        # What begins with a path stands together, for a 0 stands next behind a slash; between may be others, such as /a-b in /a.
+        within = "(scope>=? AND scope<? AND (scope=? OR scope>?))"
+        parts.append(f"({' OR '.join([within] * len(fits.scopes))})")
+        for scope in fits.scopes:
+            values += [scope, f"{scope}0", scope, f"{scope}/"]
     for some in fits.categories:
-        parts.append(f"row IN (SELECT row FROM notes_categories WHERE category IN ({_marks(some)}))")
-        values += sorted(some)
+        parts.append(f"row IN (SELECT row FROM notes_categories WHERE category IN {_LISTED})")
+        values.append(_list(some))
     if not fits.private:
         parts.append("private=0" if fits.asker is None else "(private=0 OR source=?)")
         values += [] if fits.asker is None else [fits.asker]
@@ -482,11 +502,6 @@ def _quoted(word: str) -> str:
     return '"' + word.replace('"', '""') + '"'
 
 
-def _parts(values: Iterable[T]) -> Iterator[list[T]]:
-    left = list(values)
-    for start in range(0, len(left), _PARAMETERS):
-        yield left[start : start + _PARAMETERS]
-
-
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
+def _list(values: Iterable[int | str | tuple[str, int]]) -> str:
+    """Give values as one that is bound: a statement for each number of them would have to be prepared each time."""
+    return orjson.dumps(list(values)).decode()

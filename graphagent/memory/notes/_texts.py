@@ -61,7 +61,10 @@ def pieces(text: str) -> list[str]:
 
 
 def worded(record: Record) -> list[str]:
-    """Give the texts whose words are searched: with who said it and when."""
+    """Give the texts whose words are searched: with who said it and when, and the categories of the note."""
     said = f"{record.at.day} {record.at:%B %Y} " if record.at is not None else ""
     speaker = f"{record.speaker}: " if record.speaker else ""
-    return [f"{said}{speaker}{piece}" for piece in pieces(record.content)]
+    first, *others = pieces(record.content)
+    if record.categories:
+        first = f"{first} [{', '.join(record.categories)}]"
+    return [f"{said}{speaker}{piece}" for piece in (first, *others)]

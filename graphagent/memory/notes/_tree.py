@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from graphagent.memory.notes._scopes import is_within, lineage
 from graphagent.memory.notes._types import ScopeTree
-
-
-def moment(milliseconds: int) -> datetime:
-    """Give the time of milliseconds since 1970, in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def child_of(path: str, scope: str) -> str | None:

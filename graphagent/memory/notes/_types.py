@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
 Depth = Literal["shallow", "deep", "auto"]
+"""How far a recall looks: without a model, with one, or with one where it is needed."""
 DEPTHS: tuple[Depth, ...] = ("shallow", "deep", "auto")
 INFERRED = ("scope", "categories", "importance", "metadata")
 """What a model infers where it was left out."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_GLANCE = 200
+"""Characters of a note that a notebook shows of each one in a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class Note:
     at: datetime | None = None
     """When it was said; a time without a zone is UTC."""
 
+    def __repr__(self) -> str:
+        return _short(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -47,10 +53,13 @@ class Turn:
     source: str | None = None
     """Where it stands, such as `D3:7`."""
 
+    def __repr__(self) -> str:
+        return _short(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A note as it is kept."""
+    """A note as it is kept. As text, its scope and what it says; its repr, which may get into a log, has no text of it."""
 
     id: str
     content: str = field(repr=False)
@@ -58,9 +67,9 @@ class Record:
     categories: tuple[str, ...] = ()
     importance: float = 0.5
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, repr=False)
-    created_at: datetime = _NEVER
+    created_at: datetime = field(default=_NEVER, repr=False)
     """When it was kept first, in UTC."""
-    updated_at: datetime = _NEVER
+    updated_at: datetime = field(default=_NEVER, repr=False)
     """When it was changed last."""
     at: datetime | None = None
     """When it was said, where that is known."""
@@ -80,10 +89,19 @@ class Record:
     version: int = 1
     """One more with each change."""
 
+    def __str__(self) -> str:
+        return f"{self.scope} {self.speaker}: {self.content}" if self.speaker else f"{self.scope} {self.content}"
+
+    def __repr__(self) -> str:
+        return _short(self, always="scope")
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(_glance(str(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A record that was found."""
+    """A record that was found. As text, its score, its scope and what it says; its repr has no text of it."""
 
     record: Record
     score: float
@@ -92,8 +110,17 @@ class Match:
     """Why it was found, the strongest first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …"""
     parts: Mapping[str, float] = field(repr=False)
     """What each of these gave to its rank; `relevance` is the score before recency and importance."""
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = field(default=(), repr=False)
     """What a deep recall looked for and did not find."""
+
+    def __str__(self) -> str:
+        return f"{self.score:.2f} {self.record}"
+
+    def __repr__(self) -> str:
+        return f"Match({self.record!r}, score={round(self.score, 4)}, reasons={self.reasons})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(_glance(str(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +156,20 @@ class ScopeTree:
             f"{indent}{self.path} ({count})",
             *(line for each in self.children for line in each.lines(indent + "  ")),
         ]
+
+
+def _short(given: Note | Turn | Record, always: str = "") -> str:
+    """Give a repr of the fields that are not as they are by default, and of one that is always told."""
+    told = [each for each in fields(given) if each.repr]
+    shown = [
+        f"{each.name}={value.isoformat() if isinstance(value, datetime) else repr(value)}"
+        for each in told
+        if (value := getattr(given, each.name)) != each.default or each.name == always
+    ]
+    return f"{type(given).__name__}({', '.join(shown)})"
+
+
+def _glance(text: str) -> str:
+    """Give as much of a text as fits a line of a list."""
+    line = " ".join(text.split())
+    return line if len(line) <= _GLANCE else f"{line[: _GLANCE - 1]}…"

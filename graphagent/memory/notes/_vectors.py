@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
     Rows = NDArray[np.int64]
-    Vectors = Sequence[Sequence[float]] | Floats
-    Vector = Sequence[float] | Floats
 
 
 def numpy() -> Any:
@@ -30,23 +28,17 @@ def numpy() -> Any:
     return numpy
 
 
-def pack(vectors: Vectors) -> bytes:
-    """Give the vectors of one note as bytes, each of the length 1."""
-    np = numpy()
-    data = np.asarray(vectors, dtype=np.float32)
-    lengths = np.linalg.norm(data, axis=1, keepdims=True)
-    return bytes((data / np.where(lengths > 0, lengths, 1)).astype("<f4").tobytes())
-
-
 class Matrix:
     """The vectors of many notes, those of one note beside one another, in the order of their rows.
 
     It is changed by one thread and searched by others: what a search has begun with stays as it is.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, made: bytes = b"") -> None:
         np = numpy()
         self.dimensions = dimensions
+        self.made = made
+        """Which making of the tables the rows are of."""
         self._held: tuple[Floats, Rows, int] = (
             np.empty((0, dimensions), dtype=np.float32), np.empty(0, dtype=np.int64), 0
         )  # fmt: skip
@@ -59,6 +51,12 @@ class Matrix:
     def rows(self) -> Rows:
         """The row of each vector."""
         return self._now()[1]
+
+    @property
+    def notes(self) -> int:
+        """How many notes have vectors here."""
+        rows = self.rows
+        return int((rows[1:] != rows[:-1]).sum()) + 1 if len(rows) else 0
 
     def _now(self) -> tuple[Floats, Rows]:
         data, rows, count = self._held

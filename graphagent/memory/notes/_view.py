@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from graphagent import _clock
-from graphagent.errors import ConflictError, NoteError, NoteNotFoundError, NotePermissionError
-from graphagent.events import (
-    MemoryQueryCompleted,
-    MemoryQueryFailed,
-    MemoryQueryStarted,
-    MemorySaveCompleted,
-    MemorySaveFailed,
-    MemorySaveStarted,
+from graphagent.memory.notes import (
+    _changing,
+    _conversation,
+    _forgetting,
+    _keeping,
+    _looking,
+    _recalling,
+    _sight,
+    _texts,
+    _transfer,
 )
-from graphagent.memory.notes import _codec, _tables, _texts
-from graphagent.memory.notes._imported import imported
-from graphagent.memory.notes._scopes import ROOT, Bounds, is_within
-from graphagent.memory.notes._tree import child_of, moment, tree_of
-from graphagent.memory.notes._types import DEPTHS, Depth, Match, Note, Record, ScopeInfo, ScopeTree, Turn
-from graphagent.store import Put, Receipt
+from graphagent.memory.notes._types import Note
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.memory.notes._engine import Engine
-    from graphagent.store import Change
+    from graphagent.memory.notes._keeping import Infer
+    from graphagent.memory.notes._scopes import Bounds
+    from graphagent.memory.notes._types import Depth, Match, Record, ScopeInfo, ScopeTree, Turn
+    from graphagent.store import Change, Receipt
 
-T = TypeVar("T")
 E = TypeVar("E", bound="Event")
-
-_MATCHES = 10
-_AGAIN = 20
-_RECORDS = 200
-_TOGETHER = 1000
-_LONGEST = 10_000
-"""How much of a question counts, in characters."""
 
 
 class NoteView:
@@ -49,13 +39,9 @@ class NoteView:
         self._bounds = bounds
 
     def __repr__(self) -> str:
+        seen_by = f" as {self._bounds.source!r} sees it" if self._bounds.source is not None else ""
         only = ", read-only" if self._bounds.read_only else ""
-        return f"<{type(self).__name__} of {', '.join(self._bounds.within)}{only}>"
-
-    @property
-    def shared(self) -> tuple[Engine, Bounds]:
-        """What another view of the same notes is made of."""
-        return self._engine, self._bounds
+        return f"<{type(self).__name__} of {', '.join(self._bounds.within)}{seen_by}{only}>"
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -95,12 +81,18 @@ class NoteView:
         Raises:
             PermissionError: one is outside of this view, or this is read-only and that is not to be.
             ScopeError: one is no scope, or there is none.
+            NoteError: a category is none.
         """
         return NoteView(self._engine, self._bounds.sliced(scopes, categories, read_only=read_only))
 
     def of(self, source: str) -> NoteView:
-        """Give the same notes as one source sees them: with its private ones, and as the source of what is kept."""
-        return NoteView(self._engine, replace(self._bounds, source=source))
+        """Give the same notes as one source sees them: with its private ones, and as the source of what is kept.
+
+        Raises:
+            NoteError: the source is none.
+            PermissionError: this is the view of another source.
+        """
+        return NoteView(self._engine, self._bounds.seen_by(source))
 
     # ---- kept
 
@@ -117,7 +109,7 @@ class NoteView:
         at: datetime | None = None,
         trust: str = "",
         run_id: str = "",
-        infer: str = "later",
+        infer: Infer = "later",
     ) -> Record:
         """Keep a text. It is on the disk when this returns.
 
@@ -136,8 +128,9 @@ class NoteView:
                 `never`: not at all.
 
         Raises:
-            NoteError: the text cannot be kept, and why.
-            PermissionError: the view is read-only, or the scope is not within it.
+            ValueError: `infer` is none of these.
+            NoteError: the note cannot be kept, and why.
+            PermissionError: the view is read-only, or would not see the note.
             EmbedderError: its vector could not be made.
             StoreError: it could not be kept.
         """
@@ -156,32 +149,25 @@ class NoteView:
         private: bool = False,
         trust: str = "",
         run_id: str = "",
-        infer: str = "later",
+        infer: Infer = "later",
     ) -> list[Record]:
         """Keep several texts, all or none. What a Note says itself goes before what is said for all.
 
         Raises:
+            ValueError: `infer` is none of those that `remember` has.
             NoteError: one cannot be kept, and which; none is.
-            PermissionError: the view is read-only, or a scope is not within it.
+            PermissionError: the view is read-only, or would not see one.
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
-        given = [each if isinstance(each, Note) else Note(each) for each in _each(notes)]
-        filled = [
-            replace(
-                each,
-                categories=categories if each.categories is None else each.categories,
-                importance=importance if each.importance is None else each.importance,
-                source=source if each.source is None else each.source,
-                private=private or each.private,
-            )
-            for each in given
-        ]
+        filled = await _keeping.filled(
+            notes, categories=categories, importance=importance, source=source, private=private
+        )
         return await self._keep(filled, scope=scope, trust=trust, run_id=run_id, infer=infer)
 
     async def remember_conversation(
         self,
-        turns: Iterable[Turn],
+        turns: Iterable[Turn | Mapping[str, Any]],
         *,
         session: str,
         scope: str | None = None,
@@ -192,36 +178,20 @@ class NoteView:
         """Keep the turns of a conversation, each as a note that knows its speaker, its time and its place.
 
         What was said before and behind a turn, and in the same conversation, helps to find it. Turns of a session that is
-        there already go on behind its last one.
+        there already go on behind its last one. Messages as chat APIs have them, `{"role": "user", "content": "…"}`, are turns
+        too; those of them without any text, such as tool calls alone, are left out.
 
         Raises:
-            NoteError: a turn cannot be kept, and which; none is.
-            PermissionError: the view is read-only, or the scope is not within it.
+            NoteError: a turn cannot be kept, and which, or there is no session; none is.
+            TypeError: one is no turn.
+            PermissionError: the view is read-only, or would not see one.
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
-        if not session:
-            raise NoteError("a conversation has a session: a name of your own, by which its turns belong together")
-        self._bounds.writing()
-        given = list(turns)
-        notes = [Note(turn.text, None, categories or (), None, {}, turn.source, at=turn.at) for turn in given]
-        book, key = self._engine.book, _codec.session_key(self._bounds.owner, session)
-        for again in range(_AGAIN):
-            item = await book.store.get(key)
-            last = await book.last_place(self._bounds.owner, session)
-            places = [
-                {"session": session, "place": last + number, "speaker": turn.speaker, "role": turn.role}
-                for number, turn in enumerate(given, 1)
-            ]
-            alone = Put(key, b"", expected=item.version if item is not None else 0)
-            try:
-                return await self._keep(
-                    notes, scope=scope, trust=trust, run_id=run_id, infer="never", places=places, beside=[alone]
-                )
-            except ConflictError as error:  # others went on with it meanwhile
-                if again == _AGAIN - 1 or error.key != key:
-                    raise
-        raise AssertionError
+        keep = partial(self._keep, scope=scope, trust=trust, run_id=run_id, infer="never")
+        return await _conversation.keep_turns(
+            self._engine, self._bounds, turns, session=session, categories=categories, keep=keep
+        )
 
     async def _keep(
         self,
@@ -234,40 +204,11 @@ class NoteView:
         places: Sequence[Mapping[str, Any]] | None = None,
         beside: Sequence[Change] = (),
     ) -> list[Record]:
-        engine, bounds = self._engine, self._bounds
-        bounds.writing()
-        if infer not in ("now", "later", "never"):
-            raise ValueError(f"infer={infer!r} is not known; there are 'now', 'later' and 'never'")
-        for each in notes:  # so that a path that the caller may not write to is told before anything is done
-            bounds.target(each.scope if each.scope is not None else scope)
-        records = [
-            engine.record(
-                bounds,
-                each,
-                scope=scope,
-                trust=trust,
-                run_id=run_id,
-                number=number,
-                places=places[number] if places else {},
-            )
-            for number, each in enumerate(notes)
-        ]
-        ids = sorted(record.id for record in records)  # so that those of one moment keep their order
-        records = [replace(record, id=id_) for record, id_ in zip(records, ids, strict=True)]
-        for record in records:
-            self._reaches(record)
-        pending = [engine.pending(bounds, each, scope, infer) for each in notes]
-        began = time.perf_counter()
-        told = records[0].content if len(records) == 1 else f"{len(records)} notes"
-        engine.emit(MemorySaveStarted(run_id, told, dict(records[0].metadata) if len(records) == 1 else {}))
-        try:
-            if records:
-                await engine.book.add(bounds.owner, records, pending=pending, beside=beside)
-        except Exception as error:
-            engine.emit(MemorySaveFailed(run_id, told, type(error).__name__))
-            raise
-        engine.emit(MemorySaveCompleted(run_id, told, (time.perf_counter() - began) * 1000))
-        return await engine.after_save(records, pending, infer)
+        """Keep notes. All that keeps some comes through here, so that a run, which keeps them once, has one place to do so."""
+        return await _keeping.keep(
+            self._engine, self._bounds, notes, scope=scope, trust=trust, run_id=run_id, infer=infer, places=places,
+            beside=beside,
+        )  # fmt: skip
 
     # ---- found
 
@@ -277,7 +218,7 @@ class NoteView:
         *,
         scope: str | None = None,
         categories: Sequence[str] | None = None,
-        limit: int = _MATCHES,
+        limit: int = 10,
         depth: Depth | None = None,
         source: str | None = None,
         since: datetime | None = None,
@@ -301,95 +242,25 @@ class NoteView:
             run_id: The run that asks, for the events.
 
         Raises:
-            ValueError: the depth or the limit is none.
-            ScopeError: the scope is none.
+            ValueError: the depth is none of these, or the limit is below 0.
+            TypeError: a time is not a datetime, or a number is none.
+            NoteError: the question, the scope, a category or the source is none.
             EmbedderError: the question could not be embedded.
             StoreError: the store cannot be read.
         """
-        if depth is not None and depth not in DEPTHS:
-            raise ValueError(f"depth={depth!r} is not known; there are {', '.join(map(repr, DEPTHS))}")
-        if limit < 0:
-            raise ValueError(f"limit={limit} is below 0")
-        if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise NoteError(f"a question is a text, not {type(query).__name__}")
-        query = query[:_LONGEST].encode("utf-8", "replace").decode()
-        fits = self._filter(scope, categories, source, since, until)
-        engine = self._engine
-        began = time.perf_counter()
-        engine.emit(MemoryQueryStarted(run_id, query, limit))
-        try:
-            found: list[Match] = []
-            if fits is not None and limit and query.strip():
-                found = await engine.recall(self, query, fits, limit, depth)
-        except Exception as error:
-            engine.emit(MemoryQueryFailed(run_id, query, type(error).__name__))
-            raise
-        found = [match for match in found if match.score >= min_score and self._may_see(match.record, fits)]
-        engine.emit(MemoryQueryCompleted(run_id, query, tuple(found), (time.perf_counter() - began) * 1000))
-        return found
+        return await _recalling.recall(
+            self._engine, self._bounds, query, scope=scope, categories=categories, limit=limit, depth=depth, source=source,
+            since=since, until=until, min_score=min_score, run_id=run_id,
+        )  # fmt: skip
 
     async def get(self, id_: str) -> Record | None:
-        """Give the note with an id; None where this view has none."""
-        record = await self._engine.book.get(self._bounds.owner, id_)
-        return record if record is not None and self.sees(record) else None
-
-    def sees(self, record: Record) -> bool:
-        """Tell whether a record is within the view."""
-        return self._may_see(record, None)
-
-    def _may_see(self, record: Record, fits: _tables.Filter | None) -> bool:
-        bounds = self._bounds
-        asker, all_ = (bounds.source, False) if fits is None else (fits.asker, fits.private)
-        return (
-            record.owner == bounds.owner
-            and bounds.holds(record.scope)
-            and (fits is None or _fits(record, fits))
-            and not any(some.isdisjoint(record.categories) for some in bounds.categories)
-            and (not record.private or all_ or record.source == asker)
-        )
-
-    def _reaches(self, record: Record) -> None:
-        """See that the view has a note that is to be kept.
+        """Give the note with an id; None where this view has none.
 
         Raises:
-            NoteError: it is private to no one.
-            PermissionError: it is none that this view sees.
+            TypeError: the id is not a text.
+            StoreError: the store cannot be read.
         """
-        bounds = self._bounds
-        if record.private and not record.source:
-            raise NoteError("a private note is seen by its source alone, and this one has none; say source=")
-        for some in bounds.categories:
-            if some.isdisjoint(record.categories):
-                names = ", ".join(map(repr, sorted(some)))
-                raise NotePermissionError(f"this view has notes of these categories only: {names}; give the note one")
-        if record.private and bounds.source is not None and record.source != bounds.source:
-            raise NotePermissionError(f"this view is that of {bounds.source!r}; it keeps no private notes of others")
-
-    def _filter(
-        self,
-        scope: str | None = None,
-        categories: Sequence[str] | None = None,
-        source: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        *,
-        whole: bool = False,
-    ) -> _tables.Filter | None:
-        """Give what may be found; None where nothing may. `whole`: with what is private to whomever, where no one asks."""
-        bounds = self._bounds
-        scopes = bounds.narrowed(scope)
-        if not scopes:
-            return None
-        if source is not None:
-            _codec.name("source", source)
-        wanted = frozenset(_codec.categories(categories))
-        some = (*bounds.categories, wanted) if wanted else bounds.categories
-        first = None if since is None else _tables.milliseconds(since)
-        last = None if until is None else _tables.milliseconds(until)
-        asker = bounds.source if bounds.source is not None else source
-        return _tables.Filter(
-            bounds.owner, scopes, some, asker, source, first, last, private=whole and bounds.source is None
-        )
+        return await _sight.get(self._engine, self._bounds, id_)
 
     # ---- changed
 
@@ -405,81 +276,45 @@ class NoteView:
     ) -> Record:
         """Change a note; what is left out stays, as do its owner, source and privacy. What it was is in its history.
 
+        Where nothing is given, or what it has already, there is no new version.
+
         Raises:
             NoteNotFoundError: this view has no such note.
-            PermissionError: the view is read-only, or the scope is not within it.
-            NoteError: the text cannot be kept, and why.
+            PermissionError: the view is read-only, or would not see the note any more.
+            NoteError: the note cannot be kept so, and why.
+            EmbedderError: its vector could not be made.
             StoreError: it could not be kept.
         """
-        self._bounds.writing()
-        changes: dict[str, Any] = {}
-        if content is not None:
-            changes["content"] = _texts.checked(content)
-        if scope is not None:
-            changes["scope"] = self._bounds.target(scope)
-        if categories is not None:
-            changes["categories"] = _codec.categories(categories)
-        if importance is not None:
-            changes["importance"] = self._engine.importance(importance)
-        if metadata is not None:
-            changes["metadata"] = _codec.plain(metadata)
-        return await self._changed(id_, changes, "updated")
-
-    async def _changed(self, id_: str, changes: Mapping[str, Any], action: str) -> Record:
-        book, owner = self._engine.book, self._bounds.owner
-        for again in range(_AGAIN):
-            record = await self._there(id_)
-            changed = replace(record, **changes, updated_at=_now())
-            self._reaches(changed)
-            try:
-                return await book.replace(owner, record, changed, action)
-            except ConflictError:
-                if again == _AGAIN - 1:
-                    raise
-        raise AssertionError
-
-    async def _there(self, id_: str) -> Record:
-        record = await self.get(id_)
-        if record is None:
-            raise NoteNotFoundError(id_)
-        return record
+        return await _changing.update(
+            self._engine, self._bounds, id_, content=content, scope=scope, categories=categories, importance=importance,
+            metadata=metadata,
+        )  # fmt: skip
 
     async def history(self, id_: str) -> list[tuple[Record, str]]:
         """Give what a note was before each change, the last first, each with what was done to it then.
 
+        A note that was consolidated away has its history still; of one that was never changed it is empty.
+
         Raises:
+            NoteNotFoundError: this view has no such note, and had none.
             StoreError: it cannot be read.
         """
-        book, owner = self._engine.book, self._bounds.owner
-        now = await book.get(owner, id_)
-        if now is not None and not self.sees(now):
-            return []
-        return [(record, action) for record, action in await book.history(owner, id_) if self.sees(record)]
+        return await _changing.history(self._engine, self._bounds, id_)
 
     async def undo(self, id_: str) -> Record:
         """Make a note again what it was before its last change, or before it was consolidated away.
 
+        Undone again it goes one change further back, to what was kept first. Each stands in the history, so `update` makes it
+        what it was before it was undone.
+
         Raises:
-            NoteNotFoundError: this view has nothing that it was.
-            PermissionError: the view is read-only.
+            NoteNotFoundError: this view has no such note, and had none.
+            NoteError: it was never changed, or all its changes are undone.
+            PermissionError: the view is read-only, or did not see what it was.
+            EmbedderError: its vector could not be made.
             StoreError: it could not be kept.
         """
-        self._bounds.writing()
-        book, owner = self._engine.book, self._bounds.owner
-        for again in range(_AGAIN):
-            now = await book.get(owner, id_)
-            past = await book.history(owner, id_)
-            if not past or not self.sees(past[0][0]) or (now is not None and not self.sees(now)):
-                break
-            before = replace(past[0][0], updated_at=_now())
-            try:
-                if now is None:
-                    return await book.restore(owner, before)
-                return await book.replace(owner, now, before, "undone")
-            except ConflictError:
-                if again == _AGAIN - 1:
-                    raise
-        raise NoteNotFoundError(id_)
+        return await _changing.undo(self._engine, self._bounds, id_)
 
     # ---- forgotten
 
@@ -497,40 +332,26 @@ class NoteView:
 
         So do those that were consolidated away. Private notes are removed by the view of their source, and by one of none.
 
+        Args:
+            ids: Of these notes only.
+            scope: In this scope, with all below.
+            categories: Of those that have one of these.
+            older_than: Kept longer ago than an age, such as `timedelta(days=30)`, or before a time.
+            source: Of this source.
+            run_id: Kept by this run.
+
         Raises:
-            ValueError: nothing is given; `reset()` removes everything in the view.
+            ValueError: nothing is given, or an age below zero, or a time to come; `reset()` removes everything in the view.
+            TypeError: an id is not a text, or `older_than` is neither an age nor a time.
+            NoteError: the scope, a category or the source is none.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        if all(each is None for each in (ids, scope, categories, older_than, source, run_id)):
-            raise ValueError(
-                "say what to forget: ids=, scope=, categories=, older_than=, source= or run_id=; or reset()"
-            )
-        self._bounds.writing()
-        until = None
-        if older_than is not None:
-            until = older_than if isinstance(older_than, datetime) else _now() - older_than
-        fits = self._filter(scope, categories, source, whole=True)
-        if fits is None:
-            return Receipt()
-        wanted = None if ids is None else dict.fromkeys(_each(ids))
-        if wanted is None:
-            found = await self._all(fits)
-        else:
-            each = [await self._engine.book.get(fits.owner, id_) for id_ in wanted]
-            found = [record for record in each if record is not None]
-        found += [
-            record for record in await self._engine.book.retired(fits.owner) if wanted is None or record.id in wanted
-        ]
-        doomed = [
-            record
-            for record in found
-            if (until is None or record.created_at < _utc(until))
-            and (run_id is None or record.run_id == run_id)
-            and self._may_see(record, fits)
-        ]
-        return await self._forgotten(doomed)
+        return await _forgetting.forget(
+            self._engine, self._bounds, ids=ids, scope=scope, categories=categories, older_than=older_than,
+            source=source, run_id=run_id,
+        )  # fmt: skip
 
     async def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
         """Remove, for good, all notes of a source or of a run.
@@ -544,104 +365,85 @@ class NoteView:
         """Remove, for good, everything in the view, or in one scope of it.
 
         Raises:
+            ScopeError: the scope is none.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        self._bounds.writing()
-        fits = self._filter(scope, whole=True)
-        if fits is None:
-            return Receipt()
-        found = [*await self._all(fits), *await self._engine.book.retired(fits.owner)]
-        return await self._forgotten([record for record in found if self._may_see(record, fits)])
-
-    async def _forgotten(self, records: Sequence[Record]) -> Receipt:
-        if not records:
-            return Receipt()
-        await self._engine.book.forget(self._bounds.owner, [record.id for record in records])
-        return Receipt(notes=len(records), bytes=sum(len(record.content.encode()) for record in records))
-
-    async def _all(self, fits: _tables.Filter) -> list[Record]:
-        found = await self._engine.book.ids(fits.owner, lambda connection: _tables.newest(connection, fits, -1, 0))
-        return [record for record in found if self._may_see(record, fits)]
+        return await _forgetting.reset(self._engine, self._bounds, scope)
 
     # ---- looked through
 
-    async def list_records(self, scope: str | None = None, *, limit: int = _RECORDS, offset: int = 0) -> list[Record]:
-        """Give the notes of a scope and those below, the newest first.
+    async def list_records(
+        self,
+        scope: str | None = None,
+        *,
+        categories: Sequence[str] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> list[Record]:
+        """Give the notes of a scope and those below, what was kept last first.
+
+        Args:
+            scope: Where to look; left out, everywhere in the view.
+            categories: Only notes that have one of these.
+            source: Only notes of this source.
+            since: Only what was said, or else kept, then or later.
+            until: Only what was said, or else kept, then or earlier.
+            limit: How many at most.
+            offset: How many to leave out before.
 
         Raises:
             ValueError: the limit or the offset is below 0.
+            TypeError: a time is not a datetime, or a number is none.
+            NoteError: the scope, a category or the source is none.
             StoreError: the store cannot be read.
         """
-        if limit < 0 or offset < 0:
-            raise ValueError(f"limit={limit}, offset={offset}: neither may be below 0")
-        fits = self._filter(scope)
-        if fits is None:
-            return []
-        found = await self._engine.book.ids(
-            fits.owner, lambda connection: _tables.newest(connection, fits, limit, offset)
-        )
-        return [record for record in found if self._may_see(record, fits)]
+        return await _looking.list_records(
+            self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until, limit=limit,
+            offset=offset,
+        )  # fmt: skip
 
     async def list_categories(self, scope: str | None = None) -> dict[str, int]:
         """Give in how many notes each category is, in alphabetical order.
 
         Raises:
+            ScopeError: the scope is none.
             StoreError: the store cannot be read.
         """
-        fits = self._filter(scope)
-        return {} if fits is None else await self._told(fits, _tables.categories)
+        return await _looking.list_categories(self._engine, self._bounds, scope)
 
     async def list_scopes(self, path: str | None = None) -> list[str]:
         """Give the whole paths of the scopes directly below one, or of those of the slice.
 
         Raises:
+            ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        if path is None and self._bounds.home is None:
-            return list(self._bounds.within)
-        info = await self.info(path)
-        return info.child_scopes
+        return await _looking.list_scopes(self._engine, self._bounds, path)
 
     async def info(self, path: str | None = None) -> ScopeInfo:
         """Tell what is in a scope, with those below it; left out, in all of the view.
 
         Raises:
+            ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        fits = self._filter(path)
-        top = self._top(path)
-        counts = {} if fits is None else await self._told(fits, _tables.counts)
-        found = {} if fits is None else await self._told(fits, _tables.categories)
-        children = sorted({child for scope in counts if (child := child_of(scope, top)) is not None})
-        return ScopeInfo(
-            top,
-            sum(count for count, _, _ in counts.values()),
-            list(found),
-            moment(min(oldest for _, oldest, _ in counts.values())) if counts else None,
-            moment(max(newest for _, _, newest in counts.values())) if counts else None,
-            children,
-        )
+        return await _looking.info(self._engine, self._bounds, path)
 
     async def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
-        """Give a scope with those below it, down to a depth. As text, a line for each.
+        """Give a scope with those below it, down to a depth: 0 is the scope alone. As text, a line for each.
 
         Raises:
+            ValueError: the depth is below 0.
+            TypeError: the depth is not a whole number.
+            ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        fits = self._filter(path)
-        counts = {} if fits is None else await self._told(fits, _tables.counts)
-        return tree_of(self._top(path), {scope: count for scope, (count, _, _) in counts.items()}, max_depth)
-
-    def _top(self, path: str | None) -> str:
-        bounds = self._bounds
-        return bounds.path(path) if path is not None else bounds.home if bounds.home is not None else ROOT
-
-    async def _told(self, fits: _tables.Filter, function: Callable[[_tables.Connection, _tables.Filter], T]) -> T:
-        book = self._engine.book
-        await book.catch_up(fits.owner)
-        return await book.host.read(lambda connection: function(connection, fits))
+        return await _looking.tree(self._engine, self._bounds, path, max_depth)
 
     # ---- with the model
 
@@ -657,58 +459,52 @@ class NoteView:
         """Wait until all that was left out on saving is inferred, and give of how many notes something is still missing.
 
         Raises:
+            EmbedderError: a vector could not be made.
             StoreError: the store cannot be read or written.
         """
         return await self._engine.settle(self)
 
     # ---- taken along, checked
 
-    async def export(self) -> AsyncIterator[dict[str, Any]]:
+    def export(self) -> AsyncGenerator[dict[str, Any]]:
         """Give all notes of the view, with their history, as plain JSON data, the oldest first.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        fits = self._filter(whole=True)
-        book = self._engine.book
-        found: list[Record] = [] if fits is None else await self._all(fits)
-        for record in reversed(found):
-            past = [each for each in await book.history(record.owner, record.id) if self._may_see(each[0], fits)]
-            yield {
-                "type": "note",
-                **_codec.to_json(record),
-                "version": record.version,
-                **({"history": [{"record": _codec.to_json(old), "action": did} for old, did in past]} if past else {}),
-            }
+        return _transfer.export(self._engine, self._bounds)
 
-    async def import_(self, records: Iterable[Mapping[str, Any]]) -> int:
-        """Keep what `export` gave, with its history; notes whose ids are there already are left. Gives how many were new.
+    async def import_(
+        self,
+        records: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> int:
+        """Keep what `export` gave, with its history, all or none, in one commit. Gives how many were new.
+
+        Notes whose ids are there already are left, and so are those that were consolidated away. A record that names no owner
+        becomes one of the owner of these notes.
+
+        Args:
+            records: What `export()` gave, of these notes or of others, or a function of `graphagent.memory.notes.importers`.
+            on_progress: Called with how many are looked up, or have their vectors, and of how many; the last time when all are kept.
 
         Raises:
-            ValueError: a record is not one of an export, or two have one id and differ; nothing is kept.
-            PermissionError: the view is read-only, or a scope is not within it.
+            TypeError: a path, a text or one record was given instead.
+            ValueError: a record is not one of an export, or two have one id and differ.
+            NoteError: one is private to no one.
+            PermissionError: the view is read-only, one is of another owner, or the view would not see one, or what it was once.
+            EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
-        self._bounds.writing()
-        owner = self._bounds.owner
-        found = imported(((f"record {number}", data) for number, data in enumerate(records, 1)), owner)
-        for each in found.values():
-            for record in (each.record, *(old for old, _ in each.past)):
-                self._bounds.target(record.scope)
-                self._reaches(record)
-        book = self._engine.book
-        new = [each for (_, id_), each in found.items() if await book.get(owner, id_) is None]
-        for start in range(0, len(new), _TOGETHER):
-            some = new[start : start + _TOGETHER]
-            past = {each.record.id: each.past for each in some}
-            await book.add(owner, [each.record for each in some], past=past)
-        return len(new)
+        return await _transfer.import_(self._engine, self._bounds, records, on_progress or (lambda done, of: None))
 
     async def verify(self) -> int:
         """Read every note of the owner and see that it can be found. Gives how many there are.
 
         Raises:
             DamagedStoreError: something was tampered with, is missing or is corrupt.
+            StoreError: the store cannot be read, or was changed all the time meanwhile.
         """
         return await self._engine.book.verify(self._bounds.owner)
 
@@ -732,38 +528,28 @@ class NoteView:
             on_progress: Called with how many are done, and of how many.
 
         Raises:
+            PermissionError: the view is read-only.
             EmbedderError: there is no embedder, or it failed.
             StoreError: they could not be kept.
         """
         self._bounds.writing()
         return await self._engine.book.reembed(self._bounds.owner, on_progress or (lambda done, of: None))
 
+    # ---- listened to
+
     def on(self, event: type[E], handler: Callable[[E], object]) -> Self:
-        """Have a function called, at once, with each event of a type that happens to these notes, in whatever view."""
+        """Have a function called with each event of a type that happens to these notes, in whatever view.
+
+        Handlers are called in the order of their registration, at once, and must not block; `Event` itself means all. What one
+        raises is raised by what was being done, as a HandlerError, when what was kept is kept; where something failed, that is
+        raised, with a note of it, and in the background it is logged.
+
+        Raises:
+            TypeError: the handler is async or cannot be called, or the type is not that of an event.
+        """
         self._engine.on(event, handler)
         return self
 
     def tell(self, event: Event) -> None:
         """Have an event told to who listens to these notes."""
         self._engine.emit(event)
-
-
-def _each(values: Iterable[T]) -> list[T]:
-    return [values] if isinstance(values, str) else list(values)  # type: ignore[list-item]
-
-
-def _fits(record: Record, fits: _tables.Filter) -> bool:
-    """Tell the same as the tables do, of a record; but for its time."""
-    return (
-        any(is_within(record.scope, scope) for scope in fits.scopes)
-        and not any(some.isdisjoint(record.categories) for some in fits.categories)
-        and (fits.source is None or record.source == fits.source)
-    )
-
-
-def _now() -> datetime:
-    return moment(_clock.now())
-
-
-def _utc(time: datetime) -> datetime:
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,93 +1,112 @@
 """Notes from the memories of others: crewAI, mem0, the MCP memory server; and from what `export` gave, as JSON lines.
 
-Each function reads the text of a file and gives what `notes.import_` takes. Nothing is lost: what has no place in a note goes into
-its metadata, under the name of where it is from. Only vectors are left out; `reembed` makes them anew. The ids are always the same,
-so importing the same once more adds nothing. A bad record is refused with its place, and nothing is given.
+Each function reads the text of a file, or the same as parsed JSON, and gives what `notes.import_` takes. Nothing is lost: what has
+no place in a note goes into its metadata, under the name of where it is from. Only vectors are left out; `reembed` makes them anew.
+The ids are always the same, so importing the same once more adds nothing. A bad record is refused with its place, and nothing is given.
+
+Notes take only records of their own owner, and such as name none; `by_owner` sorts those of several:
+
+```
+for owner, records in by_owner(from_mem0(text)).items():
+    await Notes(store, owner=owner).import_(records)
+```
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from graphagent import _clock
+from graphagent._article import a
 from graphagent.memory.notes import _codec
-from graphagent.memory.notes._imported import Imported, imported
+from graphagent.memory.notes._imported import Collected, Imported
 from graphagent.memory.notes._scopes import ROOT, path_of
-from graphagent.memory.notes._tree import moment
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
 
+Data = str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""The text of a file, or the same as parsed JSON."""
 _Numbered = list[tuple[str, dict[str, Any]]]
 """Records, and where each stands."""
 
 
-def from_export(text: str | bytes, *, scope: str = ROOT) -> list[dict[str, Any]]:
+def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
     """Read JSON lines of what `notes.export()` gave, with owners and history.
 
     Args:
-        text: What the file says, in UTF-8.
+        data: What the file says, in UTF-8, or the same as parsed JSON.
         scope: Where the scopes of the notes begin.
+        owner: Whose they are to be; left out, as the data say.
 
     Raises:
         ValueError: a line is no note, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
     """
-    return _checked(_read(text), dict, scope)
+    return _checked(_read(data), dict, scope, owner)
 
 
-def from_crewai(text: str | bytes, *, scope: str = ROOT) -> list[dict[str, Any]]:
+def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
     """Read records of crewAI 1.x: an array, or JSON lines, of `MemoryRecord.model_dump(mode="json")` or of rows of its LanceDB table.
 
     Times without a zone are UTC, as there. `last_accessed` goes into the metadata.
 
     Args:
-        text: What the file says, in UTF-8.
+        data: What the file says, in UTF-8, or the same as parsed JSON.
         scope: Where the scopes of the records begin.
+        owner: Whose they are to be; left out, as the data say.
 
     Raises:
         ValueError: one is no such record, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
     """
-    return _checked(_read(text, "records"), _crewai, scope)
+    return _checked(_read(data, "records"), _crewai, scope, owner)
 
 
-def from_mem0(text: str | bytes, *, scope: str = ROOT) -> list[dict[str, Any]]:
+def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
     """Read what mem0's `get_all()` gave as JSON: `{"results": […]}`, an array, or JSON lines.
 
     A `user_id` is the owner of its memories, an `agent_id` their source, an `actor_id` the speaker. Relations of a graph become
     notes of the category `relation`.
 
     Args:
-        text: What the file says, in UTF-8.
+        data: What the file says, in UTF-8, or the same as parsed JSON.
         scope: Where the notes are kept.
+        owner: Whose they are to be; left out, as the data say.
 
     Raises:
         ValueError: one is no such memory, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
     """
-    return _checked(_read(text, "results", "memories", "relations"), _mem0, scope)
+    return _checked(_read(data, "results", "memories", "relations", wanted=_MEM0_WANTED), _mem0, scope, owner)
 
 
-def from_mcp(text: str | bytes, *, scope: str = ROOT) -> list[dict[str, Any]]:
+def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
     """Read the file of the MCP memory server, JSON lines of entities and relations, or what its tool `read_graph` gave.
 
     Each observation becomes a note that begins with the name of its entity and has the entity's type as its category. An entity
     without observations, and each relation, become a note as well.
 
     Args:
-        text: What the file says, in UTF-8.
+        data: What the file says, in UTF-8, or the same as parsed JSON.
         scope: Where the notes are kept.
+        owner: Whose they are to be; left out, as the data say.
 
     Raises:
         ValueError: one is no entity and no relation, and which.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
     """
-    now = moment(_clock.now()).isoformat()
     notes: _Numbered = []
-    for place, data in _read(text, "entities", "relations"):
-        notes += [(place, {**note, "created_at": now}) for note in _each(place, data, _mcp)]
-    return _checked(notes, dict, scope)
+    for place, each in _read(data, "entities", "relations"):
+        notes += [(place, note) for note in _each(place, each, _mcp)]
+    return _checked(notes, dict, scope, owner)
 
 
 READERS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
@@ -97,6 +116,41 @@ READERS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
     "mcp": from_mcp,
 }
 """By the names that the command line has for them."""
+
+
+def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Give the records of each owner; those that name none stand under the empty name.
+
+    Args:
+        records: What one of these functions gave, or `notes.export()`.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        found.setdefault(record.get("owner", ""), []).append(record)
+    return found
+
+
+def origin_of(data: Data) -> str | None:
+    """Guess whose data it is by its first record, as READERS calls it; None where that does not tell.
+
+    Raises:
+        TypeError: it is neither a text nor parsed JSON.
+    """
+    try:
+        records = _read(data, "results", "memories", "records", "entities", "relations")
+    except ValueError:
+        return None
+    keys = records[0][1].keys() if records else set[str]()
+    return next((origin for origin, marks in _MARKS.items() if any(mark <= keys for mark in marks)), None)
+
+
+_MARKS: Mapping[str, tuple[set[str], ...]] = {
+    "mem0": ({"memory"}, {"relationship"}),
+    "mcp": ({"entityType"}, {"relationType"}),
+    "crewai": ({"content", "last_accessed"}, {"content", "categories_str"}),
+    "graphagent": ({"type", "content"},),
+}
+"""What a record of each has, all of one of these."""
 
 
 # ---- what each has
@@ -122,10 +176,13 @@ _MEM0 = {
     "run_id": "run_id", "actor_id": "speaker", "role": "role", "categories": "categories",
 }  # fmt: skip
 """What mem0 calls it, and what a note does."""
+_MEM0_WANTED = "give what get_all() gives"
 
 
 def _mem0(data: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in data.items() if value is not None}
+    if "event" in rest and not rest.keys() >= {"memory", "created_at"}:
+        raise ValueError(f"it is what add() or history() gives, which is no whole memory; {_MEM0_WANTED}")
     if "relationship" in rest and "memory" not in rest:
         source, target = rest.get("source"), rest.get("target", rest.get("destination"))
         return _relation("mem0", source, rest["relationship"], target, rest)
@@ -198,11 +255,17 @@ def _are_texts(values: list[Any] | None) -> bool:
 
 
 def _checked(
-    records: _Numbered, function: Callable[[dict[str, Any]], dict[str, Any]], scope: str
+    records: _Numbered, function: Callable[[dict[str, Any]], dict[str, Any]], scope: str, owner: str | None
 ) -> list[dict[str, Any]]:
     under = path_of(scope)
-    notes = [(place, note) for place, data in records for note in _each(place, data, lambda given: [function(given)])]
-    return [_exported(each, under) for each in imported(notes).values()]
+    collected = Collected()
+    if owner is not None:
+        _codec.name("owner", owner)
+        collected = Collected(lambda _: owner)
+    for place, data in records:
+        for note in _each(place, data, lambda each: [function(each)]):
+            collected.add(place, note)
+    return [_exported(each, under) for each in collected.notes.values()]
 
 
 def _exported(note: Imported, under: str) -> dict[str, Any]:
@@ -222,8 +285,21 @@ def _each(
         raise ValueError(f"{place}: {error}") from None
 
 
-def _read(text: str | bytes, *lists: str) -> _Numbered:
+def _read(data: Data, *lists: str, wanted: str = "") -> _Numbered:
     """Give the records of JSON lines, of an array, or of an object that has them in lists of these names."""
+    if isinstance(data, str | bytes):
+        return _read_text(data, lists, wanted)
+    if isinstance(data, Mapping) and not any(name in data for name in lists):
+        return [("record 1", dict(data))]
+    if not isinstance(data, Mapping | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"this reads the text of a file, or the same as parsed JSON, not {a(type(data).__name__)}; of a path, give "
+            f"path.read_bytes()"
+        )
+    return _listed(data, lists, wanted)
+
+
+def _read_text(text: str | bytes, lists: tuple[str, ...], wanted: str) -> _Numbered:
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8-sig")
@@ -242,7 +318,7 @@ def _read(text: str | bytes, *lists: str) -> _Numbered:
         raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
     if isinstance(whole, dict) and not any(name in whole for name in lists):
         return [(f"line {lines[0][0]}", cast("dict[str, Any]", whole))]
-    return _listed(whole, lists)
+    return _listed(whole, lists, wanted)
 
 
 def _is_json(line: str) -> bool:
@@ -253,17 +329,19 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _listed(whole: Any, lists: tuple[str, ...]) -> _Numbered:
-    parts: list[Any] = [whole[name] for name in lists if name in whole] if isinstance(whole, dict) else [whole]
+def _listed(whole: Any, lists: tuple[str, ...], wanted: str) -> _Numbered:
+    parts: dict[str, Any] = {"line 1": whole}
+    if isinstance(whole, Mapping):
+        parts = {repr(name): whole[name] for name in lists if name in whole}
     records: list[Any] = []
-    for part in parts:
-        if not isinstance(part, list | None):
-            raise ValueError("line 1 begins no array of records")  # noqa: TRY004 (it is what was given that is wrong)
-        records += part or []
+    for name, part in parts.items():
+        if not isinstance(part, list | tuple | None):
+            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004 (it is what was given that is wrong)
+        records += part or ()
     for number, each in enumerate(records, 1):
-        if not isinstance(each, dict):
+        if not isinstance(each, Mapping):
             raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
-    return [(f"record {number}", each) for number, each in enumerate(records, 1)]
+    return [(f"record {number}", dict(cast("Mapping[str, Any]", each))) for number, each in enumerate(records, 1)]
 
 
 def _object(place: str, line: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from graphagent.errors import ConflictError, NoteNotFoundError
+from graphagent.errors import ConflictError, NoteError, NoteNotFoundError
 from graphagent.events import MemoryQueryCompleted, MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
 from graphagent.memory import Note, Notes, Turn
 from tests.memory.notes.conftest import Words, store_of
@@ -224,11 +224,57 @@ async def test_what_was_consolidated_away_comes_back_with_all_its_history(notes)
 
 
 async def test_undo_without_a_past_says_so(notes):
-    """A note that was never changed, and an id of none, have nothing to go back to."""
+    """A note that was never changed has nothing to go back to, and an id of none is no note."""
     kept = await notes.remember("one")
-    for id_ in (kept.id, "no such"):
-        with pytest.raises(NoteNotFoundError):
-            await notes.undo(id_)
+    with pytest.raises(NoteError, match="was never changed"):
+        await notes.undo(kept.id)
+    with pytest.raises(NoteNotFoundError):
+        await notes.undo("no such")
+    assert await notes.history(kept.id) == []
+    with pytest.raises(NoteNotFoundError):
+        await notes.history("no such")
+
+
+async def test_undone_again_a_note_goes_further_back(notes):
+    """Each time by one change, whatever was undone before, also behind a new change; then there is nothing more to undo."""
+    kept = await notes.remember("one")
+    for text in ("two", "three", "four"):
+        await notes.update(kept.id, content=text)
+    assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["three", "two"]
+    await notes.update(kept.id, content="five")
+    assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["two", "one"]
+    with pytest.raises(NoteError, match="all its changes are undone"):
+        await notes.undo(kept.id)
+    was = [(record.content, action) for record, action in reversed(await notes.history(kept.id))]
+    assert was == [
+        ("one", "updated"), ("two", "updated"), ("three", "updated"), ("four", "undone"), ("three", "undone"),
+        ("two", "updated"), ("five", "undone"), ("two", "undone"),
+    ]  # fmt: skip
+    assert (await notes.update(kept.id, content="four")).version == 10
+    assert await notes.verify() == 1
+
+
+async def test_a_note_that_was_brought_back_is_undone_further(notes):
+    """What it was before it was taken away comes next, and what is kept of that is no change."""
+    kept = await notes.remember("one")
+    second = await notes.update(kept.id, content="two")
+    await notes._engine.book.retire("", second, "removed", "another")
+    assert [record.content for record, _ in await notes.history(kept.id)] == ["two", "one"]
+    assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["two", "one"]
+    with pytest.raises(NoteError, match="undone"):
+        await notes.undo(kept.id)
+
+
+async def test_an_update_that_changes_nothing_makes_no_version(notes):
+    """Nor does one that says what the note has already; nothing stands in the history then."""
+    kept = await notes.remember("one", scope="/a", categories=["x"], importance=0.7, metadata={"k": [1]})
+    same = {"content": " one ", "scope": "a", "categories": ["x"], "importance": 0.7, "metadata": {"k": [1]}}
+    for given in ({}, *({name: value} for name, value in same.items()), same):
+        assert await notes.update(kept.id, **given) == kept
+    assert await notes.history(kept.id) == []
+    with pytest.raises(NoteNotFoundError):
+        await notes.update("no such")
+    assert (await notes.update(kept.id, importance=0.8)).version == 2
 
 
 async def test_changes_at_once_are_all_made_one_after_the_other(notes):

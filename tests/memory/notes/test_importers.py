@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
 import pytest
 
+from graphagent.errors import NoteError
 from graphagent.memory import Notes
-from graphagent.memory.notes.importers import READERS, from_crewai, from_export, from_mcp, from_mem0
+from graphagent.memory.notes.importers import (
+    READERS,
+    by_owner,
+    from_crewai,
+    from_export,
+    from_mcp,
+    from_mem0,
+    origin_of,
+)
 from graphagent.store import EncryptedStore, MemoryStore, new_key
 
 CREWAI = [
@@ -45,10 +56,13 @@ MCP = (
 
 
 async def _kept(records):
-    notes = Notes(MemoryStore())
-    assert await notes.import_(records) == len(records)
-    assert await notes.import_(records) == 0
-    return {record.content: record for record in await notes.list_records()}
+    store, kept = MemoryStore(), {}
+    for owner, theirs in by_owner(records).items():
+        notes = Notes(store, owner=owner)
+        assert await notes.import_(theirs) == len(theirs)
+        assert await notes.import_(theirs) == 0
+        kept |= {record.content: record for record in await notes.list_records()}
+    return kept
 
 
 async def test_crewai_records_keep_every_field():
@@ -86,7 +100,7 @@ async def test_mem0_memories_keep_every_field():
     assert [record.get("owner", "") for record in records] == ["alice", "", ""]
     kept = await _kept(records)
     tea = kept["Likes green tea"]
-    assert (tea.source, tea.run_id, tea.role, tea.speaker) == ("helper", "r1", "user", "Alice")
+    assert (tea.owner, tea.source, tea.run_id, tea.role, tea.speaker) == ("alice", "helper", "r1", "user", "Alice")
     assert tea.created_at == tea.updated_at
     rest = {"hash": "5c3bc2", "expiration_date": "2027-01-01", "user_id": "alice"}
     assert tea.metadata == {"mem0": {**rest, "metadata": {"mem0": "own", "kind": "taste"}}}
@@ -155,6 +169,15 @@ def test_a_bad_record_is_refused_with_its_line(origin, line, reason):
         READERS[origin](f"{first}\n{line}\n")
 
 
+def test_what_is_said_twice_is_one_note():
+    """Where it has no time of its own, too: all of a file get the same."""
+    lines = [json.dumps({"id": "a", "content": "x"})] * 500
+    assert len(from_export("\n".join(lines))) == 1
+    assert len(from_mem0({"relations": MEM0["relations"] * 500})) == 1
+    assert len(from_mcp(MCP * 100)) == 4
+    assert len({each["created_at"] for each in from_mcp(MCP)}) == 1
+
+
 def test_a_bad_record_of_an_array_is_refused_with_its_number():
     """Where there are no lines, records are counted."""
     with pytest.raises(ValueError, match="record 2 is no note"):
@@ -198,3 +221,86 @@ def test_a_scope_goes_before_those_of_the_file():
     old = {"record": {"id": "z", "content": "x", "scope": "/b"}, "action": "updated"}
     [record] = from_export(json.dumps({"id": "z", "content": "y", "scope": "/a", "history": [old]}), scope="/from")
     assert (record["scope"], record["history"][0]["record"]["scope"]) == ("/from/a", "/from/b")
+
+
+# ---- whose they are
+
+
+def test_records_have_the_owners_of_the_data_or_one_for_all():
+    """`owner=` goes before what is said there, in the history too; an owner that no command would take is refused."""
+    assert [each.get("owner") for each in from_mem0(json.dumps(MEM0), owner="carol")] == ["carol"] * 3
+    old = {"record": {"id": "z", "content": "x", "owner": "ann"}, "action": "updated"}
+    note = {"id": "z", "content": "y", "owner": "ann", "history": [old]}
+    [record] = from_export(json.dumps(note), owner="bob")
+    assert (record["owner"], record["history"][0]["record"]["owner"]) == ("bob", "bob")
+    assert "owner" not in from_export([note], owner="")[0]
+    with pytest.raises(ValueError, match=r"record 1 is no note: its history is that of another"):
+        from_export([{**note, "owner": "bob"}])
+    with pytest.raises(ValueError, match=r"line 2 has the id of line 1"):
+        from_export(f"{json.dumps(note)}\n{json.dumps({'id': 'z', 'content': 'other'})}", owner="bob")
+    for far in ("o" * 1001, "\ud800"):
+        with pytest.raises(ValueError, match="record 1 is no note: owner"):
+            from_export([{**note, "owner": far, "history": []}])
+        with pytest.raises(NoteError, match="owner"):
+            from_export([note], owner=far)
+
+
+def test_records_are_sorted_by_their_owners():
+    """In their order; those of none stand under the empty name."""
+    records = from_mem0(MEM0)
+    assert by_owner(records) == {"alice": [records[0]], "": records[1:]}
+    assert by_owner([]) == {}
+
+
+# ---- parsed JSON, and what is neither it nor a text
+
+
+def test_parsed_json_is_read_as_its_text_is():
+    """What a memory gives in the same program needs no detour through a file, and is left as it is."""
+    before = json.dumps(MEM0)
+    assert [each["id"] for each in from_mem0(MEM0)] == [each["id"] for each in from_mem0(before)]
+    assert from_mem0(tuple(MEM0["results"])) == from_mem0(json.dumps(MEM0["results"]))
+    assert json.dumps(MEM0) == before
+    assert from_crewai(CREWAI[0]) == from_crewai(json.dumps(CREWAI[:1]))
+    graph = {"entities": [json.loads(line) for line in MCP.splitlines()[:2]], "relations": []}
+    assert {each["id"] for each in from_mcp(graph)} == {each["id"] for each in from_mcp(json.dumps(graph))}
+    with pytest.raises(ValueError, match="record 1 is no note: the metadata"):
+        from_export([{"id": "z", "content": "y", "metadata": {"x": float("nan")}}])
+
+
+@pytest.mark.parametrize("reader", READERS.values())
+@pytest.mark.parametrize("given", [Path("notes.jsonl"), 3, None, io.StringIO("{}")])
+def test_what_is_neither_a_text_nor_parsed_json_is_refused(reader, given):
+    """What to give instead of a path or an open file is said."""
+    with pytest.raises(TypeError, match=r"reads the text of a file, or the same as parsed JSON.*read_bytes"):
+        reader(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"results": [{"id": "a", "memory": "Likes tea", "event": "ADD"}]},
+        {
+            "results": [{"id": "a", "memory": "Likes tea", "event": "UPDATE", "previous_memory": "x"}],
+            "relations": {"added_entities": [], "deleted_entities": []},
+        },
+        {"results": [], "relations": {"added_entities": [], "deleted_entities": []}},
+        [{"id": "a", "memory_id": "b", "old_memory": None, "new_memory": "tea", "event": "ADD", "created_at": "2026"}],
+    ],
+)
+def test_what_mem0_gives_of_a_change_is_refused(given):
+    """It lacks whose the memories are; what to give instead is said."""
+    for data in (given, json.dumps(given)):
+        with pytest.raises(ValueError, match=r"give what get_all\(\) gives"):
+            from_mem0(data)
+
+
+def test_it_is_guessed_whose_data_it_is():
+    """By the first record; what says nothing is nobody's."""
+    export = {"type": "note", "id": "a", "content": "x"}
+    for given, origin in (
+        (MEM0, "mem0"), (MEM0["relations"], "mem0"), (MCP, "mcp"), ({"entities": [], "relations": []}, None), (CREWAI, "crewai"),
+        (export, "graphagent"), ("nonsense", None), ("", None), ({"id": "a", "content": "x"}, None),
+    ):  # fmt: skip
+        assert origin_of(given) == origin
+        assert origin_of(given if isinstance(given, str) else json.dumps(given)) == origin

@@ -485,3 +485,14 @@ async def test_what_raises_in_the_background_is_logged(tmp_path, caplog):
                     await anyio.sleep(0.01)
     assert "StoreError" in caplog.text
     assert "Kept" not in caplog.text
+
+
+async def test_who_says_what_a_note_has_already_has_that_stay(tmp_path):
+    """An update to the scope that a note has keeps the model, which was still to choose one, from moving it."""
+    async with Notes(tmp_path / "n.db", model=ScriptedModel([told(scope="/moved")])) as notes:
+        async with notes._engine.inference._lock:
+            kept = await notes.remember("Kept.")
+            assert (await notes.update(kept.id)).version == 1
+            assert (await notes.update(kept.id, scope="/")).version == 2
+        assert await notes.settle() == 0
+        assert (await notes.get(kept.id)).scope == "/"

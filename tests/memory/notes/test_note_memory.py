@@ -98,6 +98,19 @@ async def test_nothing_is_shown_where_nothing_fits(notes):
     assert shown(result) == []
 
 
+async def test_what_hardly_fits_is_shown_only_where_that_is_asked_for(notes):
+    """By default a note must have a tenth of what was asked for."""
+    await notes.remember("The printer is on the second floor of the old house by the river.")
+    task = "Write about rockets, planets, comets, moons, telescopes, probes, craters, orbits and the river of stars."
+    for min_score, count in ((None, 1), (0.0, 1), (0.5, 0)):
+        settings = {} if min_score is None else {"min_score": min_score}
+        result = await agent_of(plain, notes, "x", learn=False, **settings).run(task)
+        assert len(shown(result)) == count
+    for wrong in (-1, 2, "0.5", True):
+        with pytest.raises(ValueError, match="min_score"):
+            NoteMemory(notes, min_score=wrong)
+
+
 async def test_the_limit_and_the_characters_bound_what_is_shown(notes):
     """No more notes than the limit, and no more text than the budget: the last one is cut, and says so."""
     await notes.remember_many([f"Tea number {number}. " + "word " * 100 for number in range(8)])

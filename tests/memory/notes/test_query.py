@@ -24,9 +24,9 @@ def test_words_that_say_nothing_are_left_out():
     assert query("What is the Port of our staging, and what of staging-ports?").words == ("Port", "staging", "ports")
 
 
-def test_a_question_of_such_words_alone_is_searched_for_as_it_is():
-    """Better these than nothing."""
-    assert query("Who are you?").words == ("Who", "are", "you")
+def test_a_question_of_such_words_alone_is_searched_for_as_a_phrase():
+    """So it finds who said just that, and not every note that has one of them."""
+    assert query("Who are you?").words == ("Who are you",)
     assert query("?!").words == ()
 
 
@@ -124,3 +124,23 @@ def test_any_text_is_a_question(text, speakers):
     assert all(word in text for word in found.words)
     assert all(span.since <= span.until for span in found.spans)
     assert all(1 <= month <= 12 for month in found.months)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("What may I do?", set()),
+        ("May I ask you something?", set()),
+        ("What did I buy in May?", set()),
+        ("What did I buy on 3 May?", set()),
+        ("What did May buy in May?", {"may"}),
+        ("May's car?", {"may"}),
+        ("Will it rain?", set()),
+        ("What will Ada do?", {"ada"}),
+        ("Did Will come?", {"will"}),
+        ("It is late. Will you go?", set()),
+    ],
+)
+def test_a_name_that_is_also_another_word_is_one_only_where_it_is_written_as_a_name(text, named):
+    """Will and may are words of most questions."""
+    assert query(text, ["Will", "May", "Ada"]).named == named

@@ -46,10 +46,10 @@ def test_fused_scores_are_at_most_one(words, vectors, lexical, semantic):
 
 
 def test_words_alone_count_fully():
-    """Without vectors, the weight of words does not matter."""
-    scores = {1: 3.0, 2: 1.0, 3: 2.0}
+    """Without vectors, the weight of words does not matter; whatever has a word has more than nothing."""
+    scores = {1: 4.0, 2: 1.0, 3: 2.0}
     assert ranking.fused({"lexical": scores, "semantic": {}}, {"lexical": 0.4, "semantic": 0.6}) == {
-        "lexical": {1: 1.0, 2: 0.0, 3: 0.5}
+        "lexical": {1: 1.0, 2: 0.25, 3: 0.5}
     }
 
 

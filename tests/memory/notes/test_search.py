@@ -202,3 +202,76 @@ async def test_long_messages_are_found_at_least_as_well_as_by_vectors_alone(tmp_
             )
     assert hits["both"] > hits["dense"], hits
     assert hits["both"] >= 25
+
+
+async def test_every_match_has_a_reason(notes):
+    """Also the one that fits least; it is before what merely stands beside the best."""
+    talk = ["Who is at the door?", "My husband Leo fitted them.", "Wonderful. Is it dry now?"]
+    await notes.remember_conversation([Turn(text) for text in talk], session="s")
+    await notes.remember(
+        "But Leo is allergic to nickel, and to a good many other things of which nobody knows the names."
+    )
+    found = await notes.recall("Who is Leo?")
+    assert all(match.reasons for match in found)
+    assert {match.record.content.split()[0] for match in found[:2]} == {"My", "But"}
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_what_was_said_at_a_time_that_is_named_is_found_without_a_word_in_common(store, embedder):
+    """Whether the time is named by a day, a month or words such as yesterday; nothing else is found by it."""
+    async with Notes(store, embedder=embedder) as notes:
+        with at(AT):
+            await notes.remember_conversation(
+                [
+                    Turn("I went to the dentist.", at=AT - timedelta(days=1)),
+                    Turn("The bicycle has a new bell.", at=AT - timedelta(days=40)),
+                ],
+                session="s",
+            )
+            for question in ("What did I do yesterday?", "What happened on 30 April 2024?", "What was in April 2024?"):
+                best = (await notes.recall(question, limit=1))[0]
+                assert best.record.content == "I went to the dentist."
+                assert "date" in best.reasons
+                assert best.score > 0.3
+            assert await notes.recall("What did I do yesterday?", scope="/elsewhere") == []
+            view = notes.slice(["/"], read_only=True)
+            found = await view.recall("What did I do yesterday?", until=AT - timedelta(days=20))
+            assert "I went to the dentist." not in [match.record.content for match in found if "date" in match.reasons]
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_as_many_are_found_as_are_asked_for(store, embedder):
+    """However many fit."""
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many([f"pear number {number}" for number in range(450)])
+        assert len(await notes.recall("pear", limit=400)) == 400
+
+
+async def test_categories_are_found_by_their_words(notes):
+    """As if they stood in the text; when they change, so does what is found."""
+    kept = await notes.remember("We took PostgreSQL.", categories=["decision"])
+    assert [match.record.id for match in await notes.recall("Which decisions are there?")] == [kept.id]
+    await notes.update(kept.id, categories=["database"])
+    assert await notes.recall("decision") == []
+    assert len(await notes.recall("database")) == 1
+
+
+async def test_words_that_say_nothing_find_nothing_by_themselves(notes):
+    """A question of such words alone finds who said just that, and it is worth nothing."""
+    await notes.remember_many(
+        ["The PIN of the card is secret: how you are to know it, and I too, no one says.", "You and I."]
+    )
+    assert await notes.recall("How are you?") == []
+    [match] = await notes.recall("you and I?")
+    assert (match.record.content, match.score) == ("You and I.", 0.01)
+
+
+async def test_a_long_question_does_not_make_an_answer_worth_less(notes):
+    """Of many words those that tell most are what was asked for."""
+    await notes.remember_many(TEXTS)
+    long = (
+        "Please look up for me, if you can find the time, whatever was noted of the staging database and its port " * 2
+    )
+    short = await notes.recall("staging database port")
+    assert short[0].score == pytest.approx(1.0)
+    assert (await notes.recall(long))[0].score > 0.3

@@ -8,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import DamagedStoreError
-from graphagent.memory.notes._vectors import Matrix, pack
+from graphagent.memory import Notes
+from graphagent.memory.notes._vectors import Matrix
+from tests.memory.notes.conftest import Words
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
+
+
+def packed(vectors):
+    """Give vectors as they are kept: each of the length 1, float32."""
+    data = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(data, axis=1, keepdims=True)
+    return (data / np.where(lengths > 0, lengths, 1)).astype("<f4").tobytes()
 
 
 def notes_of(sizes, seed=0, dimensions=8):
@@ -22,7 +31,7 @@ def notes_of(sizes, seed=0, dimensions=8):
 def matrix_of(notes, dimensions=8):
     """Give the matrix of notes."""
     matrix = Matrix(dimensions)
-    matrix.add((row, f"id{row}", pack(vectors)) for row, vectors in notes.items())
+    matrix.add((row, f"id{row}", packed(vectors)) for row, vectors in notes.items())
     return matrix
 
 
@@ -66,7 +75,7 @@ def test_removed_notes_are_not_found(sizes, later, data):
     gone = data.draw(st.sets(st.sampled_from(sorted(notes))))
     matrix.remove(gone)
     more = {row + 1000: vectors for row, vectors in notes_of(later, seed=2).items()}
-    matrix.add((row, f"id{row}", pack(vectors)) for row, vectors in more.items())
+    matrix.add((row, f"id{row}", packed(vectors)) for row, vectors in more.items())
     left = {row: vectors for row, vectors in notes.items() if row not in gone} | more
     wanted = np.random.default_rng(1).standard_normal(8)
     check(matrix.search(wanted, 20), plainly(left, wanted), 20)
@@ -117,7 +126,39 @@ def test_a_search_sees_one_state():
     thread.start()
     for turn in range(1, 30):
         matrix.remove([row for row in matrix.rows.tolist() if row % 3 == turn % 3])
-        matrix.add((row + turn * count, str(row), pack(each)) for row, each in vectors.items() if row % 3 == turn % 3)
+        matrix.add((row + turn * count, str(row), packed(each)) for row, each in vectors.items() if row % 3 == turn % 3)
     stop.set()
     thread.join()
     assert wrong == []
+
+
+async def test_vectors_are_those_of_their_notes_when_the_index_was_made_anew(tmp_path):
+    """By this handle or by another one: rows have other numbers then."""
+    one, two = (Notes(tmp_path / "notes.db", embedder=Words()) for _ in range(2))
+    kept = await one.remember_many([f"fruit{number}" for number in range(12)])
+    for notes in (one, two):
+        assert (await notes.recall("fruit11"))[0].record.content == "fruit11"
+    await one.forget(ids=[record.id for record in kept[:5]])
+    assert (await two.recall("fruit11"))[0].record.content == "fruit11"
+    await one.reindex()
+    for notes in (one, two):
+        [best, *_] = await notes.recall("fruit11")
+        assert (best.record.content, best.reasons[:2]) == ("fruit11", ("lexical", "semantic"))
+        assert best.parts["semantic"] == max(each.parts.get("semantic", 0) for each in await notes.recall("fruit11"))
+        await notes.aclose()
+
+
+@pytest.mark.parametrize("kept_with", [[], ["plum"]])
+async def test_notes_without_vectors_are_told_once(tmp_path, caplog, kept_with):
+    """They are found by their words alone, so whoever has an embedder is told how to make them."""
+    async with Notes(tmp_path / "notes.db") as plain:
+        await plain.remember_many(["pear", "apple"])
+    async with Notes(tmp_path / "notes.db", embedder=Words()) as notes:
+        for text in kept_with:
+            await notes.remember(text)
+        for _ in range(2):
+            assert len(await notes.recall("pear")) >= 1
+        [message] = [record.getMessage() for record in caplog.records]
+        assert message.startswith(f"2 of {2 + len(kept_with)} notes have no vectors")
+        await notes.reembed()
+        assert {match.record.content for match in await notes.recall("pear")} >= {"pear", "apple"}
