@@ -1,9 +1,10 @@
-"""What every test gets: both event loops, and no way to another machine."""
+"""What every test gets: both event loops, no way to another machine, and folders that are not those of the person who tests."""
 
 from __future__ import annotations
 
 import os
 import runpy
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ OFFLINE = Path(__file__).parent / "offline"
 # Once in this process, and at the start of every Python process that a test starts.
 runpy.run_path(str(OFFLINE / "sitecustomize.py"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OFFLINE), os.environ.get("PYTHONPATH")]))
+
+
+def pytest_configure(config):
+    """Put what goes to the cache and the data of a user into a folder of this run, before any test file is imported."""
+    folder = tempfile.TemporaryDirectory(prefix="graphagent-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ.pop("GRAPHAGENT_HOME", None)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        os.environ[name] = str(Path(folder.name) / name)
 
 
 @pytest.fixture(params=["asyncio", "trio"])

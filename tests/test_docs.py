@@ -19,12 +19,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import anyio
 import pytest
+from platformdirs import user_cache_path, user_data_path
 
 HOME = Path(__file__).parents[1]
 PAGES = {path.relative_to(HOME).as_posix(): path for path in [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]}
@@ -112,9 +114,10 @@ def _docstrings(path):
 
 @pytest.fixture
 def away(tmp_path, monkeypatch):
-    """An empty working folder and no key in the environment, which is put back as it was."""
+    """An empty working folder, no data of another page, and no key in the environment, which is put back as it was."""
     before = dict(os.environ)
     monkeypatch.chdir(tmp_path)
+    os.environ["XDG_DATA_HOME"] = str(tmp_path / "data")
     for name in ("OPENAI_API_KEY", "GRAPHAGENT_KEY", "GRAPHAGENT_HOME"):
         os.environ.pop(name, None)
     yield monkeypatch
@@ -159,6 +162,15 @@ def test_the_examples_of_docstrings_run(module, away):
         assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(lines, out=said.append).failed == 0, "".join(
             said
         )
+
+
+def test_nothing_goes_into_the_folders_of_the_person_who_tests():
+    """What is cached and kept by default goes into a folder of this run, from other processes too."""
+    told = "import platformdirs as p; print(p.user_cache_path('graphagent'), p.user_data_path('graphagent'), sep='\\n')"
+    there = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert there == [str(user_cache_path("graphagent")), str(user_data_path("graphagent"))]
+    assert all(path.startswith(str(Path(tempfile.gettempdir()) / "graphagent-tests-")) for path in there)
+    assert "GRAPHAGENT_HOME" not in os.environ
 
 
 def test_few_blocks_are_left_out():

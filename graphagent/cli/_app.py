@@ -136,7 +136,7 @@ def new(
     out: Out = None,
 ) -> None:
     """Make a key. Keep it safe: what is sealed with it cannot be read without it."""
-    from graphagent.cli._facts import write_private
+    from graphagent.cli._private import write_private
     from graphagent.cli._screen import aside
     from graphagent.store import new_key
 

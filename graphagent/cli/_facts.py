@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ import anyio
 import typer
 
 from graphagent.cli import _places, _screen
-from graphagent.cli._places import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner
+from graphagent.cli._lines import lines_to, read_lines
+from graphagent.cli._places import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner, Yes
+from graphagent.cli._words import counted, others, were_new
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -81,8 +82,7 @@ def list_facts(
             for place, fact in known
         ])  # fmt: skip
     if not known:
-        others = ", ".join(repr(each) for each in sorted(owners - {owner}) if each)
-        _screen.aside(f"Nothing is known{_whose(owner)} here." + (f" Owners with facts: {others}." if others else ""))
+        _screen.aside(f"Nothing is known{_whose(owner)} here.{others(owners, owner, 'facts')}")
 
 
 @facts.command("show", epilog="Example: graphagent facts show city")
@@ -108,8 +108,7 @@ def show(
 
     versions = _with(memory, key, read)
     if not versions:
-        _screen.complain(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
-        raise typer.Exit(1)
+        _screen.fail(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
     if form is Format.JSON:
         print(json.dumps([_plain(place, fact, owner) for place, fact in versions], ensure_ascii=False, indent=2))
         return
@@ -183,7 +182,7 @@ def forget(
     subject: InSubject = None,
     scope: InScope = None,
     everything: Annotated[bool, typer.Option("--all", metavar="", help="Forget all that this owner has.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Forget facts: every version of them is removed from the disk. A receipt says what was."""
     if everything == bool(keyword or subject or scope):
@@ -201,7 +200,7 @@ def forget(
     receipt = _with(memory, key, remove)
     if not receipt.bytes:
         _nothing_fits(owner)
-    print(f"Forgotten: {_counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
+    print(f"Forgotten: {counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
 
 
 @facts.command("export", epilog="Example: graphagent facts export --key env:GRAPHAGENT_KEY --out facts.jsonl")
@@ -213,16 +212,15 @@ def export(
 ) -> None:  # fmt: skip
     """Write every version of every fact as JSON lines, in the clear."""
 
-    async def read(provider: KeepingProvider) -> list[dict[str, object]]:
-        return [record async for record in provider.export(owner=owner)]
+    async def write(provider: KeepingProvider) -> None:
+        count = 0
+        with lines_to(out) as lines:
+            async for record in provider.export(owner=owner):
+                await lines.put(record)
+                count += 1
+        lines.tell(counted(count, "version"))
 
-    records = _with(memory, key, read)
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        write_private(out, text)
-        _screen.aside(f"{_counted(len(records), 'version')} written to {out}, readable for you alone, but not sealed.")
+    _with(memory, key, write)
 
 
 @facts.command("import", epilog="Example: graphagent facts import facts.jsonl --key env:GRAPHAGENT_KEY")
@@ -236,7 +234,7 @@ def import_facts(
     Where a line is wrong or the memory is damaged, nothing is taken in. A sealed memory takes in all or none. A plain one has
     many files: where the disk fails or the process ends in between, import the same again, which adds what is missing.
     """
-    records = _read_lines(file)
+    records = read_lines(file)
 
     async def add(provider: KeepingProvider) -> int:
         return await provider.import_(records)
@@ -245,7 +243,7 @@ def import_facts(
         added = _with(memory, key, add)
     except ValueError as error:
         raise StoreError(str(error)) from None
-    print(f"{added} of {_counted(len(records), 'version')} {'was' if added == 1 else 'were'} new.")
+    print(were_new(added, len(records), "version"))
 
 
 @facts.command("verify", epilog="Example: graphagent facts verify --key env:GRAPHAGENT_KEY")
@@ -258,22 +256,7 @@ def verify(memory: Memory = None, key: Key = None) -> None:
     folder = _places.folder(memory)
     if not folder.exists():
         raise StoreError(f"there is no memory in {str(folder)!r}; name its folder with --memory")
-    print(f"Sound: {_counted(_with(memory, key, check), 'version')} of facts.")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read.
-
-    Raises:
-        StoreError: the file is there already, or cannot be written.
-    """
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StoreError(f"{str(path)!r} is there already, and is not overwritten; name another file") from None
-    except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    print(f"Sound: {counted(_with(memory, key, check), 'version')} of facts.")
 
 
 def _confirm(
@@ -293,14 +276,13 @@ def _confirm(
         _nothing_fits(owner)
     what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
     typer.confirm(
-        f"Forget {_counted(versions, 'version')} of {_counted(len(keywords), 'fact')} ({what}) for good?",
+        f"Forget {counted(versions, 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?",
         abort=True,
     )
 
 
 def _nothing_fits(owner: str) -> NoReturn:
-    _screen.complain(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
-    raise typer.Exit(1)
+    _screen.fail(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
 
 
 def _with(memory: Path | None, key: str | None, work: Any) -> Any:
@@ -351,22 +333,6 @@ def _order(place: _Place) -> tuple[int, str, int, str]:
     return _places.subject_of(place.subject).priority, place.subject, place.scope.kind.width, place.scope.name
 
 
-def _read_lines(file: Path) -> list[dict[str, object]]:
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise StoreError(f"{str(file)!r} cannot be read: {reason}") from None
-    records: list[dict[str, object]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                raise StoreError(f"{str(file)!r}, line {number}, is not JSON; nothing was imported") from None
-    return records
-
-
 def _plain(place: _Place, fact: Fact, owner: str) -> dict[str, object]:
     return {
         "keyword": fact.concept.keyword,
@@ -391,7 +357,3 @@ def _concept(keyword: str) -> Concept:
 
 def _whose(owner: str) -> str:
     return f" for owner {owner!r}" if owner else ""
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`graphagent notes`: the commands with their options and their help. What they do stands in files of its own."""
+"""`graphagent notes`: the commands with their options and their help. What they do is in files of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._places import AnyOwner, NotesFile, NotesKey, NotesOwner, Out, ToOwner
+from graphagent.cli._places import AnyOwner, Json, NotesFile, NotesKey, NotesOwner, Out, ToOwner, Yes
 
 notes = typer.Typer(no_args_is_help=True, help="Keep notes, find them, correct them, forget them, take them along.")
 
@@ -47,18 +47,19 @@ Sees = Annotated[
         "--source", metavar="NAME", help="As this source sees them: with its private notes.", show_default=False
     ),
 ]
+Said = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Only notes of this source.", show_default=False)
+]
 Vectors = Annotated[
     str | None,
     typer.Option(
         "--embedder",
         metavar="EMBEDDER",
-        help="Makes vectors: static, local, openai:MODEL or openai:MODEL@BASE_URL. By default static or local, where the notes have its "
-        "vectors already.",
+        help="Makes vectors: static, local, openai:MODEL or openai:MODEL@BASE_URL. By default static or local, if the notes "
+        "already have vectors of it.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Show it as JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")]
 
 
 @notes.command("remember", epilog='Example: graphagent notes remember "We chose PostgreSQL." --scope /project/db')
@@ -85,7 +86,7 @@ def remember(
     embedder: Vectors = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Keep a text, or several. They are on the disk when the command ends."""
+    """Save a text, or several. They are on disk when the command ends."""
     from graphagent.cli._notes_changed import remember as work
     from graphagent.cli._notes_opened import Place
 
@@ -93,7 +94,7 @@ def remember(
     work(place, text or [], scope, category, importance, private=private, each=each, as_json=as_json)
 
 
-@notes.command("recall", epilog='Example: graphagent notes recall "Which database did we choose?"')
+@notes.command("recall", epilog='Example: graphagent notes recall "Which database do we use?"')
 def recall(
     query: Annotated[list[str], typer.Argument(metavar="QUERY…", help="A question, or some words.")],
     store: NotesFile = None,
@@ -102,9 +103,10 @@ def recall(
     source: Sees = None,
     scope: Under = None,
     category: Category = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the best.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the best.")] = 10,
     detailed: Annotated[
-        bool, typer.Option("--detailed", metavar="", help="Show all of each note, and what each part of its rank is.")
+        bool,
+        typer.Option("--detailed", metavar="", help="Show each note in full, and what each reason added to its rank."),
     ] = False,
     embedder: Vectors = None,
     as_json: Json = False,
@@ -139,22 +141,36 @@ def tree(
     show_tree(Place(store, key, owner, source), scope, depth, as_json=as_json)
 
 
-@notes.command("list", epilog="Example: graphagent notes list --scope /project --category decision")
+@notes.command("list", epilog="Example: graphagent notes list --scope /project --category decision --since 7d")
 def list_notes(
     store: NotesFile = None,
     key: NotesKey = None,
     owner: NotesOwner = "",
-    source: Sees = None,
+    source: Said = None,
     scope: Under = None,
     category: Category = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest.")] = 50,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only what was said, or else saved, then or later: 2026-01-31, 2026-01-31T09:30, or 30d for 30 days ago.",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Only what was said, or else saved, then or earlier.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the newest.")] = 50,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show the notes, the newest first."""
     from graphagent.cli._notes_opened import Place
-    from graphagent.cli._notes_shown import show_list
+    from graphagent.cli._notes_shown import Listed, show_list
 
-    show_list(Place(store, key, owner, source), scope, category, limit, as_json=as_json)
+    listed = Listed(scope, tuple(category or ()), since, until, limit)
+    show_list(Place(store, key, owner, source), listed, as_json=as_json)
 
 
 @notes.command("show", epilog="Example: graphagent notes show 4f2a91c0")
@@ -166,7 +182,7 @@ def show(
     source: Sees = None,
     as_json: Json = False,
 ) -> None:
-    """Show all of a note: its text, what is known of it, and what it was before."""
+    """Show a whole note: its text, what is known about it, and its earlier versions."""
     from graphagent.cli._notes_opened import Place
     from graphagent.cli._notes_shown import show_note
 
@@ -192,7 +208,7 @@ def edit(
     embedder: Vectors = None,
     as_json: Json = False,
 ) -> None:
-    """Change a note. Without any change named, $VISUAL or $EDITOR opens with its text. What it was is in its history."""
+    """Change a note. If you name no change, $VISUAL or $EDITOR opens with its text. The old version stays in its history."""
     from graphagent.cli._notes_changed import edit as work
     from graphagent.cli._notes_opened import Place
 
@@ -208,22 +224,20 @@ def forget(
     store: NotesFile = None,
     key: NotesKey = None,
     owner: NotesOwner = "",
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Only notes of this source.", show_default=False)
-    ] = None,
+    source: Said = None,
     scope: Under = None,
     category: Category = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="TIME", help="Only notes kept longer ago, such as 30d.", show_default=False),
+        typer.Option("--older-than", metavar="TIME", help="Only notes saved longer ago than this, such as 30d.", show_default=False),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Only notes that this run kept.", show_default=False)
+        str | None, typer.Option("--run", metavar="ID", help="Only notes that this run saved.", show_default=False)
     ] = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Remove the notes that fit all that is given, for good: text, words, vectors and history leave the disk."""
+    """Remove the notes that meet all conditions, for good: text, words, vectors and history are erased from the disk."""
     from graphagent.cli._notes_changed import Choice
     from graphagent.cli._notes_changed import forget as work
     from graphagent.cli._notes_opened import Place
@@ -252,7 +266,7 @@ def reset(
 
 @notes.command("export", epilog="Example: graphagent notes export --out notes.jsonl")
 def export(store: NotesFile = None, key: NotesKey = None, owner: AnyOwner = None, out: Out = None) -> None:
-    """Write every note with its history as JSON lines, in the clear."""
+    """Write every note with its history as JSON lines, in plain text."""
     from graphagent.cli._notes_kept import export as work
     from graphagent.cli._notes_opened import Place
 
@@ -279,7 +293,7 @@ def import_notes(
     embedder: Vectors = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read notes from a file. Those that are there already are left; where one is wrong, nothing is taken in."""
+    """Read notes from a file. Existing ones are skipped; if a record is invalid, nothing is imported."""
     from graphagent.cli._notes_kept import import_notes as work
     from graphagent.cli._notes_opened import Place
 
@@ -294,16 +308,25 @@ def reembed(
     embedder: Vectors = None,
     as_json: Json = False,
 ) -> None:
-    """Make all vectors anew, with this embedder from now on. Until it is done, the old ones count."""
+    """Recompute all vectors, and use this embedder from now on. The old ones stay in use until it has finished."""
     from graphagent.cli._notes_kept import reembed as work
     from graphagent.cli._notes_opened import Place
 
     work(Place(store, key, owner, embedder=embedder), as_json=as_json)
 
 
+@notes.command("reindex", epilog="Example: graphagent notes reindex")
+def reindex(store: NotesFile = None, key: NotesKey = None, as_json: Json = False) -> None:
+    """Rebuild the search index of all owners, if `verify` finds it damaged. The notes stay as they are."""
+    from graphagent.cli._notes_kept import reindex as work
+    from graphagent.cli._notes_opened import Place
+
+    work(Place(store, key), as_json=as_json)
+
+
 @notes.command("verify", epilog="Example: graphagent notes verify --key env:GRAPHAGENT_KEY")
 def verify(store: NotesFile = None, key: NotesKey = None, owner: AnyOwner = None, as_json: Json = False) -> None:
-    """Read every note and see that it is whole and can be found."""
+    """Check that every note is sound and can be found."""
     from graphagent.cli._notes_kept import verify as work
     from graphagent.cli._notes_opened import Place
 

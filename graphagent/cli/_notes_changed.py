@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import typer
 
 from graphagent import _clock
 from graphagent.cli import _places, _screen
-from graphagent.cli._notes_opened import Place, counted, narrowed, one, plain, whose, with_notes
+from graphagent.cli._notes_opened import Place, narrowed, one, plain, with_notes
+from graphagent.cli._words import counted, whose
 from graphagent.errors import GraphAgentError, StoreError
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ def remember(
     elif len(records) == 1:
         print(_screen.for_output(f"Kept in {records[0].scope}: {records[0].id}"))
     else:
-        print(_screen.for_output(f"Kept in {records[0].scope}: {counted(len(records))}."))
+        print(_screen.for_output(f"Kept in {records[0].scope}: {counted(len(records), 'note')}."))
 
 
 def edit(
     place: Place, text: str, content: str | None, scope: str | None, categories: list[str] | None,
     importance: float | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Change a note, with an editor where no change is named."""
+    """Change a note, with an editor if no change is named."""
     if content == "-":
         content = sys.stdin.read()
     if content is None and scope is None and categories is None and importance is None:
@@ -85,7 +86,7 @@ def edit(
 
 
 def _edit_text(place: Place, text: str, *, as_json: bool) -> None:
-    """Change the text of a note in an editor. What was written stays in a file where it cannot be kept."""
+    """Change the text of a note in an editor. What was written stays in a file if it cannot be saved."""
 
     async def read(notes: NoteView) -> Record:
         return await one(notes, text)
@@ -109,13 +110,13 @@ def _edit_text(place: Place, text: str, *, as_json: bool) -> None:
     async def change(notes: NoteView) -> Record:
         now = await one(notes, before.id)
         if now.version != before.version:
-            raise StoreError(f"note {before.id!r} was changed meanwhile, so this was not kept")
+            raise StoreError(f"note {before.id!r} was changed meanwhile, so this was not saved")
         return await notes.update(before.id, content=written)
 
     try:
         record = with_notes(place, change, vectors=True)
     except GraphAgentError as error:
-        error.add_note(f"What you wrote stands in {path}.")
+        error.add_note(f"What you wrote is in {path}.")
         raise
     path.unlink()
     _say_changed(record, as_json=as_json)
@@ -167,7 +168,7 @@ def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
     except OverflowError:
         chosen = []
     if not chosen:
-        _nothing(f"no note{whose(place.owner)} fits, so nothing was forgotten")
+        _screen.fail(f"no note{whose(place.owner)} fits, so nothing was forgotten")
     if not yes:
         _agree("Forget", chosen)
 
@@ -186,10 +187,12 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
 
     scopes = with_notes(place, count)
     if not scopes:
-        _nothing(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
+        _screen.fail(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
     if not yes:
-        where = ", ".join(_screen.shown(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
-        typer.confirm(f"Remove all {counted(scopes.total())}{whose(place.owner)} in {where} for good?", abort=True)
+        where = ", ".join(_screen.shortened(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
+        typer.confirm(
+            f"Remove all {counted(scopes.total(), 'note')}{whose(place.owner)} in {where} for good?", abort=True
+        )
 
     async def remove(notes: NoteView) -> Receipt:
         return await notes.reset(scope)
@@ -200,16 +203,11 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
 def _agree(what: str, records: Sequence[Record]) -> None:
     told = "; ".join(repr(_screen.shortened(record.content, 40)) for record in records[:3])
     more = "; …" if len(records) > 3 else ""
-    typer.confirm(f"{what} {counted(len(records))} ({told}{more}) for good?", abort=True)
-
-
-def _nothing(text: str) -> NoReturn:
-    _screen.complain(text)
-    raise typer.Exit(1)
+    typer.confirm(f"{what} {counted(len(records), 'note')} ({told}{more}) for good?", abort=True)
 
 
 def _say_forgotten(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print(_screen.json_text({"notes": receipt.notes, "bytes": receipt.bytes}))
     else:
-        print(f"Forgotten: {counted(receipt.notes)}, {receipt.bytes:,} bytes.")
+        print(f"Forgotten: {counted(receipt.notes, 'note')}, {receipt.bytes:,} bytes.")

@@ -1,22 +1,20 @@
-"""`graphagent notes`: what concerns all of them: taken along, brought in, made anew, checked."""
+"""`graphagent notes`: what concerns all of them: export, import, rebuilding, checking."""
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from graphagent.cli import _screen
-from graphagent.cli._notes_opened import Place, counted, opened, owners, with_store
-from graphagent.cli._private import private_file
-from graphagent.errors import StoreError
+from graphagent.cli._lines import lines_to, read_whole
+from graphagent.cli._notes_opened import Place, opened, owners, with_store
+from graphagent.cli._words import counted, were_new, whose
+from graphagent.errors import DamagedStoreError, StoreError
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -25,85 +23,108 @@ if TYPE_CHECKING:
 def export(place: Place, out: Path | None) -> None:
     """Write notes to a file, or to standard output."""
 
-    async def write(store: Store) -> tuple[int, int]:
-        count = size = 0
-        with ExitStack() as stack:
-            target = stack.enter_context(private_file(out)) if out is not None else sys.stdout.buffer
-            for owner in await _whose(store, place):
+    async def write(store: Store) -> None:
+        count = 0
+        with lines_to(out) as lines:
+            for owner in await _owners(store, place):
                 async with opened(store, place, owner) as notes:
                     async for record in notes.export():
-                        line = orjson.dumps(record) + b"\n"
-                        target.write(line)
-                        count, size = count + 1, size + len(line)
-            target.flush()
-        return count, size
+                        await lines.put(record)
+                        count += 1
+        lines.tell(counted(count, "note"))
 
-    count, size = with_store(place, write)
-    if out is not None:
-        _screen.aside(f"{counted(count)}, {size:,} bytes, written to {out}, readable for you alone, but not sealed.")
+    with_store(place, write)
 
 
 def import_notes(place: Place, file: Path, origin: str, scope: str, *, as_json: bool) -> None:
     """Take over notes from a file, or from standard input."""
-    from graphagent.memory.notes.importers import READERS
+    from graphagent.memory.notes.importers import READERS, by_owner, origin_of
 
+    text = read_whole(file)
     try:
-        text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{str(file)!r} cannot be read: {error.strerror}") from None
-    try:
-        records = READERS[origin](text, scope=scope)
+        records = READERS[origin](text, scope=scope, owner=place.owner)
     except ValueError as error:
-        raise StoreError(f"{str(file)!r}, {error}; nothing was imported") from None
-    by_owner: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for record in records:
-        by_owner[record.get("owner", "") if place.owner is None else place.owner].append(record)
+        looks = origin_of(text)
+        hint = f" (its records look like those of --from {looks})" if looks not in (None, origin) else ""
+        raise StoreError(f"{str(file)!r}, {error}{hint}; nothing was imported") from None
+    theirs = by_owner(records)
 
     async def add(store: Store) -> int:
         added = 0
-        for owner, given in by_owner.items():
+        for owner, given in theirs.items():
             async with opened(store, place, owner, vectors=True) as notes:
-                added += await notes.import_(given)
+                with _bar(f"Importing{whose(owner)}") as tell:
+                    added += await notes.import_(given, on_progress=tell)
         return added
 
-    added = with_store(place, add, new=True)
+    try:
+        added = with_store(place, add, new=True)
+    except KeyboardInterrupt:
+        _screen.aside(
+            "Broken off. Of each owner all notes are there or none is; import the same file again, which adds what is missing."
+        )
+        raise
     if as_json:
-        print(_screen.json_text({"new": added, "notes": len(records), "owners": sorted(by_owner)}))
+        print(_screen.json_text({"new": added, "notes": len(records), "owners": sorted(theirs)}))
         return
-    print(f"{added} of {counted(len(records))} {'was' if added == 1 else 'were'} new.")
-    if named := [each for each in sorted(by_owner) if each and place.owner is None]:
+    print(were_new(added, len(records), "note"))
+    if named := [each for each in sorted(theirs) if each and place.owner is None]:
         _screen.aside(f"Their owners: {', '.join(map(repr, named))}. See them with --owner NAME.")
 
 
 def reembed(place: Place, *, as_json: bool) -> None:
-    """Make all vectors anew, and show how far that is."""
+    """Recompute all vectors, and show the progress."""
     if place.embedder is None:
         raise typer.BadParameter(
             "say which: static, local, openai:MODEL or openai:MODEL@BASE_URL", param_hint="--embedder"
         )
-    console = _screen.screen(err=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     async def make(store: Store) -> int:
         done = 0
-        for owner in await _whose(store, place):
-            task = bar.add_task("Making vectors", total=None)
+        for owner in await _owners(store, place):
             async with opened(store, place, owner) as notes:
-                done += await notes.reembed(_teller(bar, task))
-            bar.remove_task(task)
+                with _bar(f"Making vectors{whose(owner)}") as tell:
+                    done += await notes.reembed(tell)
         return done
 
-    with bar:
-        done = with_store(place, make)
+    done = with_store(place, make)
     if as_json:
         print(_screen.json_text({"notes": done, "embedder": place.embedder}))
     else:
-        print(f"Made anew: the vectors of {counted(done)}.")
+        print(f"Recomputed: the vectors of {counted(done, 'note')}.")
 
 
-def _teller(bar: Progress, task: Any) -> Callable[[int, int], None]:
-    return lambda done, of: bar.update(task, completed=done, total=of)
+def reindex(place: Place, *, as_json: bool) -> None:
+    """Rebuild the index of all notes, whoever owns them, and show the progress."""
+
+    async def make(store: Store) -> int:
+        count = 0
+
+        def told(done: int, of: int) -> None:
+            nonlocal count
+            count = of
+            tell(done, of)
+
+        with _bar("Building the index") as tell:
+            async with opened(store, place, "", on_progress=told) as notes:
+                await notes.reindex()
+        return count
+
+    count = with_store(place, make)
+    if as_json:
+        print(_screen.json_text({"notes": count}))
+    else:
+        print(f"Rebuilt: the index of {counted(count, 'note')}.")
+
+
+@contextmanager
+def _bar(what: str) -> Generator[Callable[[int, int], None]]:
+    """Show on a terminal how far something is, once it is told how many are done, and of how many."""
+    console = _screen.screen(err=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(_screen.shown(what), total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def verify(place: Place, *, as_json: bool) -> None:
@@ -111,14 +132,19 @@ def verify(place: Place, *, as_json: bool) -> None:
 
     async def check(store: Store) -> int:
         count = 0
-        for owner in await _whose(store, place):
+        for owner in await _owners(store, place):
             async with opened(store, place, owner) as notes:
                 count += await notes.verify()
         return count
 
-    count = with_store(place, check)
-    print(_screen.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count)}.")
+    try:
+        count = with_store(place, check)
+    except DamagedStoreError as error:
+        if error.where.startswith("the index "):
+            error.add_note("Rebuild the index: graphagent notes reindex")
+        raise
+    print(_screen.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count, 'note')}.")
 
 
-async def _whose(store: Store, place: Place) -> list[str]:
+async def _owners(store: Store, place: Place) -> list[str]:
     return await owners(store) if place.owner is None else [place.owner]

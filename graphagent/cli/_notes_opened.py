@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +15,9 @@ import anyio
 import orjson
 import typer
 
+from graphagent import _clock
 from graphagent.cli import _places, _screen
-from graphagent.errors import EmbedderChangedError, MissingExtraError, NoteError, ScopeError
+from graphagent.errors import EmbedderChangedError, EmbedderError, MissingExtraError, NoteError, ScopeError
 from graphagent.memory import Notes
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ T = TypeVar("T")
 _SHORT = 8
 """How many characters of an id are shown at least."""
 _TIMES = ("created_at", "updated_at", "at")
+_LAST = time(23, 59, 59, 999_000)
+"""The last millisecond of a day: times of notes are counted in these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,13 @@ def with_store(place: Place, work: Callable[[Store], Awaitable[T]], *, new: bool
 
     Raises:
         BadParameter: a scope was given that is none.
+        NoteError: the notes in the default place are meant, and there are none yet.
     """
+    if not new and place.file is None and not (_places.home() / "notes.db").exists():
+        raise NoteError('nothing has been kept yet; begin with: graphagent notes remember "…"')
 
     async def main() -> T:
-        async with _places.notes_store(place.file, place.key, new=new) as store:
+        async with _places.store("notes", place.file, place.key, new=new) as store:
             return await work(store)
 
     try:
@@ -80,13 +87,15 @@ def with_store(place: Place, work: Callable[[Store], Awaitable[T]], *, new: bool
 
 
 @asynccontextmanager
-async def opened(store: Store, place: Place, owner: str, *, vectors: bool = False) -> AsyncGenerator[NoteView]:
-    """Open the notes of an owner, with the embedder that was named or, where vectors matter, the one that made theirs."""
-    made = await _made_by(store, owner) if vectors and place.embedder is None else None
+async def opened(
+    store: Store, place: Place, owner: str, *, vectors: bool = False, on_progress: Callable[[int, int], None] | None = None
+) -> AsyncGenerator[NoteView]:  # fmt: skip
+    """Open the notes of an owner, with the embedder that was named or, if vectors matter, the one that made theirs."""
+    made = await made_by(store, owner) if vectors and place.embedder is None else None
     embedder = _known(made) if made is not None else embedder_of(place.embedder)
     if made is not None and embedder is None:
         _screen.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
-    async with Notes(store, embedder=embedder, owner=owner, source=place.source) as notes:
+    async with Notes(store, embedder=embedder, owner=owner, source=place.source, on_progress=on_progress) as notes:
         yield notes
 
 
@@ -122,19 +131,19 @@ def embedder_of(text: str | None) -> Embedder | None:
 
 
 def _known(name: str) -> Embedder | None:
-    """Give the embedder of that name, where it is one that computes here."""
+    """Give the embedder of that name, if it is one that computes here."""
     for kind in ("static", "local"):
         try:
             embedder = embedder_of(kind)
-        except MissingExtraError:
+        except (MissingExtraError, EmbedderError):  # it is not installed, or its weights are not
             continue
         if embedder is not None and embedder.name == name:
             return embedder
     return None
 
 
-async def _made_by(store: Store, owner: str) -> str | None:
-    """Give who made the vectors of an owner's notes."""
+async def made_by(store: Store, owner: str) -> str | None:
+    """Give who made the vectors of an owner's notes; None if they have none."""
     item = await store.get(("notes", owner, 0, "embedder"))
     return None if item is None else str(orjson.loads(item.value)["name"])
 
@@ -157,14 +166,14 @@ async def one(notes: NoteView, text: str) -> Record:
     fits = [
         each
         for each in await notes.list_records(limit=sys.maxsize)
-        if each.id.startswith(text) or each.id.endswith(text)
+        if text and (each.id.startswith(text) or each.id.endswith(text))
     ]
     if len(fits) > 1:
         more = " …" if len(fits) > 4 else ""
         raise typer.BadParameter(
             f"{text!r} names {len(fits)} notes: {', '.join(each.id for each in fits[:4])}{more}", param_hint="NOTE"
         )
-    if not fits or not text:
+    if not fits:
         raise NoteError(f"there is no note {text!r} here; `graphagent notes list` shows those that there are")
     return fits[0]
 
@@ -172,6 +181,31 @@ async def one(notes: NoteView, text: str) -> Record:
 def narrowed(notes: NoteView, scope: str | None, categories: Sequence[str] | None) -> NoteView:
     """Give what of the notes is in a scope and has one of some categories."""
     return notes.slice([scope or "/"], categories or None, read_only=False)
+
+
+def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | None:
+    """Give the time that a text says: `2026-01-31` in the zone of this machine, to the day's `end` if that is asked for, or `30d` ago.
+
+    Raises:
+        BadParameter: it says none.
+    """
+    if text is None:
+        return None
+    given = text.strip()
+    try:
+        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
+        if (age := _places.age_of(given if is_age else None, option)) is not None:
+            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
+        if len(given) == len("2026-01-31"):
+            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
+        return datetime.fromisoformat(given).astimezone()
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
+            param_hint=option,
+        ) from None
 
 
 def ids_of(records: Collection[Record]) -> dict[str, str]:
@@ -191,13 +225,3 @@ def plain(record: Record) -> dict[str, Any]:
     for name in _TIMES:
         parts[name] = parts[name] and parts[name].isoformat()
     return {**parts, "categories": list(record.categories), "metadata": dict(record.metadata)}
-
-
-def counted(number: int) -> str:
-    """Say how many notes."""
-    return f"{number:,} note{'' if number == 1 else 's'}"
-
-
-def whose(owner: str | None) -> str:
-    """Say of whom, where that was asked for."""
-    return f" of owner {owner!r}" if owner else ""

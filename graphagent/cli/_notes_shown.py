@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,18 @@ from rich.text import Text
 from graphagent.cli import _screen
 from graphagent.cli._notes_opened import (
     Place,
-    counted,
     ids_of,
+    made_by,
     narrowed,
     one,
     opened,
     owners,
     plain,
-    whose,
+    time_of,
     with_notes,
     with_store,
 )
+from graphagent.cli._words import counted, others, whose
 
 if TYPE_CHECKING:
     from graphagent.memory import Match, NoteView, Record, ScopeTree
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 
 _ROOMY = 96
 """From how many columns on a list shows more."""
-_SCOPE = 20
-"""How much of a scope is shown on a terminal."""
+_SCOPE, _SCOPE_OF_MORE = 20, 16
+"""Columns that a scope may have on a terminal, and in a list that shows more each of scope, categories and source."""
 _BEGINNING = 240
 """How much of a note that was found is shown."""
 
@@ -50,6 +52,8 @@ def show_found(
         return
     if not found:
         _screen.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
+        if _is_without_vectors(place):
+            _screen.aside("To find other words for the same too: graphagent notes reembed --embedder static")
         return
     if sys.stdout.isatty():
         rows = [_row_shown(match, detailed=detailed) for match in found]
@@ -72,8 +76,8 @@ def _row_shown(match: Match, *, detailed: bool) -> list[str]:
     return [
         f"{match.score:.2f}",
         f"{said}\n→ {why}" if why else said,
-        _end(record.scope),
-        _day(record.at or record.created_at)[: len("2026-01-31")],
+        _screen.ending(_screen.shown(record.scope), _SCOPE),
+        _day(_when(record))[: len("2026-01-31")],
     ]
 
 
@@ -83,7 +87,7 @@ def _row_piped(match: Match, *, detailed: bool) -> list[str]:
         f"{match.score:.4f}",
         record.content,
         record.scope,
-        (record.at or record.created_at).isoformat(),
+        _when(record).isoformat(),
         record.source,
     ]
     return [*row, ",".join(match.reasons), *([_parts(match, ",")] if detailed else [])]
@@ -93,54 +97,57 @@ def _parts(match: Match, between: str) -> str:
     return between.join(f"{name} {value:.2f}" for name, value in match.parts.items())
 
 
-def show_list(
-    place: Place, scope: str | None, categories: Sequence[str] | None, limit: int, *, as_json: bool
-) -> None:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which notes are listed: of those that fit all of it, the newest."""
+
+    scope: str | None
+    categories: tuple[str, ...]
+    since: str | None
+    until: str | None
+    limit: int
+
+
+def show_list(place: Place, listed: Listed, *, as_json: bool) -> None:
     """Show the newest notes."""
+    since, until = time_of(listed.since, "--since"), time_of(listed.until, "--until", end=True)
 
     async def read(notes: NoteView) -> list[Record]:
-        return await narrowed(notes, scope, categories).list_records(limit=limit + 1)
+        view = narrowed(notes, listed.scope, listed.categories)
+        return await view.list_records(source=place.source, since=since, until=until, limit=listed.limit + 1)
 
     found = with_notes(place, read)
-    records = found[:limit]
+    records = found[: listed.limit]
     if as_json:
         print(_screen.json_text([plain(record) for record in records]))
         return
     if not records:
-        _screen.aside(f"There are no notes{whose(place.owner)} here.{_others(place)}")
+        chosen = listed.categories or place.source or since or until
+        none = f"No note{whose(place.owner)} fits." if chosen else f"There are no notes{whose(place.owner)} here."
+        _screen.aside(f"{none}{_others(place)}")
         return
     ids = ids_of(records)
     if sys.stdout.isatty():
         roomy = _screen.screen().width >= _ROOMY
-        heads = ("kept", "note", "scope", *(("categories", "source") if roomy else ()), "id")
+        heads = ("when", "note", "scope", *(("categories", "source") if roomy else ()), "id")
         _screen.table(heads, [_line(record, ids[record.id], roomy=roomy) for record in records], fold=False)
     else:
-        _screen.table(("kept", "note", "scope", "categories", "source", "id"), [
-            (record.created_at.isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
+        _screen.table(("when", "note", "scope", "categories", "source", "id"), [
+            (_when(record).isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
             for record in records
         ])  # fmt: skip
-    if len(found) > limit:
-        _screen.aside(f"There are more; these are the newest {limit}. See --limit.")
+    if len(found) > listed.limit:
+        _screen.aside(f"There are more; these are the newest {listed.limit}. See --limit.")
 
 
 def _line(record: Record, id_: str, *, roomy: bool) -> list[str]:
+    when = _day(_when(record))[: len("2026-01-31")]
     text = _screen.shortened(record.content, _BEGINNING)
-    kept = _day(record.created_at)
+    scope = _screen.ending(_screen.shown(record.scope), _SCOPE_OF_MORE if roomy else _SCOPE)
     if not roomy:
-        return [kept[: len("2026-01-31")], text, _end(record.scope), id_]
-    return [
-        kept,
-        text,
-        _end(record.scope),
-        _screen.shortened(", ".join(record.categories), _SCOPE),
-        _end(record.source),
-        id_,
-    ]
-
-
-def _end(path: str) -> str:
-    """Give a path, or its end where it is long."""
-    return path if len(path) <= _SCOPE else f"…{path[1 - _SCOPE :]}"
+        return [when, text, scope, id_]
+    categories = _screen.beginning(_screen.shown(", ".join(record.categories)), _SCOPE_OF_MORE)
+    return [when, text, scope, categories, _screen.ending(_screen.shown(record.source), _SCOPE_OF_MORE), id_]
 
 
 def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bool) -> None:
@@ -154,8 +161,8 @@ def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bo
         print(_screen.json_text(_branch(tree)))
         return
     print(_screen.for_output("\n".join(_lines(tree))))
-    if not tree.record_count and (others := _others(place)):
-        _screen.aside(others.strip())
+    if not tree.record_count and (elsewhere := _others(place)):
+        _screen.aside(elsewhere.strip())
 
 
 def show_note(place: Place, text: str, *, as_json: bool) -> None:
@@ -216,20 +223,34 @@ def _branch(tree: ScopeTree) -> dict[str, Any]:
 
 def _lines(tree: ScopeTree, indent: str = "") -> list[str]:
     below = [line for each in tree.children for line in _lines(each, f"{indent}  ")]
-    return [f"{indent}{tree.path} ({counted(tree.record_count)})", *below]
+    return [f"{indent}{tree.path} ({counted(tree.record_count, 'note')})", *below]
 
 
 def _others(place: Place) -> str:
-    """Say who has notes, where the one who was asked for has none."""
+    """Say who has notes, if the owner who was asked for has none."""
 
-    async def read(store: Store) -> list[str]:
+    async def read(store: Store) -> str:
         async with opened(store, place, place.owner or "") as notes:
-            if (await notes.info()).record_count:
-                return []
-        return [each for each in await owners(store) if each and each != place.owner]
+            there = (await notes.info()).record_count
+        return "" if there else others(await owners(store), place.owner, "notes")
 
-    others = with_store(place, read)
-    return f" Owners with notes: {', '.join(map(repr, others))}." if others else ""
+    return with_store(place, read)
+
+
+def _is_without_vectors(place: Place) -> bool:
+    """Tell whether there are notes, and they can be found by their words alone."""
+
+    async def read(store: Store) -> bool:
+        owner = place.owner or ""
+        async with opened(store, place, owner) as notes:
+            return bool((await notes.info()).record_count) and await made_by(store, owner) is None
+
+    return with_store(place, read)
+
+
+def _when(record: Record) -> datetime:
+    """Give when a note was said or, if that is unknown, kept."""
+    return record.at or record.created_at
 
 
 def _day(time: datetime) -> str:

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from graphagent.cli import _screen
+from graphagent.cli._words import counted
 from graphagent.events import ModelResponded, NodeFailed, NodeFinished, NodeStarted, ToolCalled, ToolReturned
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def watch(agent: Agent[Any, Any], progress: Progress) -> None:
 def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[str]:
     """Say what was spent, as far as something was."""
     money = Decimal(cost)
-    told = [f"{turns:,} turn{'' if turns == 1 else 's'}"] if turns else []
+    told = [counted(turns, "turn")] if turns else []
     told += [f"{tokens:,} tokens"] if tokens else []
     told += [f"cost {money.normalize():f}"] if money else []
     return [duration(seconds), *told]

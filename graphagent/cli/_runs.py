@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._places import AnyOwner, Out, RunsFile, RunsKey, RunsOwner
+from graphagent.cli._places import AnyOwner, Json, Out, RunsFile, RunsKey, RunsOwner, Yes
 
 runs = typer.Typer(no_args_is_help=True, help="Look at runs, go on with them, answer them, fork them, take them along.")
 
@@ -33,8 +33,6 @@ Steps = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Show it as JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")]
 Changed = Annotated[
     bool,
     typer.Option(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
 import typer
 
 from graphagent.cli import _screen
+from graphagent.cli._lines import lines_to, read_lines
 from graphagent.cli._places import age_of
-from graphagent.cli._private import private_file
-from graphagent.cli._runs_opened import found, states, whose, with_store
+from graphagent.cli._runs_opened import found, states, with_store
+from graphagent.cli._words import counted, were_new, whose
 from graphagent.errors import StoreError
 from graphagent.run import durable, list_runs
 
@@ -28,26 +26,21 @@ if TYPE_CHECKING:
 def export_runs(file: Path | None, key: str | None, owner: str | None, which: list[str], out: Path | None) -> None:
     """Write runs to a file, or to standard output."""
 
-    async def write(store: Store) -> tuple[int, int]:
+    async def write(store: Store) -> None:
         ids = [await found(store, owner or "", each) for each in which] or None
-        runs = size = 0
-        with ExitStack() as stack:
-            target = stack.enter_context(private_file(out)) if out is not None else sys.stdout.buffer
+        count = 0
+        with lines_to(out) as lines:
             async for record in durable.export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids):
-                line = orjson.dumps(record) + b"\n"
-                target.write(line)
-                runs, size = runs + (record["type"] == "run"), size + len(line)
-            target.flush()
-        return runs, size
+                await lines.put(record)
+                count += record["type"] == "run"
+        lines.tell(counted(count, "run"))
 
-    runs, size = with_store(file, key, write)
-    if out is not None:
-        _screen.aside(f"{_counted(runs)}, {size:,} bytes, written to {out}, readable for you alone, but not sealed.")
+    with_store(file, key, write)
 
 
 def import_runs(file: Path | None, key: str | None, source: Path) -> None:
     """Take over runs from a file, or from standard input."""
-    records = list(_lines(source))
+    records = read_lines(source)
     whole = sum(record.get("type") == "run" for record in records)
 
     async def add(store: Store) -> int:
@@ -57,23 +50,7 @@ def import_runs(file: Path | None, key: str | None, source: Path) -> None:
         added = with_store(file, key, add, new=True)
     except ValueError as error:
         raise StoreError(str(error)) from None
-    print(f"{added} of {_counted(whole)} {'was' if added == 1 else 'were'} new.")
-
-
-def _lines(source: Path) -> Iterator[dict[str, Any]]:
-    try:
-        text = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{str(source)!r} cannot be read: {error.strerror}") from None
-    for number, line in enumerate(text.split(b"\n"), start=1):
-        if line.strip():
-            try:
-                record: Any = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                record = None
-            if not isinstance(record, dict):
-                raise StoreError(f"{str(source)!r}, line {number}, is no JSON object; nothing was imported")
-            yield record
+    print(were_new(added, whole, "run"))
 
 
 def prune_runs(
@@ -101,8 +78,8 @@ def prune_runs(
     more = sum(len(durable.tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
     if not yes:
         kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.state for head in chosen).most_common())
-        with_parts = f" with {_counted(more)} of sub-agents" if more else ""
-        typer.confirm(f"Remove {_counted(len(chosen))} ({kinds}){with_parts} for good?", abort=True)
+        with_parts = f" with {counted(more, 'run')} of sub-agents" if more else ""
+        typer.confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){with_parts} for good?", abort=True)
 
     async def remove(store: Store) -> Receipt:
         if ids is None and not yes:  # what a person agreed to, and not what has come since
@@ -114,9 +91,9 @@ def prune_runs(
 
     receipt = with_store(file, key, remove)
     kept = len(chosen) + more - receipt.runs
-    print(f"Removed: {_counted(receipt.runs)}, {receipt.bytes:,} bytes.")
+    print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
     if kept > 0:
-        _screen.aside(f"{_counted(kept)} stayed: a process executes them, or a fork of theirs.")
+        _screen.aside(f"{counted(kept, 'run')} stayed: a process executes them, or a fork of theirs.")
 
 
 def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) -> None:
@@ -130,17 +107,12 @@ def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) ->
         running = sum(head.running for head in heads)
         named = f" of owner {owner!r}" if owner else " without an owner"
         executed = f", {running} of which are being executed" if running else ""
-        typer.confirm(f"Forget all {_counted(len(heads))}{named}{executed} for good?", abort=True)
+        typer.confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?", abort=True)
 
     async def remove(store: Store) -> Receipt:
         return await durable.forget_runs(store, owner=owner)
 
     receipt = with_store(file, key, remove)
     if not receipt.runs and not receipt.bytes:
-        _screen.complain(f"there are no runs{whose(owner)}, so nothing was forgotten")
-        raise typer.Exit(1)
-    print(f"Forgotten: {_counted(receipt.runs)}, {receipt.bytes:,} bytes.")
-
-
-def _counted(number: int) -> str:
-    return f"{number:,} run{'' if number == 1 else 's'}"
+        _screen.fail(f"there are no runs{whose(owner)}, so nothing was forgotten")
+    print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")

@@ -13,6 +13,7 @@ import anyio
 import typer
 
 from graphagent.cli import _places
+from graphagent.cli._words import others, whose
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.run import Status, list_runs
 from graphagent.run.durable import read_run, run_head, run_owners
@@ -59,7 +60,7 @@ def with_store(file: Path | None, key: str | None, work: Callable[[Store], Await
     """Open a store, do something with it, and close it; `new` makes one that is not there."""
 
     async def main() -> T:
-        async with _places.runs_store(file, key, new=new) as store:
+        async with _places.store("runs", file, key, new=new) as store:
             return await work(store)
 
     return anyio.run(main)
@@ -94,7 +95,7 @@ async def opened(place: Place) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | 
             raise typer.BadParameter("the agent has a store of its own, and opens it itself; --key goes with --store")
         yield agent.store, agent
         return
-    async with _places.runs_store(place.file, place.key) as store:
+    async with _places.store("runs", place.file, place.key) as store:
         if agent is not None:
             agent.store = store
         yield store, agent
@@ -133,13 +134,7 @@ async def _nothing(store: Store, owner: str) -> NoReturn:
 
 async def nothing_there(store: Store, owner: str) -> str:
     """Say that an owner has no runs, and who has some."""
-    others = ", ".join(repr(each) for each in await run_owners(store) if each and each != owner)
-    return f"There are no runs{whose(owner)} here." + (f" Owners with runs: {others}." if others else "")
-
-
-def whose(owner: str) -> str:
-    """Say of whom, where that was asked for."""
-    return f" of owner {owner!r}" if owner else ""
+    return f"There are no runs{whose(owner)} here.{others(await run_owners(store), owner, 'runs')}"
 
 
 def states(status: Collection[str] | None) -> Collection[Any] | None:

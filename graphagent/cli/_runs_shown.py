@@ -14,7 +14,8 @@ from rich.text import Text
 from graphagent import _clock
 from graphagent.cli import _screen
 from graphagent.cli._progress import Progress, spent
-from graphagent.cli._runs_opened import Place, found, nothing_there, plain, read_stored, states, whose, with_store
+from graphagent.cli._runs_opened import Place, found, nothing_there, plain, read_stored, states, with_store
+from graphagent.cli._words import counted, whose
 from graphagent.llm import Message, chat_messages
 from graphagent.memory import ActionStep
 from graphagent.run import list_runs
@@ -68,7 +69,7 @@ def show_list(
     _screen.table(*_table(shown, sizes), fold=False)
     if size:
         _screen.aside(
-            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {_counted(len(heads), 'run')}."
+            f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(len(heads), 'run')}."
         )
     if len(whole) > limit:
         _screen.aside(f"{len(whole) - limit:,} more; --limit shows them.")
@@ -182,13 +183,13 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
     if head.origin is not None:
         _line("fork of", f"{head.origin[0]}, behind its entry {head.origin[1]}")
     _line("started", f"{_screen.moment(head.started)}, last written {_screen.moment(head.updated)}")
-    nodes = _counted(stored.nodes, "node")
+    nodes = counted(stored.nodes, "node")
     _line(
         "spent", ", ".join([nodes, *spent(stored.turns, stored.usage.total_tokens, stored.usage.cost, stored.seconds)])
     )
     shared = f", {head.origin[1]} more shared with its origin" if head.origin is not None else ""
-    payloads = f" and {_counted(size.payloads, 'payload')}" if size.payloads else ""
-    _line("kept", f"{_bytes(size.bytes)} in {_counted(size.entries, 'entry')}{payloads}{shared}")
+    payloads = f" and {counted(size.payloads, 'payload')}" if size.payloads else ""
+    _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'entry')}{payloads}{shared}")
 
 
 def _state(head: Head) -> str:
@@ -309,8 +310,7 @@ def show_prompt(place: Place, run: str | None, step: str, *, as_json: bool) -> N
     fits = [each for each in turns if each.step_number == int(number)]
     if not fits:
         numbers = ", ".join(str(each.step_number) for each in turns) or "none"
-        _screen.complain(f"run {stored.head.run_id!r} has no model turn {number}; it has: {numbers}")
-        raise typer.Exit(1)
+        _screen.fail(f"run {stored.head.run_id!r} has no model turn {number}; it has: {numbers}")
     if len(fits) > 1 and not which:
         choices = ", ".join(f"{number}:{place}" for place in range(1, len(fits) + 1))
         raise typer.BadParameter(
@@ -370,7 +370,7 @@ def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *,
         }
         print(_screen.json_text({"a": told.a, "b": told.b, "common": told.common, **sides}))
         return
-    _screen.aside(f"{_counted(told.common, 'entry')} in common.")
+    _screen.aside(f"{counted(told.common, 'entry')} in common.")
     if not (told.only_a or told.only_b):
         return
     rows = [
@@ -393,8 +393,3 @@ def _line(name: str, text: str) -> None:
     line = Text(f"  {_screen.shown(name):<9} ", style="dim")
     line.append(_screen.shown(text), style="not dim")
     _screen.screen().print(line, soft_wrap=True)
-
-
-def _counted(number: int, what: str) -> str:
-    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{number:,} {what if number == 1 else several}"

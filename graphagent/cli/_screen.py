@@ -8,8 +8,9 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
+import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
@@ -33,6 +34,12 @@ def screen(*, err: bool = False) -> Console:
 def complain(text: str) -> None:
     """Say in one line what went wrong."""
     screen(err=True).print(Text(f"error: {shown(' '.join(text.split()))}", style="red"), soft_wrap=True)
+
+
+def fail(text: str) -> NoReturn:
+    """Say in one line why nothing was done, and end the command with 1."""
+    complain(text)
+    raise typer.Exit(1)
 
 
 def aside(text: str) -> None:
@@ -84,7 +91,11 @@ def _acts(character: str) -> bool:
 
 def json_text(data: object) -> str:
     """Give JSON data as text in which no character acts on a terminal, and which reads as the same data."""
-    text = json.dumps(data, ensure_ascii=False, indent=2, default=str)
+    return harmless(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+
+
+def harmless(text: str) -> str:
+    """Give the text of JSON data as one in which no character acts on a terminal, and which reads as the same data."""
     return _UNUSUAL.sub(lambda found: json.dumps(found[0])[1:-1] if _acts(found[0]) else found[0], text)
 
 
@@ -131,13 +142,19 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = T
     for row in rows:
         cells = [shown(row[place]) for place in kept]
         if not fold and 1 in kept:
-            cells[1] = _cut(cells[1], max(room, _NARROWEST))
+            cells[1] = beginning(cells[1], max(room, _NARROWEST))
         grid.add_row(*map(escape, cells))
     console.print(grid)
 
 
-def _cut(line: str, width: int) -> str:
+def beginning(line: str, width: int) -> str:
+    """Give a line, or where it is wider than so many columns its beginning."""
     return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
+
+
+def ending(line: str, width: int) -> str:
+    """Give a line, or where it is wider than so many columns its end."""
+    return line if cell_len(line) <= width else f"…{set_cell_size(line[::-1], width - 1).rstrip()[::-1]}"
 
 
 class Flow:

@@ -45,7 +45,7 @@ def run(monkeypatch, capsys):
 
     def run(*words, stdin=""):
         monkeypatch.setattr(sys, "argv", ["graphagent", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
         capsys.readouterr()
         try:
             main()

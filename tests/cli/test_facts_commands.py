@@ -169,9 +169,9 @@ def test_an_export_overwrites_nothing(run, memory, home):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "line 1, is not JSON; nothing was imported"),
+        ("{", "line 1, is no JSON object; nothing was imported"),
         ('{"keyword": "city", "values": ["Sesame-7"]}\n', "record 0 is not one of an export"),
-        ('["Sesame-7"]', "record 0 is not one of an export"),
+        ('["Sesame-7"]', "line 1, is no JSON object; nothing was imported"),
     ],
 )
 def test_a_wrong_import_names_the_place_and_no_value(run, memory, home, text, said):

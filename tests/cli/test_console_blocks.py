@@ -1,0 +1,114 @@
+"""The commands that docs/cli.md shows do what it says: each is executed, in a folder in which there is what it names."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphagent.store import new_key
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+LINES = [
+    line
+    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"^\$ graphagent +(.+?)(?: +# .*)?$", block, re.MULTILINE)
+    if " " in line and "--model" not in line  # what is a group of commands says what it has; a model wants a server
+]
+REMEMBERED = [line for line in LINES if line.startswith("notes remember")]
+
+OLD = {
+    "id": "4f2a91c0d7e34b0c8f5a2d9e6b1c3a77",
+    "content": "Ship it.",
+    "scope": "/project/old",
+    "created_at": "2020-01-02",
+}
+NEW = {**OLD, "id": "0d9b8f7a6c5e4d3f2a1b0c9d8e7f6a5b"}
+FILES = {
+    "lines.txt": "Ana leads the migration.\nThe office closes at six.\n",
+    "old.json": json.dumps([OLD]),
+    "records.json": json.dumps([NEW]),
+    "mem0.json": json.dumps({"results": [{"id": "m1", "memory": "Ana likes tea.", "created_at": "2020-01-02"}]}),
+    "memory.jsonl": json.dumps({"type": "entity", "name": "Ana", "entityType": "person", "observations": ["is here"]}),
+    "conversation.txt": "I live in Oslo.\n",
+    "editor.py": "import sys; open(sys.argv[1], 'w').write('We sail on Monday.')",
+    "my_agents.py": "from graphagent_strategies import single_run\n\nassistant = single_run()\n",
+}
+TWO_QUESTIONS = """
+two = Agent(
+    Strategy("two", START >> parallel(ask_human("How many?", int).named("a"), ask_human("Which?", str).named("b")) >> END)
+)
+"""
+
+
+def _said(run, line, stdin="y\n"):
+    """Execute a command, and give what it says."""
+    words = shlex.split(line, comments=True)
+    if "<" in words:
+        stdin, words = Path(words[-1]).read_text("utf-8"), words[:-2]
+    ended = run(*words, stdin=stdin)
+    assert ended.code == 0, f"{line}\n{ended.err}"
+    return ended.out
+
+
+def _with_notes(run, line):
+    if line in REMEMBERED:
+        return
+    for each in [*REMEMBERED, "notes import old.json --from crewai"]:
+        _said(run, each)
+    if "notes.jsonl --store" in line:
+        _said(run, "notes export --out notes.jsonl")
+
+
+def _with_facts(run, line):
+    for owner, memory in (("''", "memory"), ("ada", "memory"), ("''", "plain")):
+        _said(run, f"facts set city Oslo --owner {owner} --memory {memory}")
+    if "import" in line:
+        _said(run, "facts export --out facts.jsonl")
+        _said(run, "keys new --out ~/.graphagent-key")
+        shutil.rmtree("memory")
+
+
+def _with_runs(run, line, begun):
+    program = Path("program.py")
+    program.write_text(program.read_text("utf-8") + TWO_QUESTIONS)
+    name = "agent" if "mail-2" in line or "rerun" in line else "two" if "a:1" in line else "letters"
+    Path("app.py").write_text(f"{program.read_text('utf-8')}\nagent = {name}\n")
+    begun(name, "mail-1")
+    begun("letters", "hers", owner="ada")
+    if "diff" in line:
+        _said(run, "runs fork mail-1 --before ask_human --agent app.py:agent --run-id mail-2")
+    if "import" in line:
+        _said(run, "runs export --out runs.jsonl")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
+    """It ends well, and what looks for something finds it."""
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GRAPHAGENT_HOME", str(home))
+    monkeypatch.setenv("GRAPHAGENT_KEY", new_key())
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {home / 'editor.py'}")
+    for name, text in FILES.items():
+        (home / name).write_text(text)
+    match line.split()[0]:
+        case "notes":
+            _with_notes(run, line)
+        case "facts":
+            _with_facts(run, line)
+        case "runs":
+            _with_runs(run, line, begun)
+    said = _said(run, line)
+    if re.match("notes (recall|list)", line):
+        assert "PostgreSQL" in said
+
+
+def test_the_page_has_commands():
+    """Blocks are found by how they are written."""
+    assert len(LINES) > 50
+    assert len(REMEMBERED) == 2
