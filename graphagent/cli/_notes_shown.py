@@ -53,7 +53,9 @@ def show_found(
     if not found:
         _screen.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
         if _is_without_vectors(place):
-            _screen.aside("To find other words for the same too: graphagent notes reembed --embedder static")
+            _screen.aside(
+                "An embedder also finds notes that say it in other words: graphagent notes reembed --embedder static"
+            )
         return
     if sys.stdout.isatty():
         rows = [_row_shown(match, detailed=detailed) for match in found]

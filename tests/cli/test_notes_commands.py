@@ -134,7 +134,7 @@ def test_notes_are_listed_by_when_they_were_said_and_by_whom(run, store, home, m
 def test_who_finds_nothing_is_told_of_embedders(run, store):
     """Where there are notes without vectors; neither where there is none, nor where they have some, nor in JSON."""
     pytest.importorskip("wordllama")
-    hint = "To find other words for the same too: graphagent notes reembed --embedder static"
+    hint = "An embedder also finds notes that say it in other words: graphagent notes reembed --embedder static"
     _keep(run, store, "of bob", owner="bob")
     assert run("notes", "recall", "doctor", *store).said == "No note fits. Owners with notes: 'bob'."
     _keep(run, store, "The physician examined the child.")

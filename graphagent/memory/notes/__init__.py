@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from graphagent.memory.notes._filters import Filter as Filter
 from graphagent.memory.notes._keeping import Infer as Infer
 from graphagent.memory.notes._lessons import apply_lessons as apply_lessons
 from graphagent.memory.notes._lessons import learn_lessons as learn_lessons
 from graphagent.memory.notes._note_memory import NoteMemory as NoteMemory
 from graphagent.memory.notes._notes import Notes as Notes
 from graphagent.memory.notes._ranking import Ranking as Ranking
-from graphagent.memory.notes._tables import Filter as Filter
 from graphagent.memory.notes._types import Depth as Depth
 from graphagent.memory.notes._types import Match as Match
 from graphagent.memory.notes._types import Note as Note

@@ -20,7 +20,7 @@ from graphagent.store import Delete, DeleteAll, Put
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._codec import Pending
-    from graphagent.memory.notes._tables import Connection
+    from graphagent.memory.notes._host import Connection
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes._vectors import Floats, Matrix
     from graphagent.protocols import Embedder, NoteIndex, Store

@@ -268,6 +268,11 @@ def _has_half(text: str) -> bool:
     return any("\ud800" <= each <= "\udfff" for each in text)
 
 
+def milliseconds(time: datetime) -> int:
+    """Give a time in milliseconds UTC; one without a zone is UTC."""
+    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def moment(milliseconds: int) -> datetime:
     """Give the time of milliseconds since 1970, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

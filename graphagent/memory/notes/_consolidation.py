@@ -23,9 +23,9 @@ from graphagent.errors import ConflictError, NoteError
 from graphagent.memory._facts import TRUST_LEVELS, least_trust
 from graphagent.memory.notes import _codec, _prompts, _texts
 from graphagent.memory.notes._codec import moment
+from graphagent.memory.notes._filters import Filter
 from graphagent.memory.notes._sameness import is_same, normal, sameness
 from graphagent.memory.notes._search import search
-from graphagent.memory.notes._tables import Filter
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._asking import Asker

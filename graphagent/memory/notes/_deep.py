@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.errors import ScopeError
-from graphagent.memory.notes import _prompts, _tables
+from graphagent.memory.notes import _codec, _prompts, _tables
 from graphagent.memory.notes._asking import NoAnswerError
 from graphagent.memory.notes._codec import moment
 from graphagent.memory.notes._scopes import is_within, outermost, path_of
@@ -18,8 +18,8 @@ from graphagent.memory.notes._search import search
 if TYPE_CHECKING:
     from graphagent.memory.notes._asking import Asker
     from graphagent.memory.notes._book import Book
+    from graphagent.memory.notes._filters import Filter
     from graphagent.memory.notes._settings import Settings
-    from graphagent.memory.notes._tables import Filter
     from graphagent.memory.notes._types import Match
 
 _PHRASES = 3
@@ -186,6 +186,6 @@ def _time(text: str | None, *, end: bool) -> int | None:
         time = datetime.fromisoformat(given)
         if end and len(given) <= len("2024-01-01"):
             time += timedelta(days=1, milliseconds=-1)
-        return _tables.milliseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+        return _codec.milliseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None

@@ -19,10 +19,10 @@ from graphagent.memory.notes._types import INFERRED, Record
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._book import Book
+    from graphagent.memory.notes._filters import Filter
     from graphagent.memory.notes._inference import Inference
     from graphagent.memory.notes._scopes import Bounds
     from graphagent.memory.notes._settings import Settings
-    from graphagent.memory.notes._tables import Filter
     from graphagent.memory.notes._types import Depth, Match, Note
     from graphagent.memory.notes._view import NoteView
 

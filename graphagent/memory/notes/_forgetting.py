@@ -16,8 +16,8 @@ from graphagent.store import Receipt
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._engine import Engine
+    from graphagent.memory.notes._filters import Filter
     from graphagent.memory.notes._scopes import Bounds
-    from graphagent.memory.notes._tables import Filter
     from graphagent.memory.notes._types import Record
 
 _TICK = timedelta(milliseconds=1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
     from graphagent.memory.notes._codec import Pending
-    from graphagent.memory.notes._tables import Filter
+    from graphagent.memory.notes._filters import Filter
     from graphagent.memory.notes._types import Depth, Match, Record
     from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import Model

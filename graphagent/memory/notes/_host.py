@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
 from graphagent.memory.notes import _tables
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._tables import Connection
     from graphagent.memory.notes._types import Record
     from graphagent.protocols import Store
     from graphagent.store import Change, SqliteStore
@@ -22,6 +21,22 @@ _TOGETHER = 1000
 """Notes that are added before someone is told."""
 Entries = Iterable[tuple["Record", Sequence[str]]]
 """Records, each with the texts by which it is found."""
+
+
+class Cursor(Protocol):
+    """What is used of a cursor of the driver."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class Connection(Protocol):
+    """What is used of a connection of the driver."""
+
+    def execute(self, statement: str, bindings: Any = ..., /) -> Cursor: ...
+    def executemany(self, statement: str, bindings: Any, /) -> Cursor: ...
+    def last_insert_rowid(self) -> int: ...
+    def fts5_tokenizer(self, name: str, args: list[str], /) -> Any: ...
 
 
 class Host(Protocol):

@@ -23,6 +23,7 @@ from graphagent.memory.notes._asking import Asker, NoAnswerError
 from graphagent.memory.notes._background import Background
 from graphagent.memory.notes._codec import SIMILAR, Pending
 from graphagent.memory.notes._consolidation import consolidate
+from graphagent.memory.notes._filters import Filter
 from graphagent.memory.notes._scopes import is_within, path_of
 from graphagent.store import Put
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.memory.notes._book import Book
     from graphagent.memory.notes._settings import Settings
-    from graphagent.memory.notes._tables import Filter
     from graphagent.memory.notes._types import Match, Record
     from graphagent.memory.notes._view import NoteView
     from graphagent.protocols import Model
@@ -174,7 +174,7 @@ class Inference:
         """
         first, record = batch[0]
         asker = record.source if record.private else None
-        fits = _tables.Filter(self._owner, first.within, asker=asker)
+        fits = Filter(self._owner, first.within, asker=asker)
         counts, categories = await self._book.host.read(
             lambda connection: (_tables.counts(connection, fits), _tables.categories(connection, fits))
         )

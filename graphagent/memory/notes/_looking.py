@@ -18,8 +18,9 @@ from graphagent.memory.notes._types import ScopeInfo, ScopeTree
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._engine import Engine
+    from graphagent.memory.notes._filters import Filter
+    from graphagent.memory.notes._host import Connection
     from graphagent.memory.notes._scopes import Bounds
-    from graphagent.memory.notes._tables import Connection, Filter
     from graphagent.memory.notes._types import Record
 
 T = TypeVar("T")

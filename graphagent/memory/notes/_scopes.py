@@ -107,7 +107,7 @@ class Bounds:
         if scope is None:
             if self.home is None:
                 scopes = " or ".join(f"scope={scope!r}" for scope in self.within)
-                raise ScopeError(None, f"a slice keeps nothing where no scope is named; say where: {scopes}")
+                raise ScopeError(None, f"a slice keeps nothing if no scope is named; say where: {scopes}")
             return self.home
         path = self.path(scope)
         if not self.holds(path):

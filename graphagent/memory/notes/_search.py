@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent import _clock
-from graphagent.memory.notes import _ranking, _tables
+from graphagent.memory.notes import _codec, _ranking, _tables
 from graphagent.memory.notes._query import STOPWORDS
 from graphagent.memory.notes._query import query as asked
 from graphagent.memory.notes._texts import worded
@@ -16,9 +16,11 @@ from graphagent.memory.notes._types import Match
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._book import Book
+    from graphagent.memory.notes._filters import Filter
+    from graphagent.memory.notes._host import Connection
     from graphagent.memory.notes._query import Query
     from graphagent.memory.notes._settings import Settings
-    from graphagent.memory.notes._tables import Connection, Filter, Row
+    from graphagent.memory.notes._tables import Row
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes._vectors import Matrix
 
@@ -220,7 +222,7 @@ def _composed(records: Mapping[int, Record], worth: Mapping[int, float], setting
     whole = weights.semantic + weights.recency + weights.importance
     found: list[tuple[bool, Match]] = []
     for row, record in records.items():
-        recency = _ranking.decay(_tables.milliseconds(record.created_at), now, settings.recency_half_life_days)
+        recency = _ranking.decay(_codec.milliseconds(record.created_at), now, settings.recency_half_life_days)
         shares = {
             "semantic": worth[row] * weights.semantic / whole,
             "recency": recency * weights.recency / whole,

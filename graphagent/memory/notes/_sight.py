@@ -10,8 +10,8 @@ from graphagent._article import a
 from graphagent._threads import turn
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory.notes import _codec, _tables
+from graphagent.memory.notes._filters import Filter
 from graphagent.memory.notes._scopes import is_within
-from graphagent.memory.notes._tables import Filter
 from graphagent.memory.notes._types import Record
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def filter_of(
 def _milliseconds(what: str, time: datetime) -> int:
     if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(_codec.not_a_time(what, time))
-    return _tables.milliseconds(time)
+    return _codec.milliseconds(time)
 
 
 def checked_id(id_: object) -> str:

@@ -2,25 +2,21 @@
 
 They are derived from the records, and stand beside them in the file of a SqliteStore, where each commit writes both; over any
 other store they stand in memory. Nothing here waits: every function is given a connection.
-
-Scopes, owners, sources and categories are words of a column of their own, so that a search reads only what it may find. Such a
-word ends with a digit, which no stemmer changes.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
-
+from graphagent.memory.notes._codec import milliseconds
+from graphagent.memory.notes._filters import LISTED, condition, listed, quoted, stretch, tags_of, tags_that_fit
 from graphagent.memory.notes._sameness import sameness
-from graphagent.memory.notes._scopes import ROOT, lineage
 
 if TYPE_CHECKING:
+    from graphagent.memory.notes._filters import Filter
+    from graphagent.memory.notes._host import Connection
     from graphagent.memory.notes._types import Record
 
 FORMAT = 2
@@ -56,49 +52,6 @@ CHUNKS = 1024
 """The most texts by which one record is found. Text n of row r has the number r * CHUNKS + n."""
 _AS_QUERY, _AS_DOCUMENT = 1, 4
 """FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT, as `sqlite3.h` has them."""
-_LISTED = "(SELECT value FROM json_each(?))"
-"""Where a list of values is bound, as `_list` gives it."""
-
-
-class Cursor(Protocol):
-    """What is used of a cursor of the driver."""
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
-    def fetchall(self) -> list[tuple[Any, ...]]: ...
-
-
-class Connection(Protocol):
-    """What is used of a connection of the driver."""
-
-    def execute(self, statement: str, bindings: Any = ..., /) -> Cursor: ...
-    def executemany(self, statement: str, bindings: Any, /) -> Cursor: ...
-    def last_insert_rowid(self) -> int: ...
-    def fts5_tokenizer(self, name: str, args: list[str], /) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """What a search may find."""
-
-    owner: str
-    scopes: tuple[str, ...] = (ROOT,)
-    """None of them within another."""
-    categories: tuple[frozenset[str], ...] = ()
-    """Of each of these sets a record has at least one."""
-    asker: str | None = None
-    """Who asks: of private records only those of this source are found."""
-    source: str | None = None
-    """Whose records alone are found."""
-    since: int | None = None
-    until: int | None = None
-    """Records that were said, or else kept, from one time to another; in milliseconds UTC."""
-    private: bool = False
-    """Whether private records are found, whosoever they are."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that an owner has fits, but for what is private."""
-        return self.scopes == (ROOT,) and (self.source, self.since, self.until) == (None,) * 3 and not self.categories
 
 
 class Row(NamedTuple):
@@ -167,7 +120,7 @@ def add(connection: Connection, records: Iterable[tuple[Record, Sequence[str]]])
             ),
         )  # fmt: skip
         row = connection.last_insert_rowid()
-        tags = _tags(record)
+        tags = tags_of(record)
         for number, text in enumerate(texts):
             place = row * CHUNKS + number
             connection.execute("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", (place, text, tags))
@@ -200,10 +153,10 @@ def candidates(connection: Connection, words: Sequence[str], fits: Filter, most:
     """Give the rows that have some of the words, the best first, with how well: above 0, by BM25 (SQLite's bm25())."""
     if not words:
         return {}
-    tags = _filter(connection, fits)
-    match = f"text : ({' OR '.join(map(_quoted, words))})"
+    tags = tags_that_fit(connection, fits)
+    match = f"text : ({' OR '.join(map(quoted, words))})"
     match = f"({match}) AND (tags : ({tags}))" if tags else match
-    since, until = _times(fits)
+    since, until = stretch(fits)
     timely = (
         ""
         if since is None
@@ -228,7 +181,7 @@ def dated(connection: Connection, spans: Iterable[tuple[int, int]], fits: Filter
     for first, last in spans:
         since = first if fits.since is None else max(first, fits.since)
         until = last if fits.until is None else min(last, fits.until)
-        where, values = _where(replace(fits, since=since, until=until))
+        where, values = condition(replace(fits, since=since, until=until))
         rows = connection.execute(
             f"SELECT row FROM notes_rows WHERE {where} ORDER BY ifnull(said, created) DESC LIMIT ?", (*values, most)
         )
@@ -240,7 +193,7 @@ def fitting(connection: Connection, fits: Filter, among: Sequence[int] | None = 
     """Give all rows that fit, or those of some."""
     found: list[int] = []
     for scope in fits.scopes:  # one by one, each is read from the index alone
-        where, values = _where(replace(fits, scopes=(scope,)), among)
+        where, values = condition(replace(fits, scopes=(scope,)), among)
         found += [row for (row,) in connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)]
     return found
 
@@ -258,21 +211,21 @@ def total(connection: Connection) -> int:
 
 def rows_named(connection: Connection, owner: str, ids: Iterable[str]) -> dict[str, int]:
     """Give the rows of records by their ids; those that are not there are left out."""
-    found = connection.execute(f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {_LISTED}", (owner, _list(ids)))
+    found = connection.execute(f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}", (owner, listed(ids)))
     return dict(found.fetchall())
 
 
 def same(connection: Connection, owner: str, numbers: Iterable[int]) -> list[str]:
     """Give the ids of notes that have one of these numbers, which notes share that are the same; the oldest first."""
     found = connection.execute(
-        f"SELECT id FROM notes_rows WHERE owner=? AND sameness IN {_LISTED} ORDER BY id", (owner, _list(numbers))
+        f"SELECT id FROM notes_rows WHERE owner=? AND sameness IN {LISTED} ORDER BY id", (owner, listed(numbers))
     )
     return [id_ for (id_,) in found]
 
 
 def rows_of(connection: Connection, rows: Iterable[int]) -> dict[int, Row]:
     """Give what is known of rows; those that are gone are left out."""
-    found = connection.execute(f"{_ROW} WHERE row IN {_LISTED}", (_list(rows),))
+    found = connection.execute(f"{_ROW} WHERE row IN {LISTED}", (listed(rows),))
     return {each[0]: Row._make(each) for each in found}
 
 
@@ -283,7 +236,7 @@ def beside(connection: Connection, rows: Iterable[Row], owner: str) -> dict[int,
         return {}
     places = "SELECT value->>0, value->>1 FROM json_each(?)"
     found = connection.execute(
-        f"{_ROW} WHERE owner=? AND session<>'' AND (session, place) IN ({places})", (owner, _list(wanted))
+        f"{_ROW} WHERE owner=? AND session<>'' AND (session, place) IN ({places})", (owner, listed(wanted))
     )
     return {each[0]: Row._make(each) for each in found}
 
@@ -377,7 +330,7 @@ def frequencies(connection: Connection, stems: Iterable[str]) -> dict[str, int]:
 
 def counts(connection: Connection, fits: Filter) -> dict[str, tuple[int, int, int]]:
     """Give, for each scope with records of its own, how many there are, and when the first and the last was kept."""
-    where, values = _where(fits)
+    where, values = condition(fits)
     rows = connection.execute(
         f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope", values
     )
@@ -386,7 +339,7 @@ def counts(connection: Connection, fits: Filter) -> dict[str, tuple[int, int, in
 
 def categories(connection: Connection, fits: Filter) -> dict[str, int]:
     """Give in how many records each category is, in alphabetical order."""
-    where, values = _where(fits)
+    where, values = condition(fits)
     rows = connection.execute(
         f"SELECT category, count(*) FROM notes_categories JOIN notes_rows USING (row) WHERE {where} GROUP BY category"
         " ORDER BY category",
@@ -397,7 +350,7 @@ def categories(connection: Connection, fits: Filter) -> dict[str, int]:
 
 def newest(connection: Connection, fits: Filter, limit: int, offset: int) -> list[str]:
     """Give the ids of what fits, the newest first."""
-    where, values = _where(fits)
+    where, values = condition(fits)
     rows = connection.execute(
         f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?",
         (*values, limit, offset),
@@ -411,97 +364,3 @@ def last_place(connection: Connection, owner: str, session: str) -> int:
         "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''", (owner, session)
     ).fetchall()
     return int(place)
-
-
-# ---- words of the filter
-
-
-def milliseconds(time: datetime) -> int:
-    """Give a time in milliseconds UTC; one without a zone is UTC."""
-    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _tag(kind: str, text: str) -> str:
-    """Name something in a word that no tokenizer takes apart and no stemmer changes."""
-    return f"{kind}{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=10).hexdigest()}0"
-
-
-def _tags(record: Record) -> str:
-    kinds = [
-        _tag("o", record.owner),
-        *(_tag("s", f"{record.owner}\n{path}") for path in lineage(record.scope)),
-        *(_tag("c", each) for each in record.categories),
-        _tag("f", record.source),
-        _tag("p", record.source) if record.private else "visible0",
-    ]
-    return " ".join(kinds)
-
-
-def _filter(connection: Connection, fits: Filter) -> str:
-    """Give the words of the tags that fit, as FTS5 wants them, without those that all texts have: they cost the most."""
-    wanted = [
-        [] if fits.scopes == (ROOT,) and _is_alone(connection, fits.owner) else
-        [_tag("s", f"{fits.owner}\n{scope}") for scope in fits.scopes],
-        *([_tag("c", each) for each in sorted(some)] for some in fits.categories),
-        [] if fits.private or not _has_private(connection, fits.owner) else
-        ["visible0", *([] if fits.asker is None else [_tag("p", fits.asker)])],
-        [] if fits.source is None else [_tag("f", fits.source)],
-    ]  # fmt: skip
-    return " AND ".join(f"({' OR '.join(each)})" for each in wanted if each)
-
-
-def _is_alone(connection: Connection, owner: str) -> bool:
-    """Tell whether no one else has a record."""
-    [(first, last)] = connection.execute(
-        "SELECT (SELECT min(owner) FROM notes_rows), (SELECT max(owner) FROM notes_rows)"
-    ).fetchall()
-    return first in (owner, None) and last in (owner, None)
-
-
-def _has_private(connection: Connection, owner: str) -> bool:
-    rows = connection.execute("SELECT 1 FROM notes_rows WHERE owner=? AND private=1 LIMIT 1", (owner,))
-    return bool(rows.fetchall())
-
-
-def _where(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """Give the same for SQL, for all rows or some. A plus keeps SQLite from an index where the rows are told."""
-    parts: list[str] = ["owner=?" if among is None else "+owner=?"]
-    values: list[Any] = [fits.owner]
-    if among is not None:
-        parts.append(f"row IN {_LISTED}")
-        values.append(_list(among))
-    if ROOT not in fits.scopes:
-        # What begins with a path stands together, for a 0 stands next behind a slash; between may be others, such as /a-b in /a.
-        within = "(scope>=? AND scope<? AND (scope=? OR scope>?))"
-        parts.append(f"({' OR '.join([within] * len(fits.scopes))})")
-        for scope in fits.scopes:
-            values += [scope, f"{scope}0", scope, f"{scope}/"]
-    for some in fits.categories:
-        parts.append(f"row IN (SELECT row FROM notes_categories WHERE category IN {_LISTED})")
-        values.append(_list(some))
-    if not fits.private:
-        parts.append("private=0" if fits.asker is None else "(private=0 OR source=?)")
-        values += [] if fits.asker is None else [fits.asker]
-    if fits.source is not None:
-        parts.append("source=?")
-        values.append(fits.source)
-    since, until = _times(fits)
-    if since is not None:
-        parts.append("ifnull(said, created) BETWEEN ? AND ?")
-        values += [since, until]
-    return " AND ".join(parts), values
-
-
-def _times(fits: Filter) -> tuple[int | None, int | None]:
-    if fits.since is None and fits.until is None:
-        return None, None
-    return fits.since if fits.since is not None else -(2**62), fits.until if fits.until is not None else 2**62
-
-
-def _quoted(word: str) -> str:
-    return '"' + word.replace('"', '""') + '"'
-
-
-def _list(values: Iterable[int | str | tuple[str, int]]) -> str:
-    """Give values as one that is bound: a statement for each number of them would have to be prepared each time."""
-    return orjson.dumps(list(values)).decode()

@@ -11,6 +11,7 @@ import pytest
 
 from graphagent.memory import Note, Notes
 from graphagent.memory.notes import _tables
+from graphagent.memory.notes._filters import Filter
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words
@@ -76,12 +77,12 @@ def test_counts_and_lists_have_no_end_of_their_own():
         (many,),
     )
     connection.execute("INSERT INTO notes_categories SELECT row, 'c' FROM notes_rows")
-    fits = _tables.Filter("")
+    fits = Filter("")
     assert sum(count for count, _, _ in _tables.counts(connection, fits).values()) == many
     assert _tables.categories(connection, fits) == {"c": many}
     assert len(_tables.newest(connection, fits, -1, 0)) == many
     assert len(_tables.fitting(connection, fits)) == many
-    assert len(_tables.fitting(connection, _tables.Filter("", ("/s0", "/s1", "/s2")))) == many
+    assert len(_tables.fitting(connection, Filter("", ("/s0", "/s1", "/s2")))) == many
     assert len(_tables.since(connection, "", 0)[0]) == many
     connection.close()
 
