@@ -165,8 +165,13 @@ class Book:
         if len(ids) > _MANY:  # one by one would hold up whatever else there is to do
             records = {str(item.key[3]): _codec.unpack(item) async for item in self.store.scan(_codec.notes_key(owner))}
             return [records[id_] for id_ in ids if id_ in records]
-        found = [await self.get(owner, id_) for id_ in ids]
-        return [record for record in found if record is not None]
+        found: list[Record] = []
+        for number, id_ in enumerate(ids, 1):
+            await turn(number)
+            record = await self.get(owner, id_)
+            if record is not None:
+                found.append(record)
+        return found
 
     async def same(self, owner: str, numbers: Sequence[int]) -> list[Record]:
         """Give the notes that have one of these numbers, which notes share that are the same; the oldest first."""

@@ -56,6 +56,8 @@ class Query:
     """Times that are named."""
     months: frozenset[int] = frozenset()
     """Months that are named without a year, from 1 to 12."""
+    timed: frozenset[str] = frozenset()
+    """The words by which times are named, in lower case."""
     bare: str = ""
     """The text without the names of speakers, whose vectors would hide what is asked about them."""
 
@@ -76,13 +78,14 @@ def query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = Non
         for each in speakers
         if (parts := set(_words(name := each.casefold()))) and parts <= lower and not _is_word_alone(name, text)
     )
-    spans, months = _times(text, now or datetime.fromtimestamp(_clock.now() / 1000, UTC))
+    spans, months, timed = _times(text, now or datetime.fromtimestamp(_clock.now() / 1000, UTC))
     return Query(
         text,
         tuple(words or [" ".join(found)]) if found else (),
         named,
         tuple(spans),
         frozenset(months),
+        timed,
         _without(text, named),
     )
 
@@ -118,17 +121,20 @@ def _without(text: str, names: frozenset[str]) -> str:
     return left if any(word not in STOPWORDS for word in _words(left)) else text
 
 
-def _times(text: str, now: datetime) -> tuple[list[Span], set[int]]:
+def _times(text: str, now: datetime) -> tuple[list[Span], set[int], frozenset[str]]:
     words = _words(_ISO.sub(" ", text))
     spans: list[Span] = []
     months: set[int] = set()
+    timed: set[str] = set()
     for year, month, day in _ISO.findall(text):
         spans += _span(int(year), int(month), int(day) if day else None)
+        timed |= {year, month, day}
     for place, word in enumerate(words):
         if word in _MONTHS and not (word in ("may", "mar") and _is_verb(words, place)):
             around = words[max(0, place - 2) : place] + words[place + 1 : place + 3]
             years = [int(each) for each in around if _YEAR.fullmatch(each)]
             days = [int(match[1]) for each in around if (match := _DAY.fullmatch(each)) and 1 <= int(match[1]) <= 31]
+            timed |= {word, *(each for each in around if _YEAR.fullmatch(each) or (years and _DAY.fullmatch(each)))}
             if years:
                 spans += _span(years[0], _MONTHS[word], days[0] if days else None)
             else:
@@ -136,8 +142,9 @@ def _times(text: str, now: datetime) -> tuple[list[Span], set[int]]:
         elif _YEAR.fullmatch(word) and not any(each in _MONTHS for each in words[max(0, place - 3) : place + 3]):
             [january], [december] = _span(int(word), 1, None), _span(int(word), 12, None)
             spans.append(Span(january.since, december.until))
-    spans += _relative(words, now)
-    return spans, months
+            timed.add(word)
+    spans += _relative(words, now, timed)
+    return spans, months, frozenset(timed)
 
 
 def _is_verb(words: list[str], place: int) -> bool:
@@ -147,11 +154,12 @@ def _is_verb(words: list[str], place: int) -> bool:
     return not (before in _BEFORE_MONTHS or _DAY.fullmatch(before) or _DAY.fullmatch(behind) or _YEAR.fullmatch(behind))
 
 
-def _relative(words: list[str], now: datetime) -> list[Span]:
+def _relative(words: list[str], now: datetime, timed: set[str]) -> list[Span]:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     spans: list[Span] = []
 
-    def days(first: int, count: int) -> None:
+    def days(first: int, count: int, *named: str) -> None:
+        timed.update(named)
         start = today - timedelta(days=first)
         spans.append(Span(_at(start), _at(start + timedelta(days=count)) - 1))
 
@@ -159,18 +167,19 @@ def _relative(words: list[str], now: datetime) -> list[Span]:
         unit = _UNITS.get(word.removesuffix("s"))
         before = words[place - 1] if place else ""
         if word == "yesterday":
-            days(1, 1)
+            days(1, 1, word)
         elif word == "today":
-            days(0, 1)
+            days(0, 1, word)
         elif unit is not None and place + 1 < len(words) and words[place + 1] == "ago":
             count = int(before) if before.isdecimal() and len(before) < 4 else _NUMBERS.get(before, 0)
             if count:
-                days(count * unit + unit // 2, max(unit, 1))
+                days(count * unit + unit // 2, max(unit, 1), before, word, "ago")
         elif unit is not None and before in ("last", "past", "this"):
             if before == "this":
-                days(unit - 1, unit)
+                days(unit - 1, unit, word)
             else:
-                days(unit * (1 if before == "past" else 2), unit * (1 if before == "past" else 2))
+                many = unit if before == "past" else 2 * unit
+                days(many, many, before, word)
     return spans
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent import _clock
+from graphagent._threads import turn
 from graphagent.memory.notes import _codec, _ranking, _tables
 from graphagent.memory.notes._query import STOPWORDS
 from graphagent.memory.notes._query import query as asked
@@ -67,8 +68,12 @@ async def search(book: Book, text: str, fits: Filter, limit: int, settings: Sett
         return found, {row: {name: scores[row] for name, scores in stages.items() if row in scores} for row in best}
 
     found, parts = await _found(book, text, fits, pool, ranked)
-    records = {row: await book.get(fits.owner, found.rows[row].id) for row in parts}
-    there = {row: record for row, record in records.items() if record is not None}
+    there: dict[int, Record] = {}
+    for number, row in enumerate(parts, 1):
+        await turn(number)
+        record = await book.get(fits.owner, found.rows[row].id)
+        if record is not None:
+            there[row] = record
     worth = await _worth(book, there, found)
     if settings.composite is None:
         return [_match(record, max(worth[row], _LEAST), parts[row], worth[row]) for row, record in there.items()]
@@ -146,7 +151,8 @@ def _weights(connection: Connection, question: Query) -> tuple[list[str], dict[s
     stems = _tables.stems_of(connection, question.words)
     total = max(_tables.total(connection), 1)
     frequencies = _tables.frequencies(connection, set(stems.values()))
-    telling = {stem for word, stem in stems.items() if word.casefold() not in STOPWORDS and " " not in word}
+    silent = STOPWORDS | question.timed
+    telling = {stem for word, stem in stems.items() if word.casefold() not in silent and " " not in word}
     # A word that is in no note tells as much as one that is in one: else few notes could never have much of a question.
     weights = {stem: _ranking.inverse_frequency(max(frequencies[stem], 1), total) for stem in telling}
     return _telling(stems, frequencies), weights
@@ -201,15 +207,16 @@ def _telling(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[s
 async def _worth(book: Book, records: Mapping[int, Record], found: Candidates) -> dict[int, float]:
     """Give what each is worth by itself: the share of what was asked for that it has, or the cosine, whichever is more."""
     texts = {row: "\n".join(worded(record)) for row, record in records.items()}
-    stems = await book.host.read(lambda connection: _tables.split(connection, texts.values()))
-    weights = dict(found.weights)
-    if found.query.spans or found.query.months:  # when it was is asked for, as by a word
+    query, weights = found.query, dict(found.weights)
+    split = await book.host.read(lambda connection: _tables.split(connection, [*texts.values(), *query.timed]))
+    stems = {row: set(split[text]) for row, text in texts.items()}
+    if query.spans or query.months:  # when it was is asked for, as by a word; a note may have been said then, or say so
         weights[_WHEN] = max(weights.values(), default=1.0)
-    dated = {row for row in records if _ranking.is_dated(found.rows[row], found.query)}
-    shares = {
-        row: _ranking.share([*stems[text], _WHEN] if row in dated else stems[text], weights)
-        for row, text in texts.items()
-    }
+        named = {stem for word in query.timed for stem in split[word]}
+        for row in records:
+            if named <= stems[row] or _ranking.is_dated(found.rows[row], query):
+                stems[row].add(_WHEN)
+    shares = {row: _ranking.share(each, weights) for row, each in stems.items()}
     return {row: min(1.0, max(share, found.cosines.get(row, 0.0))) for row, share in shares.items()}
 
 

@@ -275,3 +275,14 @@ async def test_a_long_question_does_not_make_an_answer_worth_less(notes):
     short = await notes.recall("staging database port")
     assert short[0].score == pytest.approx(1.0)
     assert (await notes.recall(long))[0].score > 0.3
+
+
+async def test_a_time_that_is_named_counts_once_in_the_score(notes):
+    """However many words name it; a note has it that was said then, or that has these words."""
+    await notes.remember("The contract ends on 3 May 2030.")
+    await notes.remember("Ada called.", at=datetime(2030, 5, 3, tzinfo=UTC))
+    for question in ("contract on 2030-05-03", "contract on 3 May 2030"):
+        found = scores(await notes.recall(question))
+        assert found["Ada called."] == pytest.approx(0.5)
+    assert found["The contract ends on 3 May 2030."] == pytest.approx(1.0)
+    assert scores(await notes.recall("What happened on 3 May 2030?")).keys() == found.keys()
