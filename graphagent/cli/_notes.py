@@ -62,7 +62,7 @@ Vectors = Annotated[
 ]
 
 
-@notes.command("remember", epilog='Example: graphagent notes remember "We chose PostgreSQL." --scope /project/db')
+@notes.command("remember", epilog='Example: graphagent notes remember "We chose PostgreSQL as our database."')
 def remember(
     text: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT…", help="The note; without it, standard input.", show_default=False)

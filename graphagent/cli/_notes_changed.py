@@ -64,7 +64,11 @@ def remember(
     elif len(records) == 1:
         print(_screen.for_output(f"Kept in {records[0].scope}: {records[0].id}"))
     else:
-        print(_screen.for_output(f"Kept in {records[0].scope}: {counted(len(records), 'note')}."))
+        print(
+            _screen.for_output(
+                f"Kept in {records[0].scope}: {counted(len({record.id for record in records}), 'note')}."
+            )
+        )
 
 
 def edit(

@@ -212,17 +212,15 @@ class Book:
         *,
         pending: Sequence[Pending | None] = (),
         past: Mapping[str, Sequence[tuple[Record, str]]] | None = None,
-        retired: Sequence[tuple[Record, str]] = (),
         beside: Sequence[Change] = (),
         tell: Callable[[int], object] = lambda done: None,
     ) -> None:
         """Keep new notes, all or none, with what is still to be inferred of each, and what some were before, the first first.
 
-        In the same commit others are retired that said the same, each for the one whose id stands beside it. `tell` is called with
-        how many have their vectors.
+        `tell` is called with how many have their vectors.
 
         Raises:
-            ConflictError: there is a note with such an id, or one that is retired was changed meanwhile.
+            ConflictError: there is a note with such an id.
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
@@ -242,12 +240,7 @@ class Book:
             for record, each in zip(records, pending, strict=False)
             if each is not None
         ]
-        for number, (old, into) in enumerate(retired, 1):
-            await turn(number)
-            changes += _retiring(owner, old, "consolidated: it was said again", into)
-        if retired:
-            changes += await self._embedding.dropped(owner, [old.id for old, _ in retired])
-        await self._change(owner, changes, add=added, remove=[old.id for old, _ in retired], tell=tell)
+        await self._change(owner, changes, add=added, tell=tell)
 
     async def replace(
         self, owner: str, old: Record, new: Record, action: str, *, settled: bool = False, beside: Sequence[Change] = ()
@@ -402,7 +395,7 @@ class Book:
             await turn(number)
             kept[record.id] = hash(_codec.pack(record))
         ids = {*remove, *(record.id for record in add)}
-        reading, alone = known.reading, known.busy.keys().isdisjoint(ids)
+        reading, making, alone = known.reading, self.host.making, known.busy.keys().isdisjoint(ids)
         known.busy.update(ids)
         try:
             await self.host.commit(changes, along)
@@ -412,7 +405,10 @@ class Book:
             known.busy = +known.busy
         for id_ in ids:
             known.values.pop(id_, None)
-        if alone and known.reading == reading:  # else it may stand in the tables in another order than in the store
+        same = making is not None and self.host.making is making
+        if (
+            alone and same and known.reading == reading
+        ):  # else it may stand in the tables in another order than in the store
             known.own += 1
             known.values.update(kept)
 
@@ -503,7 +499,8 @@ class Book:
             if changes == await changes_of(self.store, owner):
                 raise DamagedStoreError(
                     f"the index of note {wrong!r}",
-                    "it is not what the notes say; make it anew: reindex()",
+                    "it is not what the notes say",
+                    remedy="Make it anew: reindex().",
                 )
         raise StoreError("the notes were changed all the time while they were verified; try it again")
 

@@ -1,7 +1,7 @@
 """Notes that say the same: which they are, and what becomes of them.
 
-What `remember` gave stays: an older note that says the same in the same words is taken away, and what is known of it goes over to
-the new one; a model is asked about those that only nearly say the same. Only notes of one owner, scope, source and privacy are compared,
+What `remember` gave stays: an older note that turns out to say the same, letter for letter, is taken away, and what is known of it goes
+over to the new one; a model is asked about those that only nearly say the same. Only notes of one owner, scope, source and privacy are compared,
 none that are turns of a conversation, and none that is trusted more than the new one: what came from outside takes away nothing that
 a person vouched for. Whatever is changed or taken away stands in the history, and can be undone.
 """
@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from graphagent import _clock
-from graphagent._threads import turn
 from graphagent.errors import ConflictError, NoteError
 from graphagent.memory._facts import TRUST_LEVELS, least_trust
 from graphagent.memory.notes import _codec, _prompts, _texts
 from graphagent.memory.notes._codec import moment
 from graphagent.memory.notes._filters import Filter
-from graphagent.memory.notes._sameness import is_same, normal, sameness
+from graphagent.memory.notes._sameness import is_same, normal
 from graphagent.memory.notes._search import search
 
 if TYPE_CHECKING:
@@ -77,47 +76,6 @@ async def consolidate(book: Book, asker: Asker, settings: Settings, record: Reco
         return await book.get(record.owner, record.id) or record
 
 
-async def taken_in(book: Book, records: Sequence[Record]) -> tuple[list[Record], list[tuple[Record, str]]]:
-    """Compare notes that are to be kept with those that are, and with each other.
-
-    Gives them, with what is known of those that are the same, of which the last stands in the place of each; and which are kept
-    already and the same as one of them, each with the id of that one.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
-    alike: dict[int, list[Record]] = {}
-    """All that may be the same, the oldest first."""
-    numbers: list[int | None] = []
-    for place, record in enumerate(records, 1):
-        await turn(place)
-        numbers.append(number := sameness(record))
-        if number is not None:
-            alike[number] = []
-    own = {record.id for record in records}
-    for place, old in enumerate(await book.same(records[0].owner, list(alike)) if alike else (), 1):
-        await turn(place)
-        if old.id not in own and (number := sameness(old)) in alike:  # else it was changed just now
-            alike[number].append(old)
-    there = {old.id for some in alike.values() for old in some}
-    for number, record in zip(numbers, records, strict=True):
-        if number is not None:
-            alike[number].append(record)
-    gone: list[tuple[Record, str]] = []
-    kept = {record.id: record for record in records}
-    for place, some in enumerate(alike.values(), 1):
-        await turn(place)
-        while some and some[-1].id not in there:
-            last = some.pop()
-            same = [other for other in some if is_same(other, last)]
-            some[:] = [other for other in some if other not in same]
-            gone += [(other, last.id) for other in same if other.id in there]
-            for other in reversed(same):
-                last = _merged(other, last)
-            kept.update((each.id, last) for each in (*same, last) if each.id in kept)
-    return [kept[record.id] for record in records], gone
-
-
 def _merged(old: Record, record: Record) -> Record:
     """Give a note with what is known of another and not of it."""
     importance, metadata = max(old.importance, record.importance), {**old.metadata, **record.metadata}
@@ -140,7 +98,7 @@ def _compared(record: Record, others: Sequence[Record], vectors: Mapping[str, An
     same: list[Record] = []
     near: list[tuple[float, str, Record]] = []
     for other in others:
-        if is_same(other, record):
+        if is_same(other, record) and set(other.categories) == set(record.categories):
             same.append(other)
             continue
         score = similarity(record, other, vectors)

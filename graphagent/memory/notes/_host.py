@@ -44,6 +44,8 @@ class Host(Protocol):
 
     shared: bool
     """Whether the tables are changed by whoever changes the store."""
+    making: object
+    """Another object whenever the tables are made anew; None while they are to be."""
 
     async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
         """Make the tables of all records where they are not there."""
@@ -89,6 +91,7 @@ class FileTables:
     """Tables in the file of a SqliteStore."""
 
     shared = True
+    making: object = "in the file"
 
     def __init__(self, store: SqliteStore, tell: Progress) -> None:
         self._store = store
@@ -163,10 +166,11 @@ class MemoryTables:
         self._tell = tell
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self.making: object = None
 
     async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
         """Make the tables of all records."""
-        if self._connection is not None:
+        if self.making is not None:
             return
         entries = await load()
 
@@ -181,19 +185,23 @@ class MemoryTables:
             return connection
 
         self._connection = await anyio.to_thread.run_sync(fill)
+        self.making = self._connection
 
     async def drop(self) -> None:
-        """Forget the tables."""
-        self._connection = None
+        """Have the tables made anew when they are opened again. Until then they serve those who are under way."""
+        self.making = None
 
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function in a worker thread, with the connection, which it has for itself."""
         return await anyio.to_thread.run_sync(self._call, function)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        assert self._connection is not None
         with self._lock:
-            return function(self._connection)
+            return function(self._made())
+
+    def _made(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
 
     async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
         """Make changes in the store; when that is done, those of the function in the tables."""
@@ -203,13 +211,13 @@ class MemoryTables:
             await anyio.to_thread.run_sync(self._change, function)
 
     def _change(self, function: Callable[[Connection], None]) -> None:
-        assert self._connection is not None
         with self._lock:
-            self._connection.execute("SAVEPOINT change")
+            connection = self._made()  # another may take its place meanwhile
+            connection.execute("SAVEPOINT change")
             try:
-                function(self._connection)
+                function(connection)
             except BaseException:
-                self._connection.execute("ROLLBACK TO change")
+                connection.execute("ROLLBACK TO change")
                 raise
             finally:
-                self._connection.execute("RELEASE change")
+                connection.execute("RELEASE change")

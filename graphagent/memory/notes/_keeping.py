@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphagent._threads import turn
-from graphagent.errors import ConflictError, HandlerError
+from graphagent.errors import HandlerError
 from graphagent.events import MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
 from graphagent.memory.notes import _sight
-from graphagent.memory.notes._consolidation import taken_in
-from graphagent.memory.notes._embedding import AGAIN
+from graphagent.memory.notes._sameness import kept_already
 from graphagent.memory.notes._types import Note
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ async def keep(
     bounds.writing()
     if infer not in ("now", "later", "never"):
         raise ValueError(f"infer={infer!r} is not known; use 'now', 'later' or 'never'")
-    records: Sequence[Record] = await _records(engine, bounds, notes, scope, trust, run_id, places)
+    records = await _records(engine, bounds, notes, scope, trust, run_id, places)
     pending = (
         [engine.pending(bounds, each, scope, infer) for each in notes] if engine.infers(infer) else [None] * len(notes)
     )
@@ -96,8 +95,7 @@ async def keep(
     told = alone.content if alone is not None else f"{len(records)} notes"
     engine.emit(MemorySaveStarted(run_id, told, dict(alone.metadata) if alone is not None else {}))
     try:
-        if records:
-            records = await _added(engine, records, pending, beside, consolidating=infer != "never")
+        records, pending = await _saved(engine, bounds.owner, records, notes, pending, beside)
     except Exception as error:
         engine.emit_failure(MemorySaveFailed(run_id, told, type(error).__name__), error)
         raise
@@ -109,30 +107,23 @@ async def keep(
     return await engine.after_save(records, pending, infer)
 
 
-async def _added(
+async def _saved(
     engine: Engine,
-    records: Sequence[Record],
+    owner: str,
+    records: list[Record],
+    notes: Sequence[Note],
     pending: Sequence[Pending | None],
     beside: Sequence[Change],
-    *,
-    consolidating: bool,
-) -> Sequence[Record]:
-    """Keep records, and retire those that are the same. Gives for each what is kept of it."""
-    book, owner = engine.book, records[0].owner
-    consolidating = consolidating and engine.settings.consolidation_threshold < 1
-    left = AGAIN
-    while True:
-        whole, gone = await taken_in(book, records) if consolidating else (records, [])
-        once = {record.id: (record, todo) for record, todo in zip(whole, pending, strict=True)}
-        added, todos = [record for record, _ in once.values()], [todo for _, todo in once.values()]
-        try:
-            await book.add(owner, added, pending=todos, retired=gone, beside=beside)
-        except ConflictError:
-            left -= 1
-            if not gone or not left:
-                raise
-        else:
-            return whole
+) -> tuple[list[Record], list[Pending | None]]:
+    """Keep records, but those that are there already. Gives what is there of each, and what is to be inferred of it."""
+    there = records
+    if records and engine.settings.consolidation_threshold < 1:
+        there = await kept_already(engine.book, records, notes)
+    todos = [todo if old is new else None for new, old, todo in zip(records, there, pending, strict=True)]
+    added = [(new, todo) for new, old, todo in zip(records, there, todos, strict=True) if old is new]
+    if added or beside:
+        await engine.book.add(owner, [new for new, _ in added], pending=[todo for _, todo in added], beside=beside)
+    return there, todos
 
 
 async def _records(

@@ -166,7 +166,9 @@ def _relative(words: list[str], now: datetime, timed: set[str]) -> list[Span]:
     for place, word in enumerate(words):
         unit = _UNITS.get(word.removesuffix("s"))
         before = words[place - 1] if place else ""
-        if word == "yesterday":
+        if word == "yesterday" and words[max(0, place - 2) : place] == ["day", "before"]:
+            days(2, 1, "day", "before", word)
+        elif word == "yesterday":
             days(1, 1, word)
         elif word == "today":
             days(0, 1, word)
