@@ -297,6 +297,21 @@ class Book:
                 found[id_] = _past(item, owner)[0]
         return [record for id_, record in found.items() if await self.store.get(_codec.note_key(owner, id_)) is None]
 
+    async def instead(self, owner: str, id_: str) -> Record | None:
+        """Give the note that is there for one that was taken away, at once or in the end; None where there is none."""
+        passed: set[str] = set()
+        while id_ not in passed:
+            passed.add(id_)
+            last = self.store.scan(_codec.history_key(owner, id_), limit=1, reverse=True)
+            into = [orjson.loads(item.value).get("into") async for item in last]
+            if not into or into[0] is None:
+                return None
+            id_ = str(into[0])
+            record = await self.get(owner, id_)
+            if record is not None:
+                return record
+        return None
+
     async def forget(self, owner: str, ids: Sequence[str]) -> None:
         """Remove notes for good, with their vectors, history and words.
 

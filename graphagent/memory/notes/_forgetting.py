@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from graphagent import _clock
 from graphagent.memory.notes import _codec, _sight
 from graphagent.memory.notes._codec import moment
+from graphagent.memory.notes._sameness import normal
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
@@ -99,8 +100,16 @@ async def _found(engine: Engine, bounds: Bounds, fits: Filter | None, ids: Itera
         wanted = dict.fromkeys(map(_sight.checked_id, given))
         there = [await engine.book.get(fits.owner, id_) for id_ in wanted]
         found = [record for record in there if record is not None]
-        found += [record for record in await engine.book.retired(fits.owner) if record.id in wanted]
-    return await _sight.seen(bounds, found, fits)
+        for record in await engine.book.retired(fits.owner):
+            if record.id in wanted:
+                found += [record, *await _said_again(engine, record)]
+    return await _sight.seen(bounds, {record.id: record for record in found}.values(), fits)
+
+
+async def _said_again(engine: Engine, record: Record) -> list[Record]:
+    """Give the note for which one was taken away that said the same: whoever forgets that does not want it found in this one."""
+    now = await engine.book.instead(record.owner, record.id)
+    return [now] if now is not None and normal(now.content) == normal(record.content) else []
 
 
 async def _removed(engine: Engine, bounds: Bounds, records: Sequence[Record]) -> Receipt:

@@ -299,6 +299,19 @@ async def test_a_broken_off_consolidation_goes_on_later(tmp_path):
     assert len(model.requests) == 1
 
 
+async def test_forgetting_a_note_that_was_taken_away_forgets_the_one_that_says_the_same(tmp_path):
+    """Whoever has the old id forgets what it said; a note that says something else by now stays."""
+    notes, _ = notes_of(tmp_path)
+    async with notes:
+        for text, now in (("Pears are ripe.", "Pears are ripe."), ("Plums are ripe.", "Figs are ripe.")):
+            old = await notes.remember(text, **GIVEN, infer="now")
+            new = await notes.remember(text, **{**GIVEN, "importance": 0.6}, infer="now")
+            assert await notes.get(old.id) is None
+            await notes.update(new.id, content=now)
+            await notes.forget(ids=[old.id, old.id])
+        assert await contents(notes) == ["Figs are ripe."]
+
+
 async def test_what_was_taken_away_for_a_note_is_forgotten_with_it(tmp_path):
     """Forgetting a note leaves nothing of those that said the same, on the disk neither; one that was brought back stays."""
     notes, _ = notes_of(tmp_path, plan((1, "delete")))
