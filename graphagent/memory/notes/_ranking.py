@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -174,9 +174,3 @@ def share(stems: Iterable[str], weights: Mapping[str, float]) -> float:
 def decay(created: int, now: int, half_life_days: float) -> float:
     """Give 1 for what is new, 0.5 for what is as old as the half-life; times in milliseconds (crewAI's recency)."""
     return float(0.5 ** (max(0, now - created) / _DAY / half_life_days))
-
-
-def composite(parts: Sequence[tuple[float, float]]) -> float:
-    """Give the mean of values, each with its weight, from 0 to 1."""
-    whole = sum(weight for _, weight in parts)
-    return sum(value * weight for value, weight in parts) / whole if whole else 0.0

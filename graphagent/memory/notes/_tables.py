@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
 
 FORMAT = 2
-PREFIX = "notes_"
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
 
 SCHEMA = (
