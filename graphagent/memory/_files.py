@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -55,11 +57,61 @@ def typed_errors(doing: str, path: str) -> Generator[None]:
         raise StoreError(f"cannot {doing} {path!r}: {error.strerror or error}; {hint}") from error
 
 
+class _Locks:
+    """The lock files that this process has open.
+
+    A lock belongs to what `os.open` opened, which a forked process shares: the lock is held until one of them unlocks, or all
+    have closed it. So a process unlocks explicitly, and a forked one closes what it inherited without unlocking it.
+    """
+
+    def __init__(self) -> None:
+        self._opened: set[io.FileIO] = set()
+        self._changing = threading.Lock()
+
+    def open(self, path: str, flags: int) -> io.FileIO:
+        """Open a lock file."""
+        with self._changing:
+            file = io.FileIO(os.open(path, flags | _SAFE, 0o600), "r")
+            self._opened.add(file)
+        return file
+
+    def close(self, file: io.FileIO) -> None:
+        """Unlock and close a lock file, unless this process is a fork that inherited it."""
+        with self._changing:
+            if not file.closed:
+                self._opened.discard(file)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_UN)
+                finally:
+                    file.close()
+
+    def before_fork(self) -> None:
+        self._changing.acquire()
+
+    def after_in_parent(self) -> None:
+        self._changing.release()
+
+    def after_in_child(self) -> None:
+        opened, self._opened = self._opened, set()
+        for file in opened:
+            file.close()
+        self._changing.release()
+
+
+_locks = _Locks()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_locks.before_fork, after_in_parent=_locks.after_in_parent, after_in_child=_locks.after_in_child
+    )
+
+
 @contextmanager
 def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[None]:
     """Hold the lock of a whole folder, against threads and processes alike. The lock file is never renamed or deleted.
 
-    A lock is shared with others that share it. With `make`, the folder is made where there is none.
+    A lock is shared with others that share it. With `make`, the folder is made where there is none. A process that is forked
+    meanwhile does not hold the lock, and does not release it.
 
     Raises:
         OSError: the lock cannot be opened (FileNotFoundError: there is no such folder).
@@ -91,17 +143,17 @@ def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[
             pause = min(pause * 2, 0.005)
         yield
     finally:
-        os.close(lock)
+        _locks.close(lock)
 
 
-def _open_lock(root: str, *, shared: bool) -> int | None:
+def _open_lock(root: str, *, shared: bool) -> io.FileIO | None:
     try:
-        return os.open(f"{root}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
+        return _locks.open(f"{root}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         if not shared or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
     try:
-        return os.open(f"{root}/{LOCK_FILE}", os.O_RDONLY | _SAFE)
+        return _locks.open(f"{root}/{LOCK_FILE}", os.O_RDONLY)
     except FileNotFoundError:
         return None  # a read-only copy without its lock file: nobody writes there
 

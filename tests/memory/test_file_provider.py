@@ -669,6 +669,91 @@ def test_a_forked_process_is_not_held_up(tmp_path):
     assert out.splitlines() == ["from the child"] * 2, err
 
 
+IS_FREE = """
+import fcntl
+
+def is_free():
+    with open(sys.argv[1] + "/.lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+"""
+
+FORK = """
+import threading
+
+anyio.run(provider.save, SingleFact(CITY, "Oslo"), USER, APP)
+synced, inside, on = os.fdatasync, threading.Event(), threading.Event()
+
+def waits(file):
+    inside.set()
+    on.wait()
+    synced(file)
+
+os.fdatasync = waits
+saving = threading.Thread(target=anyio.run, args=(provider.save, SingleFact(CITY, "Moss"), USER, APP))
+saving.start()
+inside.wait()
+end, begin = os.pipe()
+child = os.fork()
+if not child:
+    os.close(begin)
+    os.read(end, 1)  # until its parent has ended or says so
+"""
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path):
+    """A process that is forked while a thread saves does not hold the lock once that save is done."""
+    rest = """
+    if not child:
+        os._exit(0)
+    on.set()
+    saving.join()
+    print(is_free())
+    os.close(begin)
+    os.waitpid(child, 0)
+    """
+    process = start(IS_FREE + FORK + textwrap.dedent(rest), tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert out == "True\n", err
+
+
+def test_a_forked_process_does_not_keep_the_lock_of_a_process_that_was_killed(tmp_path):
+    """Nor does it where its parent was killed in the middle of the save; it then saves what it wants itself."""
+    rest = """
+    if not child:
+        os.fdatasync = synced
+        anyio.run(provider.save, SingleFact(CITY, "Odda"), USER, APP)
+        print(anyio.run(provider.load, CITY, USER, APP)[0].value, flush=True)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    process = start(FORK + textwrap.dedent(rest), tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert out == "Odda\n", err
+
+
+def test_a_forked_process_does_not_release_the_lock(tmp_path):
+    """A process that is forked by the thread that holds the lock leaves the lock to its parent, however it leaves."""
+    rest = """
+    from graphagent.memory._files import locked
+
+    with locked(sys.argv[1], make=True):
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            print(is_free())
+    if not child:
+        os._exit(0)
+    print(is_free())
+    """
+    process = start(IS_FREE + textwrap.dedent(rest), tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert out.splitlines() == ["False", "True"], err
+
+
 async def test_a_cancelled_save_is_done_or_not(tmp_path):
     """Cancelled in the middle, a fact is absent or complete, and the provider goes on working."""
     provider = FileMemoryProvider(tmp_path)
