@@ -28,9 +28,11 @@ from graphagent.run import (
     RunStream,
     Setup,
     agent_tools,
+    asking,
     begin,
     by_type,
     check_budgets,
+    check_deps,
     check_kept,
     check_ways,
     checked_tools,
@@ -212,7 +214,12 @@ class Agent(Generic[I, O]):
 
     @overload
     async def run(
-        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: Agent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
     async def run(
@@ -223,6 +230,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunResult[O]: ...
     async def run(
         self,
@@ -232,6 +240,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunResult[Any]:
         """Run the strategy from START to END.
 
@@ -241,18 +250,25 @@ class Agent(Generic[I, O]):
             run_id: How the run is called; a fresh id where none is given.
             steps: The transcript of an earlier run, which goes before the task. It is copied.
             images: Shown to the model with the task.
+            deps: What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored.
 
         Raises:
+            TypeError: an argument is not of the type that the strategy, a node or a tool takes.
             NodeFailedError: a node raised; the original exception is the cause.
             NoPathError: no way out of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed.
         """
-        return await self._begun(task, owner, run_id, steps, images).finish()
+        return await self._begun(task, owner, run_id, steps, images, deps).finish()
 
     @overload
     def start(
-        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: Agent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> Run[Answer]: ...
     @overload
     def start(
@@ -263,6 +279,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> Run[O]: ...
     def start(
         self,
@@ -272,16 +289,22 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> Run[Any]:
         """Give a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
         Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`.
         """
-        return self._begun(task, owner, run_id, steps, images)
+        return self._begun(task, owner, run_id, steps, images, deps)
 
     @overload
     def stream(
-        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: Agent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> RunStream[Answer]: ...
     @overload
     def stream(
@@ -292,6 +315,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunStream[O]: ...
     def stream(
         self,
@@ -301,21 +325,23 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunStream[Any]:
         """Run, and give the events while they happen: `async with agent.stream(task) as events: async for event in events: …`.
 
         The arguments are those of `run`. What the model says comes in pieces, as TextStreamed. Leaving the block early
         cancels the run, which can be gone on with: `events.run`. Afterwards `events.result` is what it came to.
         """
-        return RunStream(self._begun(task, owner, run_id, steps, images))
+        return RunStream(self._begun(task, owner, run_id, steps, images, deps))
 
-    async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False) -> Run[O]:
+    async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
         """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`.
 
         Args:
             run_id: Which.
             owner: For whom it runs.
             allow_changed: Whether to take it though the strategy has changed since, where its journal still fits.
+            deps: As in `run`; needed only to go on with it.
 
         Raises:
             RunNotFoundError: the store has no such run.
@@ -324,7 +350,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.durable import read
 
-        return await read(self._kept(), owner, run_id, allow_changed=allow_changed, children=True)
+        return await read(self._kept(deps), owner, run_id, allow_changed=allow_changed, children=True)
 
     async def resume(
         self,
@@ -335,6 +361,7 @@ class Agent(Generic[I, O]):
         results: Mapping[str, object] | None = None,
         owner: str = "",
         allow_changed: bool = False,
+        deps: object = None,
     ) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
 
@@ -348,17 +375,19 @@ class Agent(Generic[I, O]):
             results: Results of deferred tool calls, by the ids of the calls.
             owner: For whom it runs.
             allow_changed: Whether to go on though the strategy has changed since, where its journal still fits.
+            deps: As in `run`: it was not stored, so pass it again.
 
         Raises:
             RunNotFoundError: the store has no such run.
             RunClaimedError: another process, or another task, has it.
             AnswerError: an answer fits no open question, or not its type, or the run waits for none; nothing was written.
             StrategyChangedError: the strategy has changed since; the differences are named.
+            TypeError: `deps` is missing, or not of the type that a node or a tool takes.
             RunError: as `run` raises it.
         """
         from graphagent.run.durable import read
 
-        run = await read(self._kept(), owner, run_id, allow_changed=allow_changed)
+        run = await read(self._kept(deps), owner, run_id, allow_changed=allow_changed)
         given = {**(answers or {}), **(results or {})}
         if answer is not _NO_TASK:
             run.answer(answer)
@@ -400,6 +429,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         owner: str = "",
         allow_changed: bool = False,
+        deps: object = None,
     ) -> RunResult[O]:
         """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is.
 
@@ -412,6 +442,7 @@ class Agent(Generic[I, O]):
             run_id: How the other run is called; a fresh id where none is given.
             owner: For whom both run.
             allow_changed: Whether to take the origin though the strategy has changed since, where its journal still fits.
+            deps: As in `run`, for the other run.
 
         Raises:
             RunNotFoundError: the store has no such run.
@@ -420,8 +451,10 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.durable import fork
 
+        setup = self._kept(deps)
+        check_deps(setup.asked, deps, "agent.fork(origin, …, deps=…)")
         run = await fork(
-            self._kept(), owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
+            setup, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
             allow_changed=allow_changed,
         )  # fmt: skip
         self._last = run
@@ -438,7 +471,13 @@ class Agent(Generic[I, O]):
         return await diff(self._kept(), owner, a, b)
 
     async def rerun(
-        self, run_id: str, *, until: int | str | None = None, new_id: str | None = None, owner: str = ""
+        self,
+        run_id: str,
+        *,
+        until: int | str | None = None,
+        new_id: str | None = None,
+        owner: str = "",
+        deps: object = None,
     ) -> RunResult[O]:
         """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls.
 
@@ -447,6 +486,7 @@ class Agent(Generic[I, O]):
             until: Behind which entry, or behind the last execution of which node, live calls begin; None: there are none.
             new_id: How the new run is called.
             owner: For whom both run.
+            deps: As in `run`, for the new run.
 
         Raises:
             DivergedError: something is asked for that was not recorded; nothing live was called.
@@ -456,7 +496,9 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.durable import rerun
 
-        run = await rerun(self._kept(), owner, run_id, until=until, new_id=new_id)
+        setup = self._kept(deps)
+        check_deps(setup.asked, deps, "agent.rerun(run_id, deps=…)")
+        run = await rerun(setup, owner, run_id, until=until, new_id=new_id)
         self._last = run
         return await run.finish()
 
@@ -484,7 +526,12 @@ class Agent(Generic[I, O]):
 
     @overload
     def run_sync(
-        self: Agent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: Agent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
     def run_sync(
@@ -495,6 +542,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunResult[O]: ...
     def run_sync(self, task: Any = _NO_TASK, **options: Any) -> RunResult[Any]:
         """Run the strategy where nothing is async, such as in a script; otherwise as `run`.
@@ -511,7 +559,13 @@ class Agent(Generic[I, O]):
         return anyio.run(main)
 
     def _begun(
-        self, task: Any, owner: str, run_id: str | None, steps: RunMemory | None, images: Iterable[Image]
+        self,
+        task: Any,
+        owner: str,
+        run_id: str | None,
+        steps: RunMemory | None,
+        images: Iterable[Image],
+        deps: object,
     ) -> Run[Any]:
         if task is _NO_TASK:
             task = None
@@ -530,6 +584,10 @@ class Agent(Generic[I, O]):
             if not isinstance(each, Image):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"images= are Image(…) of graphagent.llm, not {type(each).__name__}")
         setup = self._made or self._setup()
+        if setup.asked:
+            check_deps(setup.asked, deps, "agent.run(task, deps=…)")
+        if deps is not None:
+            setup = replace(setup, deps=deps)
         copies: Iterable[Step] = ()
         if steps is not None:
             copies = map(copy.copy, filter(None, (*steps.steps, steps.open)))
@@ -550,15 +608,16 @@ class Agent(Generic[I, O]):
             self._tool = tool_of(self, self._prepared)
         return self._tool
 
-    def _kept(self) -> Setup:
-        """Give what runs of the store are read with.
+    def _kept(self, deps: object = None) -> Setup:
+        """Return what runs of the store are read with.
 
         Raises:
             RunError: there is no store.
         """
         if self.store is None:
             raise RunError("this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db'))")
-        return self._setup()
+        setup = self._setup()
+        return setup if deps is None else replace(setup, deps=deps)
 
     def _setup(self) -> Setup:
         if self._made is None:
@@ -585,6 +644,7 @@ class Agent(Generic[I, O]):
             self._made = Setup(
                 self.strategy, plan, call, self.model, self.tools, self.system_prompt, self._budgets, self._features,
                 self._handlers, self.store, tuple(self.callbacks), self._checks, self._planning_interval,
+                tuple(asking(self.strategy, self.tools)),
             )  # fmt: skip
         return self._made
 

@@ -318,7 +318,12 @@ class BlockingAgent(Protocol[I, O]):
 
     @overload
     def run(
-        self: BlockingAgent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> RunResult[Answer]: ...
 
     @overload
@@ -330,11 +335,17 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunResult[O]: ...
 
     @overload
     def start(
-        self: BlockingAgent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> BlockingRun[Answer]: ...
 
     @overload
@@ -346,11 +357,17 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> BlockingRun[O]: ...
 
     @overload
     def stream(
-        self: BlockingAgent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> BlockingRunStream[Answer]: ...
 
     @overload
@@ -362,9 +379,10 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> BlockingRunStream[O]: ...
 
-    def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False) -> BlockingRun[O]:
+    def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
         """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`."""
         ...
 
@@ -377,6 +395,7 @@ class BlockingAgent(Protocol[I, O]):
         results: Mapping[str, object] | None = None,
         owner: str = "",
         allow_changed: bool = False,
+        deps: object = None,
     ) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
         ...
@@ -401,6 +420,7 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         owner: str = "",
         allow_changed: bool = False,
+        deps: object = None,
     ) -> RunResult[O]:
         """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is."""
         ...
@@ -410,7 +430,13 @@ class BlockingAgent(Protocol[I, O]):
         ...
 
     def rerun(
-        self, run_id: str, *, until: int | str | None = None, new_id: str | None = None, owner: str = ""
+        self,
+        run_id: str,
+        *,
+        until: int | str | None = None,
+        new_id: str | None = None,
+        owner: str = "",
+        deps: object = None,
     ) -> RunResult[O]:
         """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls."""
         ...
@@ -431,7 +457,12 @@ class BlockingAgent(Protocol[I, O]):
 
     @overload
     def run_sync(
-        self: BlockingAgent[None, Answer], *, owner: str = "", run_id: str | None = None, steps: RunMemory | None = None
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
     ) -> RunResult[Answer]: ...
 
     @overload
@@ -443,6 +474,7 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         images: Iterable[Image] = (),
+        deps: object = None,
     ) -> RunResult[O]: ...
 
     def as_tool(self) -> BlockingTool:
@@ -626,6 +658,11 @@ class BlockingTool(Protocol):
     @property
     def in_flight(self) -> InFlight:
         """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
+        ...
+
+    @property
+    def context(self) -> Any:
+        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         ...
 
     def check(self, arguments: Mapping[str, Any]) -> None:

@@ -238,7 +238,7 @@ class Feature(Protocol):
         """
         ...
 
-    async def begin(self, ctx: Context) -> None:
+    async def begin(self, ctx: Context[Any]) -> None:
         """Look at a run before its first node.
 
         Raises:
@@ -246,7 +246,7 @@ class Feature(Protocol):
         """
         ...
 
-    def bind(self, ctx: Context) -> Self:
+    def bind(self, ctx: Context[Any]) -> Self:
         """Give what `ctx.feature(MyFeature)` returns: this feature, speaking for one run."""
         ...
 
@@ -288,7 +288,7 @@ class NoteFeature(Protocol):
 class EndFeature(Protocol):
     """A feature that does something when a run has ended."""
 
-    async def ended(self, ctx: Context, output: Any) -> None:
+    async def ended(self, ctx: Context[Any], output: Any) -> None:
         """Look at a run whose answer is there and, where there is a store, kept. What it raises changes nothing about that.
 
         Called again when a run that has ended is resumed, since its process may have died here.
@@ -309,7 +309,7 @@ class PromptFeature(Protocol):
         """Give the result of a tool call as it is to be recorded, handed on and shown to the model."""
         ...
 
-    async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
+    async def before_request(self, ctx: Context[Any], tools: Sequence[Tool]) -> None:
         """Change the steps of which a prompt is about to be derived.
 
         Raises:
@@ -317,7 +317,7 @@ class PromptFeature(Protocol):
         """
         ...
 
-    async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
+    async def make_room(self, ctx: Context[Any], tools: Sequence[Tool]) -> bool:
         """Change the steps after a server refused a prompt as too long. False: there is nothing to be done about it.
 
         Raises:
@@ -334,7 +334,7 @@ class Compression(Protocol):
         """How many model turns at the end stay as they are."""
         ...
 
-    async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
+    async def compress(self, ctx: Context[Any], steps: Sequence[Step]) -> SummaryStep | None:
         """Give what stands in for steps from now on; None where there is nothing to say, and they are to stay as they are.
 
         What it covers is filled in by the caller.

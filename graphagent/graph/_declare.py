@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, overload
 
 from graphagent.graph import _types
 from graphagent.graph._functions import is_async, name_of, needed
@@ -17,9 +17,9 @@ B = TypeVar("B")
 
 
 @overload
-def node(function: Callable[[Context, A], Awaitable[B]], /) -> Node[A, B]: ...
+def node(function: Callable[[Context[Any], A], Awaitable[B]], /) -> Node[A, B]: ...
 @overload
-def node(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[B]]], Node[A, B]]: ...
+def node(*, name: str) -> Callable[[Callable[[Context[Any], A], Awaitable[B]]], Node[A, B]]: ...
 def node(function: Any = None, /, *, name: str | None = None) -> Any:
     """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
 
@@ -36,17 +36,17 @@ def node(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
-    takes, gives = _read(function, "node")
-    return Node[Any, Any](function, name=name or name_of(function), takes=takes, gives=gives)
+    context, takes, gives = _read(function, "node")
+    return Node[Any, Any](function, name=name or name_of(function), takes=takes, gives=gives, context=context)
 
 
 # A function that takes anything fits both: the first is asked first, and its Tap goes wherever the TapOf would.
 @overload
-def tap(function: Callable[[Context, object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
+def tap(function: Callable[[Context[Any], object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
-def tap(function: Callable[[Context, A], Awaitable[None]], /) -> TapOf[A]: ...
+def tap(function: Callable[[Context[Any], A], Awaitable[None]], /) -> TapOf[A]: ...
 @overload
-def tap(*, name: str) -> Callable[[Callable[[Context, A], Awaitable[None]]], TapOf[A]]: ...
+def tap(*, name: str) -> Callable[[Callable[[Context[Any], A], Awaitable[None]]], TapOf[A]]: ...
 def tap(function: Any = None, /, *, name: str | None = None) -> Any:
     """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
 
@@ -65,12 +65,13 @@ def tap(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
-    takes, _ = _read(function, "tap")
+    context, takes, _ = _read(function, "tap")
     kind = Tap if takes is object else TapOf[Any]
-    return kind(function, name=name or name_of(function), takes=takes)
+    return kind(function, name=name or name_of(function), takes=takes, context=context)
 
 
-def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
+def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
+    """Return the types of the context, the input and the output."""
     named = name_of(function)
     if not is_async(function):
         raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
@@ -78,6 +79,7 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any]:
     if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.hints(function, 3)
-    if getattr(found.get(names[1]), "__graphagent_context__", False):
+    taken = found.get(names[1])
+    if getattr(get_origin(taken) or taken, "__graphagent_context__", False):
         raise TypeError(f"@{kind} {named!r} takes the context first: write `async def {named}(ctx: Context, …)`")
-    return found.get(names[1], Any), found.get("return", Any)
+    return found.get(names[0]), found.get(names[1], Any), found.get("return", Any)

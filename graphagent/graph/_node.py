@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
 from graphagent.graph import _types
-from graphagent.graph._functions import described, plain_arguments
+from graphagent.graph._functions import described, needed, plain_arguments
 from graphagent.graph._policies import Policy, Retry, Timeout, check_errors
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class End:
 class _Tapping:
     """What a Tap and a TapOf are when the program runs."""
 
-    __slots__ = ("function", "name", "needs", "takes")
+    __slots__ = ("context", "function", "name", "needs", "takes")
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class _Tapping:
         name: str,
         takes: Any = object,
         needs: tuple[type[Feature], ...] = (),
+        context: Any = None,
     ) -> None:
         self.function = function
         """What is executed: `async (ctx, input) -> None`."""
@@ -104,6 +105,8 @@ class _Tapping:
         """The type that the input must have."""
         self.needs = needs
         """The features that must be installed."""
+        self.context = context
+        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
 
     def named(self, name: str) -> Self:
         """Give the same tap under another name, for a second place in one strategy."""
@@ -201,7 +204,7 @@ class Entry(First[I, Never], Generic[I, O]):
 class Rule:
     """One condition or change of an outlet: `test` lets a value pass, `change` replaces it."""
 
-    __slots__ = ("change", "error", "kinds", "label", "part", "test", "value")
+    __slots__ = ("change", "context", "error", "kinds", "label", "part", "test", "value")
 
     def __init__(
         self,
@@ -213,6 +216,7 @@ class Rule:
         part: bool = False,
         value: Any = None,
         error: type[Exception] | None = None,
+        context: Any = None,
     ) -> None:
         self.label = label
         """As it is drawn, such as `on ToolCalls`."""
@@ -227,6 +231,8 @@ class Rule:
         """The type that the change gives, for the check."""
         self.error = error
         """The error that is taken, for a way out that is taken when the node raises."""
+        self.context = context
+        """The type of the context that the test takes, such as `Context[Db]`."""
 
 
 class Outlet(Path[I, O]):
@@ -247,7 +253,7 @@ class Outlet(Path[I, O]):
     @overload
     def when(self, test: Callable[[O], bool]) -> Outlet[I, O]: ...
     @overload
-    def when(self, test: Callable[[Context, O], bool]) -> Outlet[I, O]: ...
+    def when(self, test: Callable[[Context[Any], O], bool]) -> Outlet[I, O]: ...
     def when(self, test: Any) -> Any:
         """Take this way out when the test of `(output)` or `(ctx, output)` says so. It must not have effects."""
         count = plain_arguments(test)
@@ -256,7 +262,10 @@ class Outlet(Path[I, O]):
                 f".when() of node {self.node.name!r} takes a plain, not async, function of (output) or of (ctx, output)"
             )
 
-        return self._add(Rule(described("when", test), test=test if count == 2 else lambda _, value: test(value)))
+        if count == 1:
+            return self._add(Rule(described("when", test), test=lambda _, value: test(value)))
+        context = _types.hints(test, 1).get((needed(test) or [""])[0])
+        return self._add(Rule(described("when", test), test=test, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
         """Hand on what `change` makes of the output. It must not have effects."""
@@ -272,17 +281,18 @@ class Node(Outlet[I, O]):
     A node is a value. It holds nothing of a run, so any number of strategies and runs may share it.
     """
 
-    __slots__ = ("function", "gives", "name", "needs", "policies", "takes", "tool_outputs")
+    __slots__ = ("context", "function", "gives", "name", "needs", "policies", "takes", "tool_outputs")
 
     def __init__(
         self,
-        function: Callable[[Context, I], Awaitable[O]],
+        function: Callable[[Context[Any], I], Awaitable[O]],
         *,
         name: str,
         takes: Any = Any,
         gives: Any = Any,
         needs: tuple[type[Feature], ...] = (),
         tool_outputs: Any = Never,
+        context: Any = None,
     ) -> None:
         self.function = function
         """What is executed."""
@@ -296,6 +306,8 @@ class Node(Outlet[I, O]):
         """The features that must be installed."""
         self.tool_outputs = tool_outputs
         """The part of its output that there is only where tools are offered: a way for it is asked for only there."""
+        self.context = context
+        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
         """What wraps its execution, the innermost first."""
         super().__init__(self, ())

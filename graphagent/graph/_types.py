@@ -18,6 +18,9 @@ _ONE_ITEM = (
     collections.abc.Reversible, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Set,
     list, set, frozenset, collections.deque,
 )  # fmt: skip
+_PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
+_FEW = 32
+"""Items that are looked at one by one: a door must not take longer than what is behind it."""
 
 
 def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
@@ -72,6 +75,41 @@ def _fits(source: Any, target: Any) -> bool:
     if isinstance(target, typing.NewType):
         return False
     return _class_fits(source, target)
+
+
+def is_a(value: object, kind: Any) -> bool:
+    """Tell whether a value is of a type. True wherever that cannot be known; items are looked at where there are few."""
+    kind = _plain(kind)
+    if _is_union(kind):
+        return any(is_a(value, member) for member in get_args(kind))
+    if isinstance(kind, typing.NewType):
+        return is_a(value, kind.__supertype__)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in arguments)
+    wanted = origin or kind
+    if kind is Any or not isinstance(wanted, type):
+        return True
+    if typing.is_typeddict(wanted):
+        return isinstance(value, dict)
+    if _is_protocol(wanted) and not _is_runtime_protocol(wanted):
+        return value is not None
+    try:
+        if not isinstance(value, (wanted, *_NUMBERS.get(wanted, ()))):
+            return False
+    except TypeError:  # its metaclass does not answer that
+        return True
+    return not arguments or _items_fit(value, arguments, wanted)
+
+
+def _items_fit(value: Any, kinds: tuple[Any, ...], wanted: type) -> bool:
+    if type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _FEW:
+        return True
+    if wanted is tuple and kinds[-1] is not Ellipsis:
+        return len(value) == len(kinds) and all(map(is_a, value, kinds))
+    if wanted in _PAIRS:
+        return all(is_a(key, kinds[0]) and is_a(each, kinds[1]) for key, each in value.items())
+    return wanted not in (tuple, *_ONE_ITEM) or all(is_a(each, kinds[0]) for each in value)
 
 
 def _value_fits(value: Any, target: Any) -> bool:

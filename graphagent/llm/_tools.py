@@ -69,6 +69,8 @@ class Tool:
     """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
     in_flight: InFlight = field(default="retry", kw_only=True)
     """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
+    context: Any = field(default=None, kw_only=True, repr=False)
+    """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
 
     def __post_init__(self) -> None:
         if self.in_flight not in ("retry", "ask", "fail"):
@@ -180,7 +182,8 @@ def tool(
         arguments = _Arguments.of(function, called, of_each, frame)
         return FunctionTool(
             called, said, arguments.schema(), partial(_run, function, arguments),
-            approve=approve, deferred=deferred, in_flight=in_flight, function=function, arguments=arguments,
+            approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, function=function,
+            arguments=arguments,
         )  # fmt: skip
 
     return decorate if function is None else decorate(function)
@@ -212,6 +215,7 @@ class _Arguments:
     names: tuple[str, ...]
     context: str | None
     """The parameter that takes the run's Context."""
+    context_type: Any
     needs_context: bool
     of_method: bool
     """Whether `self` is still to be bound."""
@@ -246,6 +250,7 @@ class _Arguments:
                 model,
                 tuple(each.name for each in taken),
                 contexts[0].name if contexts else None,
+                hints[contexts[0].name] if contexts else None,
                 bool(contexts) and contexts[0].default is inspect.Parameter.empty,
                 of_method,
             )

@@ -16,6 +16,8 @@ from graphagent.run._claim import Claim as Claim
 from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context
 from graphagent.run._context import missing as missing
+from graphagent.run._deps import asking as asking
+from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._engine import outermost as outermost
 from graphagent.run._head import Head as Head
 from graphagent.run._ledger import Charge as Charge

@@ -104,12 +104,12 @@ def tool_of(agent: Agent[Any, Any], setup: Callable[[], Setup]) -> Tool:
             f"description; write Agent(…, name=…, description=…)"
         )
 
-    async def on_task(task: Any, ctx: Context | None = None) -> Any:
+    async def on_task(task: Any, ctx: Context[Any] | None = None) -> Any:
         from graphagent.run.durable import run_inside
 
         return await run_inside(agent.name, setup(), ctx, task)
 
-    async def on_nothing(ctx: Context | None = None) -> Any:
+    async def on_nothing(ctx: Context[Any] | None = None) -> Any:
         return await on_task(None, ctx)
 
     takes: Any = agent.strategy.takes

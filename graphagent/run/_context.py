@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import ModelRequested, ModelResponded, TextStreamed
@@ -29,10 +29,20 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Feature")
 S = TypeVar("S", bound="Step")
 T = TypeVar("T")
+if TYPE_CHECKING:
+    # Type checkers bring typing_extensions themselves. When the program runs, nobody asks for the default.
+    from typing_extensions import TypeVar as Variable
+
+    Deps = Variable("Deps", covariant=True, default=None)
+else:
+    Deps = TypeVar("Deps", covariant=True)
 
 
-class Context:
-    """A node's view of its run. It is valid while the node is being executed."""
+class Context(Generic[Deps]):
+    """A node's view of its run. It is valid while the node is being executed.
+
+    `Context[Db]` is that of a run that was passed `deps=` of the type `Db`; a plain `Context` uses none.
+    """
 
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
 
@@ -94,6 +104,11 @@ class Context:
     def owner(self) -> str:
         """For whom it runs; empty where nobody was named."""
         return self.state.owner
+
+    @property
+    def deps(self) -> Deps:
+        """What `run`, or whatever else executes the run, was passed as `deps=`: clients, connections. None without it."""
+        return cast("Deps", self.state.deps)
 
     @property
     def prefix(self) -> str:
@@ -408,7 +423,7 @@ class Context:
 
     def inside(
         self, name: str, setting: Setting | None = None, *, memory: RunMemory | None = None, branch: bool = False
-    ) -> Context:
+    ) -> Context[Deps]:
         """Give the context of a strategy or a branch that stands here."""
         prefix = f"{self._prefix}{name}/" if name else self._prefix
         meter, model, tools = self.meter, self._model, self.tools
@@ -418,12 +433,12 @@ class Context:
             if setting.limited:
                 meter = Meter(self.meter, setting, where=prefix[:-1])
         branches = (*self.branches, (prefix, self.entered)) if branch else self.branches
-        inner = Context(self.state, model, tools, memory or self.memory, meter, prefix, branches)
+        inner: Context[Deps] = Context(self.state, model, tools, memory or self.memory, meter, prefix, branches)
         if self.number:  # there is a journal
             inner.number, inner.entered, inner.held = self.number, self.entered, self.held
         return inner
 
-    def within(self, call: ToolCall) -> Context:
+    def within(self, call: ToolCall) -> Context[Deps]:
         """Give the context that a tool gets."""
         inner = self.inside("")
         if self.effects is None:

@@ -74,7 +74,7 @@ class Journal:
         ctx.number = ctx.entered = 1
         await self.commit(head=True)
 
-    def resumed(self, ctx: Context, answers: Iterable[tuple[Context, str, Any, Any]]) -> None:
+    def resumed(self, ctx: Context[Any], answers: Iterable[tuple[Context[Any], str, Any, Any]]) -> None:
         """Tell that a run goes on, with what was answered. Once it is committed, whoever had it before cannot write any more.
 
         Raises:
@@ -153,7 +153,7 @@ class Journal:
         branch.held = Held(error, self._here())
         self._make(entry)
 
-    async def effect(self, ctx: Context, key: str, effect: Any) -> None:
+    async def effect(self, ctx: Context[Any], key: str, effect: Any) -> None:
         """Write what a node did."""
         entry = self._entry("effect", ctx)
         entry["key"] = key
@@ -171,11 +171,11 @@ class Journal:
                 ctx.know(Held(effect, self._here()))
         await self._write(entry)
 
-    async def spent(self, ctx: Context) -> None:
+    async def spent(self, ctx: Context[Any]) -> None:
         """Write what was spent for something whose result is not recorded."""
         await self._write(self._entry("spent", ctx))
 
-    async def intent(self, ctx: Context, key: str) -> None:
+    async def intent(self, ctx: Context[Any], key: str) -> None:
         """Write that a node is about to do something that it must not begin twice without asking."""
         await self._write({**self._entry("intent", ctx), "key": key})
 

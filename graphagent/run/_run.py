@@ -87,7 +87,7 @@ class Run(Generic[O]):
             handlers=setup.handlers, clock=setup.clock, gives=setup.strategy.gives,
         )  # fmt: skip
         """Its own affairs."""
-        self.state.planning_interval = setup.planning_interval
+        self.state.planning_interval, self.state.deps = setup.planning_interval, setup.deps
         if setup.callbacks:
             caller(self.state, setup.callbacks, self)
         root = Context(self.state, setup.model, setup.tools, memory, self.state.meter, "")
@@ -280,6 +280,10 @@ class Run(Generic[O]):
     async def _take_up(self) -> None:
         """Begin the run, or go on with it. What is raised before it is held changes nothing."""
         state, store = self.state, self.setup.store
+        if self.setup.asked:
+            from graphagent.run._deps import check_deps  # which knows sub-agents, and they are runs
+
+            check_deps(self.setup.asked, state.deps, "agent.resume(run_id, deps=…)")
         for feature in self.setup.features.values():
             await feature.begin(self.context)
         if self._begun:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
+    from graphagent.run._deps import Asked
     from graphagent.run._plan import Call, Plan
     from graphagent.run._state import Handler
 
@@ -39,4 +40,8 @@ class Setup:
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None
+    asked: tuple[Asked, ...] = ()
+    """Who asks for `deps`, and of which type."""
+    deps: Any = None
+    """What the run was passed as `deps`; None in what an agent keeps for all runs."""
     clock: Callable[[], float] = field(default=time.monotonic)

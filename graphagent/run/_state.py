@@ -55,6 +55,8 @@ class RunState:
     """What sees each step before it joins the transcript."""
     charges_before: Callable[[], Iterable[Charge]] = tuple
     """Gives what was spent before the run was read."""
+    deps: Any = None
+    """What nodes and tools find as `ctx.deps`. It is never stored."""
     failure: RunError | None = None
     """What a callback raised."""
     guards: StepCallback | None = None
@@ -218,7 +220,7 @@ class RunState:
         if self.handed and root:
             raise Halt
 
-    def ask(self, question: Question, ctx: Context) -> None:
+    def ask(self, question: Question, ctx: Context[Any]) -> None:
         """Open a question."""
         self.questions[question.id] = question
         self.asking[question.id] = ctx

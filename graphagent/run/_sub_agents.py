@@ -103,7 +103,7 @@ class Around:
         return self._ctx.meter.is_used_up or (around is not None and around.is_used_up)
 
 
-async def run_inside(name: str, setup: Setup, ctx: Context | None, task: Any) -> Any:
+async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: Any) -> Any:
     """Run an agent as a part of a run, and give its answer. Its own features count, and the rest comes from around.
 
     Raises:
@@ -112,6 +112,7 @@ async def run_inside(name: str, setup: Setup, ctx: Context | None, task: Any) ->
         RunError: it met an end of the run around.
     """
     if ctx is None or ctx.call is None:
+        setup = setup if ctx is None else replace(setup, deps=ctx.deps)
         return (await begin(setup, task, run_id=None, owner="", steps=(), images=()).finish()).output
     key = ctx.numbered(_BEGUN)
     again = ctx.recorded(key)
@@ -197,7 +198,7 @@ def _within(setup: Setup, ctx: Context) -> Setup:
     around = ctx.state
     return replace(
         setup, store=around.journal.log.store if around.journal is not None else None, model=setup.model or ctx.model_or_none,
-        features={**around.features, **setup.features}, handlers=_heard(setup, ctx),
+        features={**around.features, **setup.features}, handlers=_heard(setup, ctx), deps=around.deps,
     )  # fmt: skip
 
 
@@ -318,14 +319,17 @@ async def read_children(run: Run[Any], store: Store, recording: Recording) -> No
     state.children = {**found, **state.children}
 
 
-def agent_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[AgentTool]:
-    """Give the agents that may be called: as tools of an agent, or of the subgraphs of its strategy."""
+def all_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[Tool]:
+    """Yield the tools of an agent, and of the subgraphs of its strategy."""
     inside = (element for _, element in strategy.walk() if isinstance(element, Strategy))
     settings = (each.setting for each in (strategy, *inside))
     own = (each for setting in settings if setting is not None for each in setting.tools or ())
-    for each in map(as_tool, (*tools, *own)):
-        if isinstance(each, AgentTool):
-            yield each
+    yield from map(as_tool, (*tools, *own))
+
+
+def agent_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[AgentTool]:
+    """Yield the agents among these."""
+    return (each for each in all_tools(strategy, tools) if isinstance(each, AgentTool))
 
 
 def _paths(recording: Recording) -> list[str]:

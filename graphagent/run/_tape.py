@@ -80,7 +80,7 @@ class Tape:
 
     # ---- what a node is about to do
 
-    def has(self, ctx: Context, key: str, like: object) -> bool:
+    def has(self, ctx: Context[Any], key: str, like: object) -> bool:
         """Tell whether there is a result for what a node is about to do; it is done live only behind the recorded ones.
 
         Raises:
@@ -101,7 +101,7 @@ class Tape:
             raise _diverged(ctx, f"it does {key!r}, where node {following.node!r} came next")
         raise _diverged(ctx, f"it does {key!r}, and nothing more was recorded of it")
 
-    def refuse(self, ctx: Context, what: str) -> None:
+    def refuse(self, ctx: Context[Any], what: str) -> None:
         """Refuse what is not recorded, but where all is done live.
 
         Raises:
@@ -110,12 +110,12 @@ class Tape:
         if not self._is_behind(ctx, self._find(ctx, "")):
             raise _diverged(ctx, f"{what}, which is not recorded")
 
-    def answers(self, ctx: Context, key: str) -> bool:
+    def answers(self, ctx: Context[Any], key: str) -> bool:
         """Tell whether something was recorded under a key of the node, such as a person's answer."""
         did = self._find(ctx, key)
         return did is not None and key in did.done
 
-    def take(self, ctx: Context, key: str) -> Any:
+    def take(self, ctx: Context[Any], key: str) -> Any:
         """Give the result, once, and count what it cost."""
         did = self._now[ctx.prefix]
         found = did.done.pop(key)

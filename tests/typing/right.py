@@ -215,3 +215,79 @@ async def use() -> None:
     assert_type(await agent.run("hello"), RunResult[str])
     assert_type((await Agent(Strategy("now", START >> now >> END)).run()).output, float)
     assert_type(agent.run_sync("hello").output, str)
+
+
+# What a run is passed as deps
+class Db:
+    async def find(self, text: str) -> int:
+        raise NotImplementedError
+
+
+@node
+async def look_up(ctx: Context[Db], text: str) -> int:
+    assert_type(ctx.deps, Db)
+    return await ctx.deps.find(text)
+
+
+@tap
+async def watch(ctx: Context[Db], value: object) -> None:
+    assert_type(ctx.deps, Db)
+
+
+@node
+async def either(ctx: Context[Db | None], text: str) -> str:
+    assert_type(ctx.deps, Db | None)
+    return text
+
+
+@node
+async def without(ctx: Context, text: str) -> str:
+    assert_type(ctx.deps, None)
+    return text
+
+
+@tool
+async def find(text: str, ctx: Context[Db]) -> int:
+    """Look something up."""
+    return await ctx.deps.find(text)
+
+
+def is_known(ctx: Context[Db], number: int) -> bool:
+    return bool(ctx.deps) and number > 1
+
+
+async def any_context(ctx: Context[Any], base: Context[object]) -> None: ...
+
+
+async def passes_on(ctx: Context[Db]) -> None:
+    await any_context(ctx, ctx)
+
+
+class Finder:
+    async def __call__(self, ctx: Context[Db], text: str) -> int:
+        return await ctx.deps.find(text)
+
+
+assert_type(look_up, Node[str, int])
+assert_type(watch, Tap)
+looking = Strategy(
+    "looking",
+    START >> either >> without >> watch >> look_up,
+    look_up.when(is_known) >> END,
+    look_up.otherwise().map(str) >> node(Finder()) >> END,
+)
+assert_type(looking, Strategy[str, int])
+
+
+async def with_deps(agent: Agent[str, int], quiet: Agent[None, int]) -> None:
+    agent = Agent(looking, tools=[find])
+    assert_type(await agent.run("a", deps=Db()), RunResult[int])
+    assert_type(await agent.start("a", deps=Db()).finish(), RunResult[int])
+    assert_type(await agent.resume("r", deps=Db()), RunResult[int])
+    assert_type(await agent.fork("r", at=1, deps=Db()), RunResult[int])
+    assert_type(await agent.rerun("r", deps=Db()), RunResult[int])
+    assert_type((await agent.read("r", deps=Db())).output, int)
+    assert_type(agent.run_sync("a", deps=Db()), RunResult[int])
+    assert_type(await quiet.run(deps=Db()), RunResult[int])
+    async with agent.stream("a", deps=Db()) as events:
+        assert_type(events.result, RunResult[int])

@@ -147,3 +147,34 @@ async def use() -> None:
     await plain_agent.run(5)  # E
     await plain_agent.run()  # E
     (await plain_agent.run("a")).output.upper()  # E
+
+
+# What a run is passed as deps
+class Db:
+    def find(self, text: str) -> int:
+        raise NotImplementedError
+
+
+@node
+async def look_up(ctx: Context[Db], text: str) -> int:
+    return ctx.deps.close()  # E
+
+
+@node
+async def without(ctx: Context, text: str) -> int:
+    return ctx.deps.find(text)  # E
+
+
+@node
+async def perhaps(ctx: Context[Db | None], text: str) -> int:
+    return ctx.deps.find(text)  # E
+
+
+async def takes_none(ctx: Context) -> None: ...
+
+
+async def passes_on(ctx: Context[Db]) -> None:
+    await takes_none(ctx)  # E
+
+
+look_up >> count  # E
