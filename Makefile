@@ -21,7 +21,7 @@ demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and
 	@$(BIN)/graphagent demo $(ARGS)
 
 test: $(BIN)/.ready-to-develop ## Run the tests; ARGS='-k facts' chooses some.
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of imports.
 	@$(BIN)/ruff check .

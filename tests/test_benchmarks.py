@@ -23,7 +23,7 @@ HOME = Path(__file__).parents[1]
 def run(*arguments):
     """Run the benchmarks as a user does."""
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.mark.parametrize("name", NAMES)

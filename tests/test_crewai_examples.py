@@ -40,7 +40,7 @@ def test_a_program_prints_a_line_for_each_of_its_blocks(path, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
-        cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert not ended.stderr

@@ -27,6 +27,9 @@ from types import ModuleType
 import anyio
 import pytest
 from platformdirs import user_cache_path, user_data_path
+from typer.testing import CliRunner
+
+from graphagent.cli._app import app
 
 HOME = Path(__file__).parents[1]
 PAGES = {path.relative_to(HOME).as_posix(): path for path in [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]}
@@ -140,9 +143,8 @@ def test_the_commands_of_a_page_exist(page):
             continue
         for line in re.findall(r"^\$ graphagent\b(.*)$", block.code.replace("\\\n", " "), re.MULTILINE):
             words = shlex.split(re.split(r" [|>&]", line)[0], comments=True)
-            command = [str(Path(sys.executable).with_name("graphagent")), *words, "--help"]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-            assert ended.returncode == 0, f"{page}: graphagent{line}\n{ended.stderr}"
+            ended = CliRunner().invoke(app, [*words, "--help"])
+            assert ended.exit_code == 0, f"{page}: graphagent{line}\n{ended.output}"
 
 
 @pytest.mark.parametrize("module", MODULES)

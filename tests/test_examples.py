@@ -23,7 +23,7 @@ def test_an_example_runs(path, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
-        cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout

@@ -46,7 +46,7 @@ def test_it_prints_one_line_for_each_block(tmp_path):
     """It runs in an empty folder, without a warning, and leaves nothing behind."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLE)],
-        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()

@@ -20,7 +20,7 @@ UP = "The application is up again."
 def printed(name, folder, *options):
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name), *options],
-        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

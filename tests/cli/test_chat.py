@@ -199,7 +199,7 @@ def _terminal(home, *words, **environment):
         env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", **environment},
         encoding="utf-8",
         dimensions=(40, 80),
-        timeout=20,
+        timeout=600,
     )
     child.expect_exact("> ")
     return child
@@ -244,7 +244,7 @@ def test_ctrl_c_stops_an_answer_and_then_leaves(home):
     def reply(request):
         said = request.messages[-1].text
         if "wait" in said:
-            released.wait(20)
+            released.wait(600)
         if "fail" in said:
             raise ModelRequestError("no", status=403)
         return {"facts": []} if request.output is not None else f"{len(request.messages)} messages"

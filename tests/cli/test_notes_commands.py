@@ -356,7 +356,7 @@ def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
     )
     child = pexpect.spawn(
         sys.executable, ["-m", "graphagent", "notes", "import", "many.jsonl", "--store", "many.db"], dimensions=(50, 80),
-        cwd=str(home), encoding="utf-8", timeout=60, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+        cwd=str(home), encoding="utf-8", timeout=600, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
     )  # fmt: skip
     child.expect("Importing.*000/15000")
     child.sendintr()

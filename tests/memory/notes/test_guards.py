@@ -40,7 +40,7 @@ async def test_a_model_that_hangs_over_a_consolidation_costs_nothing(tmp_path, m
         async def respond(self, request, on_text=None):
             await anyio.sleep_forever()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(600):
         async with Notes(tmp_path / "n.db", model=Never()) as notes:
             await notes.remember(ONE, **GIVEN, infer="never")
             await notes.remember(TWO, **GIVEN, infer="now")
@@ -194,7 +194,7 @@ anyio.run(main)
         env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     assert done.stdout.split("\n") == ["[] True", "True", ""]

@@ -98,7 +98,7 @@ async def test_a_save_is_finished_before_what_its_handler_raised_goes_out(infer)
         notes.on(MemorySaveCompleted, breaks)
         with pytest.raises(HandlerError):
             await notes.remember("pear", infer=infer)
-        with anyio.fail_after(5):
+        with anyio.fail_after(600):
             while (await notes.list_records())[0].categories != ("fruit",):  # noqa: ASYNC110  nothing tells of it
                 await anyio.sleep(0.01)
 
@@ -127,7 +127,7 @@ async def test_a_handler_of_failed_inference_breaks_nothing_off(caplog):
         assert pending.tries == 1
         with caplog.at_level(logging.WARNING, "graphagent"):
             await notes.remember("plum", infer="later")
-            with anyio.fail_after(5):
+            with anyio.fail_after(600):
                 while "while notes were looked at in the background" not in caplog.text:  # noqa: ASYNC110  nothing else tells of it
                     await anyio.sleep(0.01)
         assert "'breaks' of InferenceFailed failed with KeyError" in caplog.text
