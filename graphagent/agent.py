@@ -15,7 +15,7 @@ from graphagent._article import a
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event
 from graphagent.graph import Strategy, fits, show
-from graphagent.llm import Image, Tool, ToolCalls
+from graphagent.llm import Tool, ToolCalls, images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.run import (
     Budgets,
@@ -44,6 +44,7 @@ from graphagent.run import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from graphagent.llm import ImageLike
     from graphagent.memory import Step
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run.durable import Diff, Entry, Snapshot
@@ -229,7 +230,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
     async def run(
@@ -239,7 +240,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[Any]:
         """Run the strategy from START to END.
@@ -249,17 +250,19 @@ class Agent(Generic[I, O]):
             owner: For whom it runs: a user, a tenant. It stands above everything that is remembered.
             run_id: How the run is called; a fresh id where none is given.
             steps: The transcript of an earlier run, which goes before the task. It is copied.
-            images: Shown to the model with the task.
+            images: Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of
+                Pillow.
             deps: What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored.
 
         Raises:
             TypeError: an argument is not of the type that the strategy, a node or a tool takes.
+            ValueError, OSError: an image is none, or cannot be read; the text says which.
             NodeFailedError: a node raised; the original exception is the cause.
             NoPathError: no way out of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed.
         """
-        return await self._begun(task, owner, run_id, steps, images, deps).finish()
+        return await self._begun(task, owner, run_id, steps, await load_images(images, "images"), deps).finish()
 
     @overload
     def start(
@@ -278,7 +281,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> Run[O]: ...
     def start(
@@ -288,12 +291,13 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> Run[Any]:
         """Give a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
-        Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`.
+        Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`. Files of `images` are read
+        before it returns.
         """
         return self._begun(task, owner, run_id, steps, images, deps)
 
@@ -314,7 +318,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunStream[O]: ...
     def stream(
@@ -324,7 +328,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunStream[Any]:
         """Run, and give the events while they happen: `async with agent.stream(task) as events: async for event in events: …`.
@@ -541,7 +545,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
     def run_sync(self, task: Any = _NO_TASK, **options: Any) -> RunResult[Any]:
@@ -564,7 +568,7 @@ class Agent(Generic[I, O]):
         owner: str,
         run_id: str | None,
         steps: RunMemory | None,
-        images: Iterable[Image],
+        images: Iterable[ImageLike],
         deps: object,
     ) -> Run[Any]:
         if task is _NO_TASK:
@@ -579,10 +583,7 @@ class Agent(Generic[I, O]):
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
                 f"not {a(type(steps).__name__)}"
             )
-        images = tuple(images)
-        for each in images:
-            if not isinstance(each, Image):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"images= are Image(…) of graphagent.llm, not {type(each).__name__}")
+        shown = images_of(images, "images")
         setup = self._made or self._setup()
         if setup.asked:
             check_deps(setup.asked, deps, "agent.run(task, deps=…)")
@@ -591,7 +592,7 @@ class Agent(Generic[I, O]):
         copies: Iterable[Step] = ()
         if steps is not None:
             copies = map(copy.copy, filter(None, (*steps.steps, steps.open)))
-        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=images)
+        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=shown)
         self._last = run
         return run
 

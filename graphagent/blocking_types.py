@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphagent.events import Event
     from graphagent.graph import Strategy
-    from graphagent.llm import Image, InFlight, Tool
+    from graphagent.llm import ImageLike, InFlight, Tool
     from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
     from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
     from graphagent.protocols import Feature
@@ -334,7 +334,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
 
@@ -356,7 +356,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> BlockingRun[O]: ...
 
@@ -378,7 +378,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> BlockingRunStream[O]: ...
 
@@ -473,7 +473,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
-        images: Iterable[Image] = (),
+        images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
 

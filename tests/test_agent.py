@@ -474,7 +474,7 @@ async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
     ("given", "said"),
     [
         ({"steps": [TaskStep("a")]}, r"transcript of a run, such as result\.memory .* not a list"),
-        ({"images": ["cat.png"]}, r"Image\(…\) of graphagent\.llm, not str"),
+        ({"images": [5]}, r"images\[0\] is an int; an image is an Image, a path"),
     ],
 )
 async def test_steps_and_images_of_another_kind_are_refused(given, said):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from graphagent.llm._messages import Image as Image
+from graphagent.llm._images import Image as Image
+from graphagent.llm._images import ImageLike as ImageLike
+from graphagent.llm._images import image_of as image_of
+from graphagent.llm._images import images_of as images_of
+from graphagent.llm._images import load_images as load_images
+from graphagent.llm._images import with_images as with_images
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
 from graphagent.llm._messages import ModelResponse as ModelResponse

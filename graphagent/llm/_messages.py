@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from graphagent.llm._images import Image, image_of, images_of
+
 if TYPE_CHECKING:
+    from graphagent.llm._images import ImageLike
     from graphagent.llm._output import OutputFormat
     from graphagent.llm._tools import Tool
 
@@ -19,16 +22,6 @@ class Text:
     """Text in a message."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image in a message: its bytes, or the address of one."""
-
-    data: bytes = field(default=b"", repr=False)
-    media_type: str = "image/png"
-    url: str = ""
-    """Where the image lies; used when there is no data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of one tool call, as the model sees it."""
+    """What came of one tool call, as the model sees it. Anything that is accepted as an image may stand in `images`."""
 
     call_id: str
     name: str
@@ -68,6 +61,10 @@ class ToolResult:
     """How long the call took."""
     run_id: str = ""
     """The run of the sub-agent that gave it, where one did."""
+
+    def __post_init__(self) -> None:
+        if self.images:
+            object.__setattr__(self, "images", images_of(self.images, "images"))
 
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult
@@ -86,9 +83,19 @@ class Message:
         return Message("system", (Text(text),))
 
     @staticmethod
-    def user(*parts: str | Image) -> Message:
-        """A message of the user, of text and images."""
-        return Message("user", tuple(Text(part) if isinstance(part, str) else part for part in parts))
+    def user(*parts: str | ImageLike) -> Message:
+        """Return a message of the user. A `str` is text; anything else that is accepted as an image is one.
+
+        Raises:
+            TypeError, ValueError, OSError: as `Image` raises them.
+        """
+        return Message(
+            "user",
+            tuple(
+                Text(part) if isinstance(part, str) else image_of(part, f"part {number} of the message")
+                for number, part in enumerate(parts, 1)
+            ),
+        )
 
     @staticmethod
     def assistant(text: str = "", calls: Iterable[ToolCall] = ()) -> Message:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from graphagent._clock import new_id
 from graphagent.errors import ArgumentsError, ToolError
-from graphagent.llm._messages import Image, ToolCall, ToolResult
+from graphagent.llm._images import Image, has_pillow, with_images
+from graphagent.llm._messages import ToolCall, ToolResult
 from graphagent.llm._problems import problems
 
 if TYPE_CHECKING:
@@ -380,7 +381,7 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
         return _error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
     try:
         value = await tool.call(call.arguments, context)
-        content, images = _shown(value)
+        content, images = _shown(await _with_images(value))
     except ToolError as error:
         return _error(call, str(error), error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
@@ -395,7 +396,7 @@ def refused(call: ToolCall, reason: str) -> ToolResult:
 
 def answered(call: ToolCall, value: Any) -> ToolResult:
     """Give what the model sees of a call whose result came from outside."""
-    content, images = _shown(value)
+    content, images = _shown(with_images(value))
     return ToolResult(call.id, call.name, content, images=images, value=value)
 
 
@@ -404,16 +405,23 @@ def _error(call: ToolCall, reason: str, error: Exception | None = None) -> ToolR
     return ToolResult(call.id, call.name, _sendable(f"Error: {text}"), is_error=True, value=error)
 
 
+async def _with_images(value: Any) -> Any:
+    if not has_pillow(value):
+        return value
+    from anyio import to_thread
+
+    return await to_thread.run_sync(with_images, value)
+
+
 def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
-    """Give what a model sees of a tool's result: text, and images."""
+    """Return what a model sees of a tool's result: text, and images."""
     if isinstance(value, Image):
         return "(an image)", (value,)
     if isinstance(value, list | tuple):
         members = cast("Sequence[Any]", value)
         images = tuple(each for each in members if isinstance(each, Image))
         if images:
-            rest = [each for each in members if not isinstance(each, Image)]
-            told = "\n".join(_as_text(each) for each in rest)
+            told = "\n".join(_as_text(each) for each in members if not isinstance(each, Image))
             return told or f"({len(images)} images)", images
     return _as_text(value), ()
 

@@ -12,9 +12,9 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import ModelRequestError
+from graphagent.llm._images import Image
 from graphagent.llm._messages import (
     MONEY,
-    Image,
     Message,
     ModelRequest,
     ModelResponse,

@@ -185,7 +185,7 @@ class RunMemory:
 
     def begin(self, task: Any, images: Iterable[Image] = ()) -> TaskStep:
         """Begin a run with what it was given."""
-        step = TaskStep(task, tuple(images))
+        step = TaskStep(task, images)
         self.steps.append(step)
         self._awaited = task
         return step

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from graphagent._article import a
-from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
+from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage, images_of
 from graphagent.memory._declared import cached
 from graphagent.memory._prompt import facts_message, notes_message, summary_message
 
 if TYPE_CHECKING:
+    from graphagent.llm import ImageLike
     from graphagent.memory._facts import Fact, Scope, Subject
     from graphagent.memory._sent import SentPrompt
     from graphagent.memory._step_list import Steps
@@ -157,17 +158,26 @@ class SystemPromptStep(Step):
 
 @dataclass(slots=True, init=False)
 class TaskStep(Step):
-    """What a run was given. A task that is neither text nor a Message is kept here, and not shown to the model."""
+    """What a run was given. A task that is neither text nor a Message is kept here, and not shown to the model.
+
+    In `task_images`, anything is accepted that `graphagent.llm.Image` accepts; None stands for no images.
+
+    Raises:
+        TypeError, ValueError, OSError: as `Image` raises them.
+    """
 
     kind: ClassVar[str] = "task"
 
     task: Any
     task_images: tuple[Image, ...]
 
-    def __init__(self, task: Any, task_images: tuple[Image, ...] = ()) -> None:
+    def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = ()) -> None:
         # Every run makes one, and one FinalAnswerStep: what assigns fields usually takes note of it.
         _set(self, "task", task)
-        _set(self, "task_images", task_images)
+        _set(self, "task_images", images_of(task_images, "task_images"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        Step.__setattr__(self, name, images_of(value, name) if name == "task_images" else value)
 
     def to_messages(self) -> list[Message]:
         """Give it as the model sees it."""
@@ -317,7 +327,7 @@ class ActionStep(Step):
         model_output_message: Message | None = None,
         results: Iterable[ToolResult] = (),
         observations: str | None = None,
-        observations_images: Iterable[Image] | None = None,
+        observations_images: Iterable[ImageLike] | None = None,
         action_output: Any = None,
         code_action: str | None = None,
         error: StepFailure | None = None,
@@ -335,7 +345,8 @@ class ActionStep(Step):
         _set(self, "token_usage", token_usage)
         _set(self, "prompt", prompt)
         _set(self, "_observations", observations)
-        _set(self, "_observations_images", None if observations_images is None else tuple(observations_images))
+        images = None if observations_images is None else images_of(observations_images, "observations_images")
+        _set(self, "_observations_images", images)
 
     step_number: int
     """1 for the first model turn of a transcript; 0 in a step that no model turn made."""
@@ -380,14 +391,20 @@ class ActionStep(Step):
 
     @property
     def observations_images(self) -> tuple[Image, ...]:
-        """The images that the tools gave. Assign it, and the model sees those instead."""
+        """The images that the tools returned. Assign a list, and the model sees those instead.
+
+        Anything is accepted in it that `graphagent.llm.Image` accepts; files are read, and images of Pillow encoded, at once.
+
+        Raises:
+            TypeError, ValueError, OSError: as `Image` raises them.
+        """
         if self._observations_images is not None:
             return self._observations_images
         return tuple(image for result in self.results for image in result.images)
 
     @observations_images.setter
-    def observations_images(self, images: Iterable[Image] | None) -> None:
-        self._observations_images = tuple(images or ())
+    def observations_images(self, images: Iterable[ImageLike] | None) -> None:
+        self._observations_images = images_of(images, "observations_images")
 
     _observations: str | None
     _observations_images: tuple[Image, ...] | None

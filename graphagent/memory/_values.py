@@ -332,7 +332,7 @@ def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
 
 
 def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:
-    return Image(_bytes(fields, blobs), _text(fields["type"], blobs), _text(fields.get("url", ""), blobs))
+    return Image.restored(_bytes(fields, blobs), _text(fields["type"], blobs), _text(fields.get("url", ""), blobs))
 
 
 def _read_call(fields: Mapping[str, Json], blobs: Blobs) -> ToolCall:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 
 from graphagent._article import a
-from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
+from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage, image_of
 from graphagent.memory._run_memory import RunMemory
 from graphagent.memory._sent import SentPrompt
 from graphagent.memory._step_types import (
@@ -274,8 +274,12 @@ def _image(image: Any) -> Image | None:
         image.save(file, format="PNG")
         return Image(file.getvalue())
     if isinstance(image, bytes):
-        kind = _kind_of(image)
-        return Image(image, kind) if kind else None
+        if image.startswith(b"\xff\xd8") and not image.rstrip(b"\0").endswith(b"\xff\xd9"):
+            return None  # pixels can begin like a JPEG
+        try:
+            return image_of(image)
+        except ValueError:
+            return None
     if not isinstance(image, str):
         return None
     if image.startswith(("http://", "https://")):
@@ -291,14 +295,3 @@ def _image(image: Any) -> Image | None:
     except binascii.Error:
         return None
     return Image(found.data, head.removeprefix("data:")) if found and head.startswith("data:image/") else found
-
-
-def _kind_of(data: bytes) -> str | None:
-    """Tell an image file from pixels by how it begins, and ends."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"\xff\xd8\xff") and data.rstrip(b"\0").endswith(b"\xff\xd9"):
-        return "image/jpeg"
-    return "image/webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else None

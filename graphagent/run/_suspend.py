@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from graphagent._article import a
 from graphagent.errors import AnswerError
@@ -58,7 +58,14 @@ class Question:
         """
         if self.kind in ("approval", "in_flight"):
             return self._verdict(answer)
-        if self.kind == "result" or self.type in (None, Any, object):
+        if self.kind == "result":
+            from graphagent.llm import with_images
+
+            try:
+                return with_images(answer)
+            except ValueError as error:
+                raise AnswerError(self.id, f"the answer to {self.id!r} cannot be kept: {error}") from None
+        if self.type in (None, Any, object):
             return answer
         return self._typed(answer)
 
@@ -72,7 +79,12 @@ class Question:
             return answer, self.type
         from pydantic_core import to_jsonable_python
 
-        return to_jsonable_python(answer), Any
+        from graphagent.llm import Image
+
+        if isinstance(answer, list | tuple):
+            parts = cast("list[object]", answer)
+            return [part if isinstance(part, Image) else to_jsonable_python(part) for part in parts], Any
+        return answer if isinstance(answer, Image) else to_jsonable_python(answer), Any
 
     def _verdict(self, answer: object) -> object:
         from graphagent.llm import Approve, Deny
