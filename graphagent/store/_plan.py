@@ -56,6 +56,8 @@ class Plan:
     sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
     gone: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
     """Domains that were there and that this plan removes: their generations, and the versions that their rows must have."""
+    read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
+    """The domains that were consulted, each with the version that it had then."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
     """The rows of the domains and of the root, as they were sealed at the end."""
     applied: bool = False
@@ -63,13 +65,14 @@ class Plan:
     @classmethod
     def begun(cls, vault: Vault, *, wary: bool) -> Plan:
         """Give a plan that changes nothing yet."""
-        return cls(vault, vault.root.version, vault.root.state, vault.root.state, wary)
+        with vault.lock:
+            return cls(vault, vault.root.version, vault.root.state, vault.root.state, wary)
 
     def copy(self) -> Plan:
         """Give the same plan, to be changed apart."""
         return replace(
             self, changes=list(self.changes), items=dict(self.items), there=set(self.there), sums=dict(self.sums),
-            gone=dict(self.gone),
+            gone=dict(self.gone), read=dict(self.read),
         )  # fmt: skip
 
     async def add(self, change: Change, clear: bytes) -> None:
@@ -101,11 +104,12 @@ class Plan:
 
     async def _exists(self, before: _Sum | None, location: Location) -> None:
         domain = before.domain if before else None
+        members = domain.members if domain else None
         if location.place in self.items:
             there = self.items[location.place] is not None
         elif before is None or domain is None:
             there = False
-        elif domain.members is not None and location.place[len(domain.items) :] in domain.members:
+        elif members is not None and location.place[len(domain.items) :] in members:
             there = True
         else:  # it may have been put there by others meanwhile
             found = await self.vault.store.get(location.inner)
@@ -168,8 +172,10 @@ class Plan:
             domain = await self.vault.domain(location.path, location.key[0])
             if domain is None:
                 return None
-            before = _Sum(domain, domain.version, domain.generation, domain.state)
+            with self.vault.lock:
+                before = _Sum(domain, domain.version, domain.generation, domain.state)
             self.sums[location.path] = before
+            self.read[location.path] = domain, before.version
         return before
 
     async def _now(self, before: _Sum | None, location: Location) -> _Now | None:
@@ -227,8 +233,8 @@ class Plan:
                 if place not in self.items:
                     member = await self._checked(before, domain, prefix[0], place, found)
                     doomed[place] = _Now(location.path, found.version, member)
-            cut = len(domain.items)
-            for rest in domain.members.between(low[cut:], low[cut:] + b"\xff") if domain.members else ():
+            cut, members = len(domain.items), domain.members
+            for rest in members.between(low[cut:], low[cut:] + b"\xff") if members else ():
                 if domain.items + rest not in doomed and domain.items + rest not in self.items:
                     await self._checked(before, domain, prefix[0], domain.items + rest, None)
         if doomed:

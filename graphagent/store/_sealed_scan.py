@@ -107,7 +107,9 @@ class SealedScan:
     async def _rows(self, vault: Vault, domain: Domain) -> list[Item]:
         """Give the sealed items that come next in a domain."""
         size, rows = min(self._size, self._left), list[Item]()
-        if domain.members is None:
+        # Held here, since another task may take over what another process has changed while this one waits.
+        members = domain.members
+        if members is None:
             while len(rows) < size and (found := await self._pull(vault, domain)) is not None:
                 self._hand = None
                 rows.append(found)
@@ -116,14 +118,14 @@ class SealedScan:
         low, high = max(self._low, domain.items), min(self._high, domain.items + b"\xff")
         if low >= high:
             return rows
-        rests = domain.members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
+        rests = members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
         for rest in rests:
             inner = decode(domain.items + rest)
             found = await self._pull(vault, domain)
             if found is not None and found.key == inner:
                 self._hand = None
             else:
-                if found is not None and encode(found.key)[cut:] not in domain.members:
+                if found is not None and encode(found.key)[cut:] not in members:
                     found = None
                 else:
                     found = await vault.store.get(inner)

@@ -311,10 +311,12 @@ class Vault:
         return sorted([_split(self, found.key) async for found in self.store.scan(("d", *prefix))], key=_place)
 
     async def _generation(self, path: Key, place: bytes, room: object) -> int | None:
-        if self.root.members is None or place not in self.root.members:
+        members = self.root.members
+        if members is None or place not in members:
             await self.renew_root()
-        if self.root.members is not None:
-            return self.root.members.get(place)
+            members = self.root.members
+        if members is not None:
+            return members.get(place)
         rows = [_split(self, found.key) async for found in self.store.scan(("d", *path, "#"), limit=2)]
         if len(rows) > 1:
             raise self.damaged(room, "a domain has two rows")
@@ -323,7 +325,8 @@ class Vault:
     async def _gone(self, place: bytes, generation: int) -> bool:
         """Say whether a domain may be missing, because it was removed meanwhile."""
         await self.renew_root()
-        return self.root.members is None or self.root.members.get(place) != generation
+        members = self.root.members
+        return members is None or members.get(place) != generation
 
     # Keeping up with others
 
@@ -339,8 +342,8 @@ class Vault:
             return domain.version != seen
         state = self._opened_domain(domain.row, found, room)
         with self.lock:
-            if self.flight is not None and self.flight.landed(domain.row, found):
-                return True
+            if self.flight is not None:
+                self.flight.landed(domain.row, found)
             if found.version < seen:
                 raise self.damaged(room, "the row of a domain is older than it was")
             if found.version > domain.version:
