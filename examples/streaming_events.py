@@ -42,8 +42,8 @@ with tempfile.TemporaryDirectory() as folder:
     agent.on(PathTaken, lambda event: print(f"  [{event.node}: {event.path} → {event.target}]"))
     agent.on(ToolReturned, lambda event: print(f"  [{event.result.name} gave {event.result.content}]"))
     agent.on(FactsSaved, lambda event: print(f"  [{event.count} fact learned]"))
-    # Listening to this makes the model turns stream; what the learning node hears is of no interest here.
-    agent.on(TextStreamed, lambda event: show(event.text) if event.node == "llm_request" else None)
+    # Listening to this makes the model turns stream. What the learning node hears is not the answer, so it does not come here.
+    agent.on(TextStreamed, lambda event: show(event.text))
 
     for question in ("I live in Voss. When can I go home?", "When is the next train home?"):
         print(f"> {question}")

@@ -177,8 +177,9 @@ def _iterated(source: AsyncIterable[T]) -> Generator[T]:
         while (given := _waited(following)) is not end:
             yield _plain(given)
     finally:
-        if isinstance(iterator, AsyncGenerator):
-            _waited(cast("AsyncGenerator[T]", iterator).aclose)
+        aclose = getattr(iterator, "aclose", None)
+        if aclose is not None:
+            _waited(aclose)
 
 
 def _waited(function: Callable[[], Awaitable[T]]) -> T:

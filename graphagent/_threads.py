@@ -88,6 +88,58 @@ async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
     del task
 
 
+class OwnTask:
+    """Calls a function in a task of its own, beside those of the program and in none of their task groups.
+
+    It ends with the function or with the event loop, or when it is cancelled. The function raises nothing but cancellation: nobody
+    awaits the task, and on trio what a system task raises ends the program.
+    """
+
+    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+        self._function = function
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._token = current_token()
+        loop = cast(Any, self._token.native_token)
+        if hasattr(loop, "create_task"):
+            self._soon: Callable[[Callable[[], object]], object] = loop.call_soon_threadsafe
+            self._task = loop.create_task(self._run())  # kept here, because the loop does not
+            self._task.add_done_callback(self._done)  # it may be cancelled before it begins
+        else:
+            import trio
+
+            self._soon = loop.run_sync_soon
+            self._task = trio.lowlevel.spawn_system_task(self._run, context=copy_context())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended, in the event loop of whoever asks."""
+        return not self._ended.is_set() and self._token == current_token()
+
+    def cancel(self) -> None:
+        """Have it cancelled soon, from any thread, also while garbage is collected."""
+        if not self._ended.is_set():
+            with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
+                # From then on the loop keeps the task: it cancels again and again until the function has ended.
+                self._soon(self._scope.cancel)
+
+    async def stop(self) -> None:
+        """Cancel it, and wait until it has ended, cancelled or not."""
+        if self.is_running:
+            self._scope.cancel()
+            await unbroken(self._ended.wait)
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                await self._function()
+        finally:
+            self._ended.set()
+
+    def _done(self, _: object) -> None:
+        self._ended.set()
+
+
 class Gate:
     """Lets one task at a time do what all who come meanwhile would do too."""
 

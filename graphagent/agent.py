@@ -13,7 +13,7 @@ import anyio
 
 from graphagent._article import a
 from graphagent.errors import FeatureError, RunError, StrategyError
-from graphagent.events import Event
+from graphagent.events import Event, TextStreamed
 from graphagent.graph import Strategy, fits, show
 from graphagent.llm import Tool, ToolCalls, images_of, load_images
 from graphagent.memory import RunMemory
@@ -22,7 +22,8 @@ from graphagent.run import (
     Callback,
     Check,
     FinalCheck,
-    Handler,
+    Handlers,
+    Listener,
     Run,
     RunResult,
     RunStream,
@@ -36,6 +37,7 @@ from graphagent.run import (
     check_kept,
     check_ways,
     checked_tools,
+    ending,
     missing,
     outermost,
     tool_of,
@@ -149,8 +151,8 @@ class Agent(Generic[I, O]):
         if store is not None:
             check_kept(self)
         self._features: dict[type[Feature], Feature] = {}
-        self._listeners: list[tuple[type[Event], Handler]] = []
-        self._handlers: dict[type[Event], tuple[Handler, ...]] = {}
+        self._listeners: list[Listener] = []
+        self._handlers: Handlers = {}
         self._made: Setup | None = None
         self._tool: Tool | None = None
         self._last: Run[Any] | None = None
@@ -193,14 +195,19 @@ class Agent(Generic[I, O]):
         self.tools += more
         return True
 
-    def on(self, event: type[E], handler: Callable[[E], None], /) -> None:
+    def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all.
 
         Handlers are called in the order of their registration, at once, and must not block. What one raises ends the run with a
         HandlerError.
 
+        Args:
+            event: The type.
+            handler: Called with the event.
+            all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
+
         Raises:
-            TypeError: the handler is async, or the type is no event.
+            TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
         """
         if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"on() listens to an event type of graphagent.events, not to {event!r}")
@@ -208,7 +215,9 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
             )
-        self._listeners.append((event, handler))
+        if all_text and not issubclass(TextStreamed, event):
+            raise TypeError(f"all_text=True is for TextStreamed; leave it out for {event.__name__}")
+        self._listeners.append(Listener(event, ending(handler), all_text))
         self._handlers = by_type(self._listeners)
         if self._made is not None:
             self._made = replace(self._made, handlers=self._handlers)
@@ -309,6 +318,7 @@ class Agent(Generic[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         deps: object = None,
+        all_text: bool = False,
     ) -> RunStream[Answer]: ...
     @overload
     def stream(
@@ -320,6 +330,7 @@ class Agent(Generic[I, O]):
         steps: RunMemory | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
+        all_text: bool = False,
     ) -> RunStream[O]: ...
     def stream(
         self,
@@ -330,13 +341,26 @@ class Agent(Generic[I, O]):
         steps: RunMemory | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
+        all_text: bool = False,
     ) -> RunStream[Any]:
-        """Run, and give the events while they happen: `async with agent.stream(task) as events: async for event in events: …`.
+        """Run, and return the events, which can be read while they happen: `async for event in agent.stream(task): …`.
 
-        The arguments are those of `run`. What the model says comes in pieces, as TextStreamed. Leaving the block early
-        cancels the run, which can be gone on with: `events.run`. Afterwards `events.result` is what it came to.
+        What the model says comes in pieces, as TextStreamed; `agent.stream(task).text()` yields the text of the answer alone. What
+        the run raises is raised where the events are read.
+
+        Leaving the loop early cancels the run, which can be continued. To wait until it has stopped, write `async with
+        agent.stream(task) as events: async for event in events: …`; afterwards `events.result` is what it came to.
+
+        Args:
+            task: As in `run`, as are the others.
+            owner: For whom it runs.
+            run_id: How the run is called.
+            steps: The transcript of an earlier run.
+            images: Shown to the model with the task.
+            deps: What nodes and tools find in `ctx.deps`.
+            all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
         """
-        return RunStream(self._begun(task, owner, run_id, steps, images, deps))
+        return RunStream(self._begun(task, owner, run_id, steps, images, deps), all_text=all_text)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
         """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`.

@@ -312,7 +312,7 @@ class BlockingAgent(Protocol[I, O]):
         """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out."""
         ...
 
-    def on(self, event: type[E], handler: Callable[[E], None], /) -> None:
+    def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all."""
         ...
 
@@ -368,6 +368,7 @@ class BlockingAgent(Protocol[I, O]):
         run_id: str | None = None,
         steps: RunMemory | None = None,
         deps: object = None,
+        all_text: bool = False,
     ) -> BlockingRunStream[Answer]: ...
 
     @overload
@@ -380,6 +381,7 @@ class BlockingAgent(Protocol[I, O]):
         steps: RunMemory | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
+        all_text: bool = False,
     ) -> BlockingRunStream[O]: ...
 
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
@@ -583,7 +585,7 @@ class BlockingRun(Protocol[O]):
         """Set what the run may take in all, after a BudgetError for example. What is left out stays as it is."""
         ...
 
-    def listen(self, handler: Callable[[Event], None], /) -> None:
+    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
         ...
 
@@ -605,12 +607,20 @@ class BlockingRunStream(Protocol[O]):
 
     @property
     def run(self) -> BlockingRun[O]:
-        """The run. What was broken off can be gone on with."""
+        """The run. After it was cancelled, it can be continued."""
         ...
 
     @property
     def result(self) -> RunResult[O]:
-        """What the run has come to."""
+        """The result of the run, as far as it has come."""
+        ...
+
+    def text(self) -> Iterator[str]:
+        """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`."""
+        ...
+
+    def aclose(self) -> None:
+        """Cancel the run, if it has not ended, and wait until it has stopped."""
         ...
 
     def __enter__(self) -> Self: ...

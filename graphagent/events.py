@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolResult, Usage
     from graphagent.memory import Step
     from graphagent.memory.notes import Match
     from graphagent.run import Question
+
+ModelOutput = Literal["answer", "plan", "summary", "extraction"]
+"""What a model is asked for: `answer` in its turns, `plan` where an agent plans, `summary` where the history is compressed,
+`extraction` where facts and notes are looked for in what was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +116,15 @@ class ModelRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class TextStreamed(Event):
-    """A piece of a model's answer arrived. Listening to this makes model turns stream."""
+    """A piece of what a model says arrived. Listening to this makes models stream.
+
+    Without `all_text=True`, listeners hear the answer of their own run alone: no plans, summaries and extraction, and no sub-agents.
+    """
 
     node: str
     text: str = field(repr=False)
+    output: ModelOutput = "answer"
+    """What the text belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,10 +305,9 @@ class _Conversation:
             self._wait("remembering …")
 
     def _on_text(self, event: TextStreamed) -> None:
-        if event.node == _ANSWERS:
-            if not self._flow.begun:
-                self._stop_waiting()
-            self._flow.add(event.text)
+        if not self._flow.begun:
+            self._stop_waiting()
+        self._flow.add(event.text)
 
     def _on_saved(self, event: FactsSaved) -> None:
         self._learned = True

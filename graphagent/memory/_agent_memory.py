@@ -414,7 +414,8 @@ class AgentMemory:
         ctx = self._running()
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            return await ctx.request(request, recorded=False)  # what it finds is kept as facts, and forgotten as facts
+            # What it finds is kept as facts, and forgotten as facts.
+            return await ctx.request(request, recorded=False, output="extraction")
 
         try:
             return await structured(ask, messages, form)

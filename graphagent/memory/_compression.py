@@ -127,7 +127,7 @@ class FoundFacts:
         async def ask(request: ModelRequest) -> ModelResponse:
             nonlocal usage, asked
             asked += 1
-            response = await ctx.request(request, key=f"{_key(ctx)}:{asked}")
+            response = await ctx.request(request, key=f"{_key(ctx)}:{asked}", output="extraction")
             usage += response.usage
             return response
 
@@ -257,7 +257,7 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str) -> list[Mode
     """Have steps summed up; each half by itself where a server says that they are too long."""
     request = ModelRequest((Message.system(_SUMMARISE), Message.user(frame("conversation", _lines(ctx, steps)))))
     too_long = is_overflow if len(steps) > 1 else _never
-    response = await ctx.request_unless(too_long, request, key=key)
+    response = await ctx.request_unless(too_long, request, key=key, output="summary")
     if response is not None:
         if not response.message.text.strip():
             raise OutputError("the model gave an empty summary", output=response.message.text)

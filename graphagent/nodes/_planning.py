@@ -47,7 +47,7 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
     request = ModelRequest((*derived, asked))
     started = _clock.now()
-    response = await ctx.request(request, key=f"plan:{made}")
+    response = await ctx.request(request, key=f"plan:{made}", output="plan")
     prompt = SentPrompt.of(request.messages, memory.last_prompt, derived)
     memory.sent(prompt)
     text = response.message.text

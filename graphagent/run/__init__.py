@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graphagent.run._agents import by_type as by_type
 from graphagent.run._agents import check_kept as check_kept
 from graphagent.run._agents import check_ways as check_ways
 from graphagent.run._agents import checked_tools as checked_tools
@@ -22,6 +21,11 @@ from graphagent.run._engine import outermost as outermost
 from graphagent.run._head import Head as Head
 from graphagent.run._ledger import Charge as Charge
 from graphagent.run._ledger import Ledger as Ledger
+from graphagent.run._listening import Handler as Handler
+from graphagent.run._listening import Handlers as Handlers
+from graphagent.run._listening import Listener as Listener
+from graphagent.run._listening import by_type as by_type
+from graphagent.run._listening import ending as ending
 from graphagent.run._result import RunResult as RunResult
 from graphagent.run._result import Status as Status
 from graphagent.run._run import Run as Run
@@ -29,7 +33,6 @@ from graphagent.run._run import begin as begin
 from graphagent.run._runs import list_runs as list_runs
 from graphagent.run._setup import FinalCheck as FinalCheck
 from graphagent.run._setup import Setup as Setup
-from graphagent.run._state import Handler as Handler
 from graphagent.run._state import RunState as RunState
 from graphagent.run._stream import RunStream as RunStream
 from graphagent.run._sub_agents import AgentTool as AgentTool

@@ -1,12 +1,11 @@
-"""What is looked at when an agent is made, and what it is to other agents and to listeners."""
+"""What is looked at when an agent is made, and what it is to other agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphagent.errors import HandlerError, SerializationError, StrategyError
-from graphagent.events import Event
+from graphagent.errors import SerializationError, StrategyError
 from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits
 from graphagent.llm import Tool, tool
 from graphagent.run._budgets import check_budgets
@@ -16,7 +15,6 @@ from graphagent.run._sub_agents import AgentTool, agent_tools
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.run._setup import Setup
-    from graphagent.run._state import Handler
 
 
 def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
@@ -72,29 +70,6 @@ def check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
     for element in inside:
         if isinstance(element, Node):
             check_ways(element, tools)
-
-
-def _ending(handler: Handler) -> Handler:
-    """Wrap a handler so that what it raises ends the run."""
-
-    def tell(event: Event) -> None:
-        try:
-            handler(event)
-        except Exception as error:
-            failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
-            failed.run_id = event.run_id
-            raise failed from error
-
-    return tell
-
-
-def by_type(listeners: Sequence[tuple[type[Event], Handler]]) -> dict[type[Event], tuple[Handler, ...]]:
-    """Give the handlers of each concrete event type, in the order of their registration."""
-    kinds: list[type[Event]] = [Event]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    found = {kind: tuple(_ending(told) for event, told in listeners if issubclass(kind, event)) for kind in kinds}
-    return {kind: handlers for kind, handlers in found.items() if handlers}
 
 
 def tool_of(agent: Agent[Any, Any], setup: Callable[[], Setup]) -> Tool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from graphagent.errors import VetoError
-    from graphagent.events import Event
+    from graphagent.events import Event, ModelOutput
     from graphagent.graph import Setting
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
     from graphagent.memory import Mark, RunMemory, Step
@@ -237,11 +237,17 @@ class Context(Generic[Deps]):
         return step, veto
 
     async def request(
-        self, request: ModelRequest, *, turn: bool = False, key: str = "", recorded: bool = True
+        self,
+        request: ModelRequest,
+        *,
+        turn: bool = False,
+        key: str = "",
+        recorded: bool = True,
+        output: ModelOutput = "answer",
     ) -> ModelResponse:
         """Ask the model. Tokens are counted and events told; no step is made.
 
-        The answer is streamed when someone listens to TextStreamed. It is recorded, so that the model is not asked again
+        The answer is streamed if someone listens to TextStreamed of such an output. It is recorded, so that the model is not asked again
         when the run is resumed; with `recorded=False` only what was spent is.
 
         Args:
@@ -249,6 +255,7 @@ class Context(Generic[Deps]):
             turn: Whether it is a model turn in the budget.
             key: Names the request among those of the node; by default its number.
             recorded: Whether the answer is recorded.
+            output: What it is asked for, as TextStreamed says it.
 
         Raises:
             BudgetError: all turns, tokens or money are spent.
@@ -258,18 +265,24 @@ class Context(Generic[Deps]):
             key = key or self.numbered("model")
             if turn:
                 self._count_recorded(key)
-            return await self.once(key, partial(self._respond, request, key, turn=turn), like=request)
+            return await self.once(key, partial(self._respond, request, key, output, turn=turn), like=request)
         if self.state.attention:
             self.state.go_on()
         if self.state.tape is not None:
             self.state.tape.refuse(self, "it asks a model")
-        response = await self._respond(request, key or "request", turn=turn)
+        response = await self._respond(request, key or "request", output, turn=turn)
         if self.state.journal is not None:
             await self.state.journal.spent(self)
         return response
 
     async def request_unless(
-        self, refused: Callable[[ModelRequestError], bool], request: ModelRequest, *, turn: bool = False, key: str = ""
+        self,
+        refused: Callable[[ModelRequestError], bool],
+        request: ModelRequest,
+        *,
+        turn: bool = False,
+        key: str = "",
+        output: ModelOutput = "answer",
     ) -> ModelResponse | None:
         """Ask the model; None where its server refuses in a way that `refused` knows, which is recorded as an answer is.
 
@@ -282,7 +295,7 @@ class Context(Generic[Deps]):
 
         async def ask() -> ModelResponse | bool:
             try:
-                return await self._respond(request, key, turn=turn)
+                return await self._respond(request, key, output, turn=turn)
             except ModelRequestError as error:
                 if refused(error):
                     return False
@@ -298,14 +311,14 @@ class Context(Generic[Deps]):
         if tape is not None and (done is None or key not in done) and tape.answers(self, key):
             self.meter.count_turn(self.state)
 
-    async def _respond(self, request: ModelRequest, key: str, *, turn: bool) -> ModelResponse:
+    async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
         self.meter.check_spending(state)
         if state.around is not None:
             state.around.check_spending(state)
         if turn:
             self.meter.count_turn(state)
-        on_text = self._stream(node) if TextStreamed in state.handlers else None
+        on_text = self._stream(node, output) if state.streams(output) else None
         state.emit(ModelRequested(state.run_id, node, request))
         response = state.with_ids(await model.respond(request, on_text))
         self.spend(response.usage, key if self.call is None else f"{self.call.id}/{key}", response.model)
@@ -418,8 +431,8 @@ class Context(Generic[Deps]):
             await state.journal.commit()
         return answer
 
-    def _stream(self, node: str) -> Callable[[str], None]:
-        return lambda text: self.state.emit(TextStreamed(self.state.run_id, node, text))
+    def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:
+        return lambda text: self.state.emit(TextStreamed(self.state.run_id, node, text, output))
 
     def inside(
         self, name: str, setting: Setting | None = None, *, memory: RunMemory | None = None, branch: bool = False

@@ -17,6 +17,7 @@ from graphagent.protocols import EndFeature
 from graphagent.run._budgets import Meter, check_budgets
 from graphagent.run._callbacks import caller
 from graphagent.run._context import Context
+from graphagent.run._listening import Listener, by_type
 from graphagent.run._state import RunState
 from graphagent.run._suspend import Halt
 
@@ -213,13 +214,9 @@ class Run(Generic[O]):
         meter.max_cost = meter.max_cost if max_cost is None else max_cost
         self._max_seconds = self._max_seconds if max_seconds is None else max_seconds
 
-    def listen(self, handler: Callable[[Event], None], /) -> None:
+    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
-        state = self.state
-        kinds: list[type[Event]] = [Event]
-        for kind in kinds:
-            kinds.extend(kind.__subclasses__())
-        state.handlers = {kind: (*state.handlers.get(kind, ()), handler) for kind in kinds}
+        self.state.handlers = by_type([Listener(Event, handler, all_text)], self.state.handlers)
 
     def answer(self, answer: object = _NO_ANSWER, /, *, answers: Mapping[str, object] | None = None) -> None:
         """Answer the open question, or several by their ids; the run goes on with `finish` or `step`.

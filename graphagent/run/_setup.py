@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphagent.events import Event
     from graphagent.graph import Strategy
     from graphagent.llm import Tool
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._deps import Asked
+    from graphagent.run._listening import Handlers
     from graphagent.run._plan import Call, Plan
-    from graphagent.run._state import Handler
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""
@@ -35,7 +34,7 @@ class Setup:
     system_prompt: str
     budgets: Budgets
     features: Mapping[type[Feature], Feature]
-    handlers: Mapping[type[Event], tuple[Handler, ...]]
+    handlers: Handlers
     store: Store | None
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
-from graphagent.events import StepCommitted
+from graphagent.events import StepCommitted, TextStreamed
 from graphagent.llm import Message, ToolCall, fresh_ids
+from graphagent.run._listening import OfAnswers
 from graphagent.run._result import RunResult
 from graphagent.run._suspend import Halt
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from graphagent.events import Event
+    from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse, Usage
     from graphagent.memory import RunMemory, Step
     from graphagent.protocols import Feature
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from graphagent.run._context import Context
     from graphagent.run._journal import Journal
     from graphagent.run._ledger import Charge
+    from graphagent.run._listening import Handlers
     from graphagent.run._plan import Slot
     from graphagent.run._result import Status
     from graphagent.run._run import Run
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from graphagent.run._suspend import Question
     from graphagent.run._tape import Tape
 
-Handler = Callable[[Any], None]
 Entry = tuple[str, str, Any]
 """The end of a node execution: where the node stands (`count/`), its name, its output."""
 
@@ -86,7 +87,7 @@ class RunState:
         memory: RunMemory,
         meter: Meter,
         features: Mapping[type[Feature], Feature],
-        handlers: Mapping[type[Event], tuple[Handler, ...]],
+        handlers: Handlers,
         clock: Callable[[], float],
         gives: Any = Any,
     ) -> None:
@@ -134,6 +135,11 @@ class RunState:
             handlers = self.handlers[known] if known is not None else ()
         for handler in handlers:
             handler(event)
+
+    def streams(self, output: ModelOutput) -> bool:
+        """Return whether someone listens to the pieces of such an output."""
+        handlers = self.handlers.get(TextStreamed, ())
+        return bool(handlers) and (output == "answer" or not all(isinstance(each, OfAnswers) for each in handlers))
 
     def with_ids(self, response: ModelResponse) -> ModelResponse:
         """Give each tool call of a response an id of its own in this run, and a place behind what was said."""

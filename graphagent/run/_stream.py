@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import anyio
 
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
+from graphagent._threads import OwnTask
+from graphagent.events import TextStreamed
 
+if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.run._result import RunResult
     from graphagent.run._run import Run
@@ -20,77 +21,192 @@ O = TypeVar("O", covariant=True)
 
 
 class RunStream(Generic[O]):
-    """A run whose events are read while they happen: `async with agent.stream(…) as events: async for event in events: …`.
+    """A run whose events are read while they happen: `async for event in agent.stream(…): …`.
 
-    `RunStream(run)` does the same for a run that was stopped before and goes on. Events that nobody reads hold up nothing; what
-    the run raises is raised where they are read, or else at the end of the block. Leaving the block early cancels the run.
+    `RunStream(run)` does the same for a run that was stopped before and continues. Events that nobody reads hold up nothing. What
+    the run raises is raised where its events are read.
+
+    Leaving the loop early cancels the run, and does not wait until it has stopped. `async with agent.stream(…) as events:` does
+    wait: there the run ends with the block, however many loops are in it, and an error that nobody read is raised at its end.
+
+    Args:
+        run: The run, which has not begun, or was stopped.
+        all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
     """
 
-    def __init__(self, run: Run[O]) -> None:
+    def __init__(self, run: Run[O], *, all_text: bool = False) -> None:
         self.run = run
-        """The run. What was broken off can be gone on with."""
-        self._events: deque[Event] = deque()
-        self._happened = anyio.Event()
-        self._ended = False
-        self._failed: Exception | None = None
-        self._group: TaskGroup | None = None
+        """The run. After it was cancelled, it can be continued."""
+        self._execution = _Execution(run, all_text=all_text)
 
     @property
     def result(self) -> RunResult[O]:
-        """What the run has come to."""
+        """The result of the run, as far as it has come."""
         return self.run.result
 
+    def text(self) -> AsyncIterator[str]:
+        """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`.
+
+        It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and sub-agents is not
+        in it.
+        """
+        return _Text(_Events(self._execution), self.run.run_id)
+
+    async def aclose(self) -> None:
+        """Cancel the run, if it has not ended, and wait until it has stopped."""
+        await self._execution.stop()
+
     async def __aenter__(self) -> Self:
-        if self._group is not None:
-            raise RuntimeError(
-                "these events were read already; for those that come when the run goes on: RunStream(events.run)"
-            )
-        self.run.listen(self._take)
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._go_on)
+        self._execution.begin()
+        self._execution.in_block = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        assert self._group is not None
-        self._group.cancel_scope.cancel()
-        try:
-            # The block's own error stays itself: a task group would wrap it.
-            await self._group.__aexit__(None, None, None)
-        finally:
-            self._ended = True
-        if error is None and self._failed is not None:
-            raise self._failed
+        await self.aclose()
+        if error is None and self._execution.failed is not None:
+            raise self._execution.failed
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self
+        return _Events(self._execution)
 
     async def __anext__(self) -> Event:
+        """Return the next event, in a block.
+
+        Raises:
+            StopAsyncIteration: the run has ended.
+            RuntimeError: it is called outside of a block.
+        """
+        if not self._execution.in_block:
+            raise RuntimeError("call anext() on aiter(events), or within `async with agent.stream(…) as events:`")
+        return await self._execution.following()
+
+    def __repr__(self) -> str:
+        return f"<events of {self.run!r}>"
+
+
+@final
+class _Execution:
+    """A run in a task of its own, and its events that were not read yet."""
+
+    def __init__(self, run: Run[Any], *, all_text: bool) -> None:
+        self.in_block = False
+        """Whether it ends with a block, and not with the loop that reads its events."""
+        self.failed: BaseException | None = None
+        """What the run raised, until someone read that."""
+        self._run = run
+        self._all_text = all_text
+        self._events: deque[Event] = deque()
+        self._happened = anyio.Event()
+        self._ended = False
+        self._task: OwnTask | None = None
+
+    def begin(self) -> None:
+        """Begin it.
+
+        Raises:
+            RuntimeError: it was begun already.
+        """
+        if self._task is not None:
+            raise RuntimeError(
+                "these events were read already; for those that come when the run continues: RunStream(events.run)"
+            )
+        self._run.listen(self._take, all_text=self._all_text)
+        self._task = OwnTask(self._finish)
+
+    async def following(self) -> Event:
+        """Return the next event, or raise what ended them."""
         while not self._events:
             if self._ended:
-                if self._failed is not None:
-                    failed, self._failed = self._failed, None
+                if self.failed is not None:
+                    failed, self.failed = self.failed, None
                     raise failed
                 raise StopAsyncIteration
             self._happened = anyio.Event()
             await self._happened.wait()
         return self._events.popleft()
 
+    def cancel(self) -> None:
+        """Have it cancelled soon."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel it, and wait until it has ended."""
+        if self._task is not None:
+            await self._task.stop()
+
     def _take(self, event: Event) -> None:
         if not self._ended:
             self._events.append(event)
             self._happened.set()
 
-    async def _go_on(self) -> None:
+    async def _finish(self) -> None:
         try:
-            await self.run.finish()
-        except Exception as error:  # noqa: BLE001  raised where the events are read
-            self._failed = error
+            await self._run.finish()
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001  raised where the events are read
+            self.failed = error
         finally:
             self._ended = True
             self._happened.set()
 
-    def __repr__(self) -> str:
-        return f"<events of {self.run!r}>"
+
+@final
+class _Events:
+    """One loop over the events. Outside of a block the run ends with it.
+
+    It is no async generator: one that a loop leaves is closed by the garbage collector in another task, and trio warns of it. This
+    is an object that a loop lets go when it is left in whatever way, and `__del__` cancels the run, which takes no awaiting.
+    """
+
+    def __init__(self, execution: _Execution) -> None:
+        self._owned: bool | None = None
+        self._execution = execution
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._owned is None:
+            if not self._execution.in_block:
+                self._execution.begin()
+            self._owned = not self._execution.in_block
+        try:
+            return await self._execution.following()
+        except anyio.get_cancelled_exc_class():
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Cancel the run, if it ends with this loop, and wait until it has stopped."""
+        if self._owned:
+            await self._execution.stop()
+
+    def __del__(self) -> None:
+        if self._owned:
+            self._execution.cancel()
+
+
+@final
+class _Text:
+    """The pieces of the answer among the events."""
+
+    def __init__(self, events: _Events, run_id: str) -> None:
+        self._events = events
+        self._run_id = run_id
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            event = await anext(self._events)
+            if isinstance(event, TextStreamed) and event.output == "answer" and event.run_id == self._run_id:
+                return event.text
+
+    async def aclose(self) -> None:
+        """Cancel the run, if it ends with this loop, and wait until it has stopped."""
+        await self._events.aclose()

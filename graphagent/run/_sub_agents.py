@@ -27,6 +27,7 @@ from graphagent.graph import Strategy
 from graphagent.llm import Tool, Usage
 from graphagent.run._context import as_tool
 from graphagent.run._ledger import Charge
+from graphagent.run._listening import around_and_own
 from graphagent.run._run import Run, begin
 from graphagent.run._suspend import Halt, Question
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from graphagent.run._context import Context
     from graphagent.run._recording import Recording
     from graphagent.run._setup import Setup
-    from graphagent.run._state import Handler, RunState
+    from graphagent.run._state import RunState
 
 _BEGUN = "agent"
 """Begins the key under which a call writes down a run that it begins."""
@@ -122,7 +123,7 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
         run = await _read_again(setup, ctx, path)
     if run is None:
         run = _begin(setup, ctx, task, path)
-    run.state.handlers = _heard(setup, ctx)
+    run.state.handlers = around_and_own(ctx.state.handlers, setup.handlers)
     around = Around(ctx, name, run.run_id)
     run.state.around = around
     try:
@@ -198,15 +199,9 @@ def _within(setup: Setup, ctx: Context) -> Setup:
     around = ctx.state
     return replace(
         setup, store=around.journal.log.store if around.journal is not None else None, model=setup.model or ctx.model_or_none,
-        features={**around.features, **setup.features}, handlers=_heard(setup, ctx), deps=around.deps,
+        features={**around.features, **setup.features}, handlers=around_and_own(around.handlers, setup.handlers),
+        deps=around.deps,
     )  # fmt: skip
-
-
-def _heard(setup: Setup, ctx: Context) -> dict[Any, tuple[Handler, ...]]:
-    """Give who hears what happens in an agent: those who listen to the run around, and then its own."""
-    around = ctx.state.handlers
-    kinds = dict.fromkeys((*around, *setup.handlers))
-    return {kind: (*around.get(kind, ()), *setup.handlers.get(kind, ())) for kind in kinds}
 
 
 def _told(error: Exception, ctx: Context, name: str) -> Exception:

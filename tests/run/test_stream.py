@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from contextvars import ContextVar
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from graphagent import END, START, Agent, Context, Run, Strategy, each, node, parallel, tool
+from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each, node, parallel, tool
 from graphagent.errors import BudgetError, HandlerError, NodeFailedError
 from graphagent.events import (
     Event,
@@ -23,8 +25,10 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.memory import AgentMemory, NoMemory, Subject
+from graphagent.nodes import ask_human, auto_detect_facts, compress_history, execute_tools, llm_request
 from graphagent.run import RunStream
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 
@@ -300,3 +304,260 @@ async def test_forks_tell_their_events_in_a_stream():
     async with Agent(strategy).stream("x") as events:
         nodes = {event.node async for event in events if isinstance(event, NodeStarted)}
     assert nodes == {"parallel", "parallel/0/upper", "parallel/1/count"}
+
+
+# ---- without a block
+
+
+class Endless:
+    """A node that begins and waits for ever; both can be waited for."""
+
+    def __init__(self):
+        self.begun, self.broken = anyio.Event(), anyio.Event()
+
+        @node
+        async def wait(ctx: Context, said: str) -> str:
+            try:
+                self.begun.set()
+                await anyio.sleep(math.inf)
+            finally:
+                self.broken.set()
+            return said
+
+        self.agent = Agent(Strategy("s", START >> upper >> wait >> END))
+
+
+async def test_the_events_can_be_read_without_a_block():
+    """A bare loop gives what a block does, and the run has ended when the loop has."""
+    plain, heard = an_agent(nested), []
+    plain.on(Event, heard.append)
+    await plain.run("task")
+    events = an_agent(nested).stream("task")
+    with anyio.fail_after(20):
+        assert told([event async for event in events]) == told(heard)
+    assert events.result.status == "done"
+
+
+async def test_the_text_of_the_answer_can_be_read_by_itself():
+    """The pieces are what the model said in its turns; the same within a block."""
+    with anyio.fail_after(20):
+        assert [text async for text in an_agent().stream("task").text()] == ["That", " is", " four."]
+        async with an_agent().stream("task") as events:
+            assert "".join([text async for text in events.text()]) == events.result.output == "That is four."
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_leaving_a_bare_loop_early_cancels_the_run(named):
+    """A break is enough, also where the stream is still known by a name."""
+    endless = Endless()
+    stream = endless.agent.stream("x")
+    with anyio.fail_after(20):
+        async for event in stream if named else endless.agent.stream("x"):
+            if getattr(event, "node", "") == "wait":
+                await endless.begun.wait()
+                break
+        await endless.broken.wait()
+    if named:
+        await stream.aclose()
+        assert stream.result.status == "cancelled"
+        with pytest.raises(RuntimeError, match=r"RunStream\(events.run\)"):
+            await anext(aiter(stream))
+
+
+async def test_an_error_in_a_bare_loop_is_raised_as_it_is_and_cancels_the_run():
+    """It is neither wrapped nor lost."""
+    endless = Endless()
+    with anyio.fail_after(20):
+        with pytest.raises(KeyError, match="mine"):
+            async for event in endless.agent.stream("x"):
+                if getattr(event, "node", "") == "wait":
+                    await endless.begun.wait()
+                    raise KeyError("mine")
+        await endless.broken.wait()
+
+
+async def test_a_bare_loop_that_is_cancelled_while_it_waits_has_stopped_the_run_when_it_is_left():
+    """The run is cancelled with whoever reads it, and has come to rest before that goes on."""
+    endless = Endless()
+    stream = endless.agent.stream("x")
+
+    async def read():
+        async for _ in stream:
+            pass
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await endless.begun.wait()
+            group.cancel_scope.cancel()
+    assert endless.broken.is_set()
+    assert stream.result.status == "cancelled"
+
+
+async def test_a_run_whose_reader_is_garbage_is_cancelled():
+    """Also where only the garbage collector finds that nobody can read it, in whatever thread."""
+    endless = Endless()
+    reader = aiter(endless.agent.stream("x"))
+    with anyio.fail_after(20):
+        await anext(reader)
+        await endless.begun.wait()
+        circle = [reader]
+        circle.append(circle)
+        del reader, circle
+        await anyio.to_thread.run_sync(gc.collect)
+        await endless.broken.wait()
+
+
+async def test_a_stream_that_nobody_reads_never_begins():
+    """It leaves nothing behind, and warns of nothing."""
+    stream = an_agent().stream("x")
+    reader, text = aiter(stream), stream.text()
+    del reader, text
+    assert stream.result.status == "ready"
+    await stream.aclose()
+    with pytest.raises(RuntimeError, match="async with"):
+        await anext(stream)
+
+
+async def test_errors_of_a_run_are_raised_in_a_bare_loop():
+    """What happened before is read first, then the error comes where the events or the text are read."""
+    agent = Agent(Strategy("s", START >> upper >> fail >> END))
+    events = []
+    with pytest.raises(NodeFailedError, match="'fail' failed with ValueError"):
+        async for event in agent.stream("x"):
+            events.append(type(event))
+    assert events[-1] is RunFailed
+    with pytest.raises(NodeFailedError, match="'fail' failed with ValueError"):
+        async for _ in agent.stream("x").text():
+            pass
+
+
+async def test_a_run_that_was_left_early_is_resumed_from_its_store():
+    """Nothing of what was done is done again."""
+    calls = []
+
+    @tool
+    async def note(n: int) -> int:
+        """Note a number."""
+        calls.append(n)
+        return n
+
+    replies = [ToolCall("note", {"n": 1}), ToolCall("note", {"n": 2}), "done"]
+    agent = Agent(react, model=ScriptedModel(replies), tools=[note], store=MemoryStore())
+    events = agent.stream("task", run_id="r")
+    async for event in events:
+        if isinstance(event, StepCommitted):
+            break
+    await events.aclose()
+    assert events.result.status == "cancelled"
+    result = await agent.resume("r")
+    assert (result.output, calls, len(agent.model.requests)) == ("done", [1, 2], 3)
+
+
+async def test_a_run_is_executed_in_the_context_of_its_reader():
+    """What a program set for itself holds in the nodes."""
+    name = ContextVar("name", default="nobody")
+
+    @node
+    async def who(ctx: Context, said: str) -> str:
+        return name.get()
+
+    name.set("ada")
+    events = Agent(Strategy("s", START >> who >> END)).stream("x")
+    assert [event.output async for event in events if isinstance(event, RunFinished)] == ["ada"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_program_that_ends_in_the_middle_of_a_stream_leaves_nothing_running(backend):
+    """The end of the event loop cancels the run, and waits for it."""
+    ended = []
+
+    @node
+    async def wait(ctx: Context, said: str) -> str:
+        try:
+            await anyio.sleep(math.inf)
+        finally:
+            ended.append(True)
+        return said
+
+    kept = []
+
+    async def main():
+        reader = aiter(Agent(Strategy("s", START >> wait >> END)).stream("x"))
+        kept.append(reader)
+        while not isinstance(await anext(reader), NodeStarted):
+            pass
+        await anyio.lowlevel.checkpoint()
+
+    anyio.run(main, backend=backend)
+    assert ended == [True]
+    kept.clear()  # with its loop closed, there is nothing to be cancelled any more
+
+
+def test_a_stream_is_read_in_a_script():
+    """`blocking` gives plain loops over events and text, and a loop that is left has stopped the run."""
+    agent = blocking(an_agent(replies=["one two"] * 3))
+    assert list(agent.stream("x").text()) == ["one", " two"]
+    assert [event.text for event in agent.stream("x") if isinstance(event, TextStreamed)] == ["one", " two"]
+    stream = blocking(Endless().agent).stream("x")
+    for _ in stream:
+        break
+    assert stream.result.status == "cancelled"
+
+
+# ---- which text
+
+
+async def test_only_the_answer_is_streamed_unless_all_text_is_asked_for():
+    """Plans, summaries and extraction come with all_text, and say what they are; else their models are not even asked to stream."""
+    given = []
+
+    class Asked(ScriptedModel):
+        async def respond(self, request, on_text=None):
+            given.append(on_text is not None)
+            return await super().respond(request, on_text)
+
+    user = Subject("user")
+    strategy = Strategy(
+        "s", START >> llm_request(tools=False) >> auto_detect_facts(subjects=[user]) >> compress_history() >> END
+    )
+
+    def agent():
+        model = Asked(["a plan", "an answer", {"facts": []}, "a summary"])
+        made = Agent(strategy, model=model, planning_interval=1)
+        made.install(AgentMemory, provider=NoMemory())
+        return made
+
+    whole = {"plan": "a plan", "answer": "an answer", "extraction": '{"facts":[]}', "summary": "a summary"}
+    for all_text, expected in ((False, {"answer": "an answer"}), (True, whole)):
+        given.clear()
+        heard: dict[str, str] = {}
+        told: dict[str, str] = {}
+        listening, streaming = agent(), agent()
+
+        def hear(event, heard=heard):
+            heard[event.output] = heard.get(event.output, "") + event.text
+
+        listening.on(TextStreamed, hear, all_text=all_text)
+        await listening.run("x")
+        async for event in streaming.stream("x", all_text=all_text):
+            if isinstance(event, TextStreamed):
+                told[event.output] = told.get(event.output, "") + event.text
+        assert heard == told == expected
+        assert given == [all_text, True, all_text, all_text] * 2
+        assert "".join([text async for text in agent().stream("x", all_text=all_text).text()]) == "an answer"
+
+
+async def test_listeners_with_and_without_all_text_hear_what_they_asked_for():
+    """Each listener decides for itself; what one hears, the other need not."""
+    strategy = Strategy("s", START >> llm_request(tools=False) >> END)
+    agent = Agent(strategy, model=ScriptedModel(["plan", "answer"]), planning_interval=1)
+    some, every, events = [], [], []
+    agent.on(TextStreamed, lambda event: some.append(event.text))
+    agent.on(TextStreamed, lambda event: every.append(event.text), all_text=True)
+    agent.on(Event, events.append)
+    await agent.run("x")
+    assert (some, every) == (["answer"], ["plan", "answer"])
+    assert [event.text for event in events if isinstance(event, TextStreamed)] == ["answer"]
+    with pytest.raises(TypeError, match="all_text=True is for TextStreamed"):
+        agent.on(RunStarted, events.append, all_text=True)

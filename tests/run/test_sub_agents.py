@@ -295,14 +295,31 @@ async def test_a_run_is_stepped_through_over_what_is_inside():
     assert run.output == PLANTS
 
 
-async def test_a_stream_has_the_events_of_what_is_inside():
-    """Text of the models inside comes in pieces too, with the id of its run."""
-    pieces = {}
-    async with boss(helper(replies=["one two"])).stream("x", run_id="r") as events:
-        async for event in events:
-            if isinstance(event, TextStreamed):
-                pieces.setdefault(event.run_id, []).append(event.text)
-    assert pieces == {"r/helper/1": ["one", " two"], "r": ["one", " two"]}
+@pytest.mark.parametrize("all_text", [False, True])
+async def test_a_stream_has_the_events_of_what_is_inside(all_text):
+    """The text of the models inside is not the answer of the run around; with all_text it comes too, with the id of its run."""
+    pieces, heard, runs = {}, {}, set()
+    agent = boss(helper(replies=["one two"]))
+    agent.on(TextStreamed, lambda event: heard.setdefault(event.run_id, []).append(event.text), all_text=all_text)
+    async for event in agent.stream("x", run_id="r", all_text=all_text):
+        runs.add(event.run_id)
+        if isinstance(event, TextStreamed):
+            pieces.setdefault(event.run_id, []).append(event.text)
+    inside = {"r/helper/1": ["one", " two"]} if all_text else {}
+    assert pieces == heard == {**inside, "r": ["one", " two"]}
+    assert runs == {"r", "r/helper/1"}
+    told = [text async for text in boss(helper(replies=["one two"])).stream("x", all_text=all_text).text()]
+    assert told == ["one", " two"]
+
+
+async def test_a_sub_agents_own_listeners_hear_its_answer():
+    """Whoever listens to the agent that is called hears what it says, whether or not the run around is listened to."""
+    pieces = []
+    inner = helper(replies=["one two"])
+    inner.on(TextStreamed, lambda event: pieces.append((event.run_id, event.text)))
+    async for _ in boss(inner).stream("x", run_id="r"):
+        pass
+    assert pieces == [("r/helper/1", "one"), ("r/helper/1", " two")]
 
 
 # ---- failing

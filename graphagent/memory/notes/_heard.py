@@ -91,7 +91,7 @@ class InRun:
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Give its answer."""
         try:
-            return await self._ctx.request(request, recorded=False)
+            return await self._ctx.request(request, recorded=False, output="extraction")
         except RunError as error:
             self.ended = error
             raise
