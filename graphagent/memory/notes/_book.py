@@ -375,16 +375,22 @@ class Book:
                 _tables.purge(connection)
 
         for again in range(AGAIN):
+            expected: int | None = None
             if vectors:
                 beside = await self._embedding.kept(owner, add, vectors, dimensions)
+            elif purge:
+                before = await changes_of(self.store, owner)
+                beside = await self._embedding.released(owner, remove)
+                expected = before if beside else None
             elif same or not add:
                 beside = []
             else:  # who has no embedder leaves no vectors behind of what a note said before
                 beside = await self._embedding.dropped(owner, [record.id for record in add])
+            counted = Put(_codec.changes_key(owner), b"", expected=expected)
             try:
-                await self._commit(owner, [*changes, *beside, Put(_codec.changes_key(owner), b"")], along, add, remove)
+                await self._commit(owner, [*changes, *beside, counted], along, add, remove)
             except ConflictError as error:
-                if again == AGAIN - 1 or error.key[3:4] not in (("embedder",), ("generation",)):
+                if again == AGAIN - 1 or error.key[3:4] not in (("embedder",), ("generation",), ("changes",)):
                     raise
             else:
                 break

@@ -180,6 +180,24 @@ class Embedding:
         generations.append(max(generations, default=0) + 1)
         return await _of_each(generations, ids, lambda each, id_: DeleteAll(_codec.vectors_key(owner, each, id_)))
 
+    async def released(self, owner: str, ids: Sequence[str]) -> list[Change]:
+        """Return the changes that remove who made the vectors, so that any embedder can make the next; none if other notes are left.
+
+        They must be committed before another note is added.
+        """
+        maker = await self.maker(owner)
+        if maker is None:
+            return []
+        gone = set(ids)
+        first = self._store.scan(_codec.notes_key(owner), limit=len(gone) + 1)
+        if {str(item.key[3]) async for item in first} - gone:
+            return []
+        return [
+            Delete(_codec.embedder_key(owner), expected=maker.version),
+            Delete(_codec.generation_key(owner, maker.generation)),
+            DeleteAll(_codec.vectors_key(owner, maker.generation)),
+        ]
+
     async def _generations(self, owner: str) -> list[int]:
         return [int(item.key[4]) async for item in self._store.scan(_codec.generation_key(owner))]
 
@@ -273,7 +291,11 @@ class Embedding:
         """Read the vectors of what is new, and take away those of what is gone."""
         filled = self._filled.get(owner)
         made = await self._host.read(_tables.made)
-        if filled is None or filled.generation != maker.generation or filled.matrix.made != made:
+        same = filled is not None and (filled.generation, filled.matrix.dimensions) == (
+            maker.generation,
+            maker.dimensions,
+        )
+        if filled is None or not same or filled.matrix.made != made:
             filled = _Filled(_vectors.Matrix(maker.dimensions, made), maker.generation)
         matrix, highest = filled.matrix, filled.highest
         new, count = await self._host.read(lambda connection: _tables.since(connection, owner, highest))

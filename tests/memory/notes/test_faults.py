@@ -257,6 +257,79 @@ async def test_another_embedder_is_refused_with_the_remedy_which_works(store):
     assert await second.verify() == 8
 
 
+async def everything(notes):
+    return await notes.reset()
+
+
+async def all_ids(notes):
+    return await notes.forget(ids=[record.id for record in await notes.list_records()])
+
+
+@pytest.mark.parametrize("forget", [everything, all_ids])
+@pytest.mark.parametrize("by", ["its own embedder", "another embedder", "none"])
+async def test_another_embedder_can_be_used_after_a_full_reset(store, forget, by):
+    """When no note is left, who made the vectors is forgotten with them: the next note is embedded by whoever has one."""
+    first, second = Notes(store, embedder=Words()), Notes(store, embedder=Words("words-2", 24))
+    await first.remember_many([f"pear number {number}" for number in range(7)])
+    assert "semantic" in (await first.recall("pear number 3"))[0].reasons
+    resets = {"its own embedder": first, "another embedder": second, "none": Notes(store)}[by]
+    assert (await forget(resets)).notes == 7
+    assert await second.recall("pear") == []
+    await second.remember("an apple")
+    [found] = await second.recall("an apple")
+    assert "semantic" in found.reasons
+    with pytest.raises(EmbedderChangedError):
+        await first.recall("apple")
+    assert await second.verify() == 1
+
+
+async def test_an_embedder_of_the_same_name_may_have_other_dimensions_after_a_full_reset(store):
+    """Whoever still has the old vectors in memory does not compare them with the new ones."""
+    first, second = Notes(store, embedder=Words("words", 16)), Notes(store, embedder=Words("words", 24))
+    await first.remember("a pear")
+    assert len(await first.recall("a pear")) == 1
+    await second.reset()
+    await second.remember("an apple")
+    assert len(await second.recall("an apple")) == 1
+    with pytest.raises(EmbedderError, match="16 numbers"):
+        await first.recall("an apple")
+
+
+async def test_the_embedder_stays_where_notes_are_left(store):
+    """A reset of one scope, or as one source sees it, leaves others' vectors and who made them; so does another owner's reset."""
+    first, second = Notes(store, embedder=Words()), Notes(store, embedder=Words("words-2", 24))
+    await first.remember("a pear", scope="/a")
+    await first.remember("of ana", scope="/b", source="ana", private=True)
+    await first.reset("/a")
+    await first.of("bo").reset()
+    await Notes(store, owner="bob").reset()
+    with pytest.raises(EmbedderChangedError):
+        await second.remember("an apple")
+
+
+async def test_a_note_that_is_kept_during_a_reset_keeps_its_vector(kind, tmp_path):
+    """Whoever adds a note between the look at what is left and the commit is not left with a vector of nobody."""
+    async with store_of(kind, tmp_path) as store:
+        first = Notes(store, embedder=Words())
+        other = Notes(store, embedder=Words())
+        await first.remember("a pear")
+        scan, added = store.scan, []
+
+        async def scan_and_add(prefix, **options):
+            async for item in scan(prefix, **options):
+                yield item
+            if prefix == ("notes", "", 1) and "limit" in options and not added:
+                added.append("an apple")
+                await other.remember("an apple")
+
+        store.scan = scan_and_add
+        assert (await first.reset()).notes == 1
+        assert added
+        store.scan = scan
+        [found] = await Notes(store, embedder=Words()).recall("an apple")
+        assert "semantic" in found.reasons
+
+
 async def test_notes_kept_and_changed_without_an_embedder_are_found_by_what_they_say_now(store):
     """A vector of what a note said before is not found any more; reembed() makes those that are missing."""
     with_, without = Notes(store, embedder=Words()), Notes(store)
