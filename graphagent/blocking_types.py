@@ -90,13 +90,15 @@ class BlockingNoteView(Protocol):
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
         private: bool = False,
+        at: datetime | None = None,
         trust: str = "",
         run_id: str = "",
         infer: Infer = "later",
     ) -> list[Record]:
-        """Keep several texts, all or none. What a Note says itself goes before what is said for all."""
+        """Store several texts, all or none. The options are those of `remember`, for all; what a Note says itself comes first."""
         ...
 
     def remember_conversation(
@@ -123,6 +125,7 @@ class BlockingNoteView(Protocol):
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         min_score: float = 0.0,
         run_id: str = "",
     ) -> list[Match]:
@@ -162,6 +165,7 @@ class BlockingNoteView(Protocol):
         categories: Sequence[str] | None = None,
         older_than: timedelta | datetime | None = None,
         source: str | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> Receipt:
         """Remove the notes that fit all that is given, for good: their text, words, vectors and history leave the disk."""
@@ -183,6 +187,7 @@ class BlockingNoteView(Protocol):
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         limit: int = 200,
         offset: int = 0,
     ) -> list[Record]:
@@ -206,7 +211,7 @@ class BlockingNoteView(Protocol):
         ...
 
     def extract_memories(self, text: str) -> list[str]:
-        """Give the statements in a text, each of which can stand alone. Nothing is kept. Without a model: the whole text."""
+        """Return the statements in a text, each of which can stand alone. Nothing is stored. Without a model: the whole text."""
         ...
 
     def settle(self) -> int:

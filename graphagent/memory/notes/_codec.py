@@ -220,19 +220,41 @@ def plain(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         raise NoteError(f"metadata= is a dict, such as {{'ticket': 42}}, not {a(type(metadata).__name__)}")
     if not metadata:
         return _NOTHING
-    try:
-        data = json.dumps(dict(metadata), allow_nan=False)
-        orjson.dumps(found := json.loads(data))
-    except (TypeError, ValueError, RecursionError) as error:
-        reason = (
-            _misfit(metadata, "metadata", 0) or f"it is nested too deeply, or within itself ({type(error).__name__})"
-        )
-        raise NoteError(f"the metadata of a note cannot be kept: {reason}") from None
+    found, data = _read_again(metadata, "metadata", "the metadata of a note cannot be kept")
     if len(data) > _METADATA:
         raise NoteError(
             f"the metadata of a note have at most {_METADATA:,} characters of JSON, these have {len(data):,}"
         )
     return MappingProxyType(found)
+
+
+def wanted(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata that a note is to have, as they are read again.
+
+    Raises:
+        NoteError: they are not a mapping, or a value is nothing that metadata can have.
+    """
+    if not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise NoteError(
+            f"metadata_filter= is a dict of what the metadata have, such as {{'ticket': 42}}, not "
+            f"{a(type(metadata).__name__)}"
+        )
+    return MappingProxyType(_read_again(metadata, "metadata_filter", "no note has such metadata")[0])
+
+
+def _read_again(metadata: Mapping[str, Any], name: str, refusal: str) -> tuple[dict[str, Any], str]:
+    """Return metadata as they are read again, and their JSON.
+
+    Raises:
+        NoteError: they hold something that JSON has no place for; it begins with the refusal.
+    """
+    try:
+        data = json.dumps(dict(metadata), allow_nan=False)
+        orjson.dumps(found := json.loads(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = _misfit(metadata, name, 0) or f"it is nested too deeply, or within itself ({type(error).__name__})"
+        raise NoteError(f"{refusal}: {reason}") from None
+    return found, data
 
 
 def _misfit(value: object, place: str, depth: int) -> str:

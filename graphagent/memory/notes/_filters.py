@@ -7,9 +7,10 @@ word ends with a digit, which no stemmer changes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -41,11 +42,14 @@ class Filter:
     """Records that were said, or else kept, from one time to another; in milliseconds UTC."""
     private: bool = False
     """Whether private records are found, whosoever they are."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """A record has each of these in its metadata, with an equal value; as JSON gives them back."""
 
     @property
     def is_whole(self) -> bool:
         """Whether all that an owner has fits, but for what is private."""
-        return self.scopes == (ROOT,) and (self.source, self.since, self.until) == (None,) * 3 and not self.categories
+        unbounded = (self.source, self.since, self.until) == (None,) * 3
+        return self.scopes == (ROOT,) and unbounded and not self.categories and not self.metadata
 
 
 def _tag(kind: str, text: str) -> str:
@@ -76,6 +80,26 @@ def tags_that_fit(connection: Connection, fits: Filter) -> str:
         [] if fits.source is None else [_tag("f", fits.source)],
     ]  # fmt: skip
     return " AND ".join(f"({' OR '.join(each)})" for each in wanted if each)
+
+
+def entries_of(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Return a word for each entry of metadata; entries with the same key and equal values have the same word.
+
+    Numbers are equal by value, so that 1 equals 1.0; the truth values are no numbers, as in JSON.
+    """
+    return frozenset(
+        _tag("m", json.dumps([name, _comparable(value)], sort_keys=True)) for name, value in metadata.items()
+    )
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_comparable(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in cast("dict[str, object]", value).items()}
+    return value
 
 
 def _is_alone(connection: Connection, owner: str) -> bool:
@@ -110,6 +134,9 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
     for some in fits.categories:
         parts.append(f"row IN (SELECT row FROM notes_categories WHERE category IN {LISTED})")
         values.append(listed(some))
+    for entry in sorted(entries_of(fits.metadata)):
+        parts.append("row IN (SELECT row FROM notes_metadata WHERE entry=?)")
+        values.append(entry)
     if not fits.private:
         parts.append("private=0" if fits.asker is None else "(private=0 OR source=?)")
         values += [] if fits.asker is None else [fits.asker]

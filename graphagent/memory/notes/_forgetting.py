@@ -5,9 +5,9 @@ Each operation of `NoteView` of the same name says what is given here and raised
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
 from graphagent.memory.notes import _codec, _sight
@@ -34,14 +34,20 @@ async def forget(
     categories: Sequence[str] | None,
     older_than: timedelta | datetime | None,
     source: str | None,
+    metadata_filter: Mapping[str, Any] | None,
     run_id: str | None,
 ) -> Receipt:
     """Remove the notes that fit all that is given."""
-    if all(each is None for each in (ids, scope, categories, older_than, source, run_id)):
-        raise ValueError("say what to forget: ids=, scope=, categories=, older_than=, source= or run_id=; or reset()")
+    if all(each is None for each in (ids, scope, categories, older_than, source, metadata_filter, run_id)):
+        raise ValueError(
+            "say what to forget: ids=, scope=, categories=, older_than=, source=, metadata_filter= or run_id=; or reset()"
+        )
     bounds.writing()
+    for name, given in (("categories", categories), ("metadata_filter", metadata_filter)):
+        if given is not None and not given:
+            raise ValueError(f"{name}={given!r} says nothing of which notes to forget; leave it out, or say which")
     until = None if older_than is None else _until(older_than)
-    fits = _sight.filter_of(bounds, scope, categories, source, whole=True)
+    fits = _sight.filter_of(bounds, scope, categories, source, metadata=metadata_filter, whole=True)
     doomed = [
         record
         for record in await _found(engine, bounds, fits, ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphagent._threads import turn
@@ -30,8 +31,10 @@ async def filled(
     *,
     categories: Sequence[str] | None,
     importance: float | None,
+    metadata: Mapping[str, Any] | None,
     source: str | None,
     private: bool,
+    at: datetime | None,
 ) -> list[Note]:
     """Give notes with what is said for all of them, where they do not say it themselves."""
     found: list[Note] = []
@@ -43,8 +46,10 @@ async def filled(
                 note,
                 categories=categories if note.categories is None else note.categories,
                 importance=importance if note.importance is None else note.importance,
+                metadata=metadata if note.metadata is None else note.metadata,
                 source=source if note.source is None else note.source,
                 private=private or note.private,
+                at=at if note.at is None else note.at,
             )
         )
     return found

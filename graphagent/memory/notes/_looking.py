@@ -5,9 +5,9 @@ Each operation of `NoteView` of the same name says what is given here and raised
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphagent.memory.notes import _sight, _tables
 from graphagent.memory.notes._codec import moment
@@ -35,13 +35,14 @@ async def list_records(
     source: str | None,
     since: datetime | None,
     until: datetime | None,
+    metadata_filter: Mapping[str, Any] | None,
     limit: int,
     offset: int,
 ) -> list[Record]:
     """Give the notes of a scope and those below, the newest first."""
     whole("limit", limit)
     whole("offset", offset)
-    fits = _sight.filter_of(bounds, scope, categories, source, since, until)
+    fits = _sight.filter_of(bounds, scope, categories, source, since, until, metadata_filter)
     return await _sight.newest(engine, bounds, fits, limit, offset)
 
 

@@ -6,9 +6,9 @@ The operation of `NoteView` of the same name says what is given here and raised.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
 from graphagent.errors import NoteError
@@ -38,6 +38,7 @@ async def recall(
     source: str | None,
     since: datetime | None,
     until: datetime | None,
+    metadata_filter: Mapping[str, Any] | None,
     min_score: float,
     run_id: str,
 ) -> list[Match]:
@@ -49,7 +50,7 @@ async def recall(
     if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(f"a question is a text, not {a(type(query).__name__)}")
     query = query[:_LONGEST].encode("utf-8", "replace").decode()
-    fits = _sight.filter_of(bounds, scope, categories, source, since, until)
+    fits = _sight.filter_of(bounds, scope, categories, source, since, until, metadata_filter)
 
     began = time.perf_counter()
     engine.emit(MemoryQueryStarted(run_id, query, limit))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
 from graphagent._threads import turn
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory.notes import _codec, _tables
-from graphagent.memory.notes._filters import Filter
+from graphagent.memory.notes._filters import Filter, entries_of
 from graphagent.memory.notes._scopes import is_within
 from graphagent.memory.notes._types import Record
 
@@ -26,13 +26,14 @@ def filter_of(
     source: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    metadata: Mapping[str, Any] | None = None,
     *,
     whole: bool = False,
 ) -> Filter | None:
     """Give what may be found; None where nothing may. `whole`: with what is private to whomever, where no one asks.
 
     Raises:
-        NoteError: a source or a category is none.
+        NoteError: a source or a category is none, or a value of the metadata cannot be compared.
         ScopeError: the scope is none.
         TypeError: `since` or `until` is not a time.
     """
@@ -49,6 +50,7 @@ def filter_of(
         since=None if since is None else _milliseconds("since", since),
         until=None if until is None else _milliseconds("until", until),
         private=whole and bounds.source is None,
+        metadata={} if metadata is None else _codec.wanted(metadata),
     )
     return fits if scopes else None
 
@@ -88,6 +90,7 @@ def _fits(record: Record, fits: Filter) -> bool:
         any(is_within(record.scope, scope) for scope in fits.scopes)
         and _has_each(record, fits.categories)
         and (fits.source is None or record.source == fits.source)
+        and (not fits.metadata or entries_of(fits.metadata) <= entries_of(record.metadata))
     )
 
 

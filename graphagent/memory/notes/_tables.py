@@ -11,7 +11,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.memory.notes._codec import milliseconds
-from graphagent.memory.notes._filters import LISTED, condition, listed, quoted, stretch, tags_of, tags_that_fit
+from graphagent.memory.notes._filters import (
+    LISTED,
+    condition,
+    entries_of,
+    listed,
+    quoted,
+    stretch,
+    tags_of,
+    tags_that_fit,
+)
 from graphagent.memory.notes._sameness import sameness
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._host import Connection
     from graphagent.memory.notes._types import Record
 
-FORMAT = 2
+FORMAT = 3
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
 
 SCHEMA = (
@@ -41,6 +50,8 @@ SCHEMA = (
     "CREATE INDEX notes_same ON notes_rows (owner, sameness) WHERE sameness IS NOT NULL",
     "CREATE INDEX notes_private ON notes_rows (owner, source) WHERE private = 1",
     "CREATE TABLE notes_categories (row INTEGER NOT NULL, category TEXT NOT NULL, PRIMARY KEY (row, category)) WITHOUT ROWID",
+    "CREATE TABLE notes_metadata (row INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (row, entry)) WITHOUT ROWID",
+    "CREATE INDEX notes_by_metadata ON notes_metadata (entry)",
     "CREATE VIRTUAL TABLE notes_vocabulary USING fts5vocab(notes_words, col)",
     "CREATE TABLE notes_state (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 )
@@ -77,7 +88,7 @@ _ROW = "SELECT row, id, scope, session, place, speaker, role, said, created, imp
 
 def drop(connection: Connection) -> None:
     """Remove the tables."""
-    for name in ("notes_vocabulary", "notes_words", "notes_rows", "notes_categories", "notes_state"):
+    for name in ("notes_vocabulary", "notes_words", "notes_rows", "notes_categories", "notes_metadata", "notes_state"):
         connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
@@ -125,6 +136,9 @@ def add(connection: Connection, records: Iterable[tuple[Record, Sequence[str]]])
             connection.execute("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", (place, text, tags))
         for category in record.categories:
             connection.execute("INSERT OR IGNORE INTO notes_categories VALUES (?, ?)", (row, category))
+        if record.metadata:
+            entries = listed(entries_of(record.metadata))
+            connection.execute("INSERT INTO notes_metadata SELECT ?, value FROM json_each(?)", (row, entries))
         added.append(row)
     return added
 
@@ -137,6 +151,7 @@ def remove(connection: Connection, owner: str, ids: Iterable[str]) -> None:
             for number in range(chunks):
                 connection.execute("DELETE FROM notes_words WHERE rowid=?", (row * CHUNKS + number,))
             connection.execute("DELETE FROM notes_categories WHERE row=?", (row,))
+            connection.execute("DELETE FROM notes_metadata WHERE row=?", (row,))
             connection.execute("DELETE FROM notes_rows WHERE row=?", (row,))
 
 
@@ -161,10 +176,12 @@ def candidates(connection: Connection, words: Sequence[str], fits: Filter, most:
         if since is None
         else f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
     )
+    entries = sorted(entries_of(fits.metadata))
+    having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
     rows = connection.execute(
         "SELECT rowid, rank FROM notes_words WHERE notes_words MATCH ? AND rank MATCH 'bm25(1.0, 0.0)'"
-        f"{timely} ORDER BY rank",
-        (match, *(() if since is None else (since, until))),
+        f"{timely}{having} ORDER BY rank",
+        (match, *(() if since is None else (since, until)), *entries),
     )
     found: dict[int, float] = {}
     for place, rank in rows:  # no LIMIT, for many of the best texts may be of one note
@@ -268,7 +285,10 @@ def whole(connection: Connection, owner: str) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for id_, *values, row in rows:
         some = connection.execute("SELECT category FROM notes_categories WHERE row=?", (row,)).fetchall()
-        found[id_] = (*values, frozenset(category for (category,) in some))
+        entries = connection.execute("SELECT entry FROM notes_metadata WHERE row=?", (row,)).fetchall()
+        found[id_] = (
+            *values, frozenset(category for (category,) in some), frozenset(entry for (entry,) in entries)
+        )  # fmt: skip
     return found
 
 
@@ -278,6 +298,7 @@ def told(record: Record, texts: int) -> tuple[object, ...]:
         record.scope, record.session, record.place, record.speaker, record.role,
         None if record.at is None else milliseconds(record.at), milliseconds(record.created_at), record.importance,
         record.source, int(record.private), texts, sameness(record), texts, frozenset(record.categories),
+        entries_of(record.metadata),
     )  # fmt: skip
 
 

@@ -145,13 +145,17 @@ class NoteView:
         scope: str | None = None,
         categories: Sequence[str] | None = None,
         importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
         private: bool = False,
+        at: datetime | None = None,
         trust: str = "",
         run_id: str = "",
         infer: Infer = "later",
     ) -> list[Record]:
-        """Keep several texts, all or none. What a Note says itself goes before what is said for all.
+        """Store several texts, all or none. The options are those of `remember`, for all; what a Note says itself comes first.
+
+        A Note with metadata of its own has these alone: they are not merged with those for all. `private=True` holds for all.
 
         Raises:
             ValueError: `infer` is none of those that `remember` has.
@@ -161,8 +165,8 @@ class NoteView:
             StoreError: they could not be kept.
         """
         filled = await _keeping.filled(
-            notes, categories=categories, importance=importance, source=source, private=private
-        )
+            notes, categories=categories, importance=importance, metadata=metadata, source=source, private=private, at=at
+        )  # fmt: skip
         return await self._keep(filled, scope=scope, trust=trust, run_id=run_id, infer=infer)
 
     async def remember_conversation(
@@ -223,6 +227,7 @@ class NoteView:
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         min_score: float = 0.0,
         run_id: str = "",
     ) -> list[Match]:
@@ -238,19 +243,20 @@ class NoteView:
             source: Only notes of this source.
             since: Only what was said, or else kept, then or later.
             until: Only what was said, or else kept, then or earlier.
+            metadata_filter: Only notes whose metadata have each of these keys with an equal value.
             min_score: Only matches with this score or a higher one.
             run_id: The run that asks, for the events.
 
         Raises:
             ValueError: the depth is none of these, or the limit is below 0.
             TypeError: a time is not a datetime, or a number is none.
-            NoteError: the question, the scope, a category or the source is none.
+            NoteError: the question, the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
             EmbedderError: the question could not be embedded.
             StoreError: the store cannot be read.
         """
         return await _recalling.recall(
             self._engine, self._bounds, query, scope=scope, categories=categories, limit=limit, depth=depth, source=source,
-            since=since, until=until, min_score=min_score, run_id=run_id,
+            since=since, until=until, metadata_filter=metadata_filter, min_score=min_score, run_id=run_id,
         )  # fmt: skip
 
     async def get(self, id_: str) -> Record | None:
@@ -326,6 +332,7 @@ class NoteView:
         categories: Sequence[str] | None = None,
         older_than: timedelta | datetime | None = None,
         source: str | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> Receipt:
         """Remove the notes that fit all that is given, for good: their text, words, vectors and history leave the disk.
@@ -338,19 +345,20 @@ class NoteView:
             categories: Of those that have one of these.
             older_than: Kept longer ago than an age, such as `timedelta(days=30)`, or before a time.
             source: Of this source.
+            metadata_filter: Whose metadata have each of these keys with an equal value.
             run_id: Kept by this run.
 
         Raises:
-            ValueError: nothing is given, or an age below zero, or a time to come; `reset()` removes everything in the view.
+            ValueError: nothing is given, or no category or no metadata, or an age below zero, or a time to come; `reset()` removes everything in the view.
             TypeError: an id is not a text, or `older_than` is neither an age nor a time.
-            NoteError: the scope, a category or the source is none.
+            NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
         return await _forgetting.forget(
             self._engine, self._bounds, ids=ids, scope=scope, categories=categories, older_than=older_than,
-            source=source, run_id=run_id,
+            source=source, metadata_filter=metadata_filter, run_id=run_id,
         )  # fmt: skip
 
     async def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
@@ -363,6 +371,8 @@ class NoteView:
 
     async def reset(self, scope: str | None = None) -> Receipt:
         """Remove, for good, everything in the view, or in one scope of it.
+
+        When an owner has no note left, nothing is left of who made the vectors either, and another embedder can be used.
 
         Raises:
             ScopeError: the scope is none.
@@ -382,6 +392,7 @@ class NoteView:
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
         limit: int = 200,
         offset: int = 0,
     ) -> list[Record]:
@@ -393,18 +404,19 @@ class NoteView:
             source: Only notes of this source.
             since: Only what was said, or else kept, then or later.
             until: Only what was said, or else kept, then or earlier.
+            metadata_filter: Only notes whose metadata have each of these keys with an equal value.
             limit: How many at most.
             offset: How many to leave out before.
 
         Raises:
             ValueError: the limit or the offset is below 0.
             TypeError: a time is not a datetime, or a number is none.
-            NoteError: the scope, a category or the source is none.
+            NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
             StoreError: the store cannot be read.
         """
         return await _looking.list_records(
-            self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until, limit=limit,
-            offset=offset,
+            self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until,
+            metadata_filter=metadata_filter, limit=limit, offset=offset,
         )  # fmt: skip
 
     async def list_categories(self, scope: str | None = None) -> dict[str, int]:
@@ -448,11 +460,15 @@ class NoteView:
     # ---- with the model
 
     async def extract_memories(self, text: str) -> list[str]:
-        """Give the statements in a text, each of which can stand alone. Nothing is kept. Without a model: the whole text.
+        """Return the statements in a text, each of which can stand alone. Nothing is stored. Without a model: the whole text.
+
+        A blank text has none, and no model is asked.
 
         Raises:
-            NoteError: the text is blank, too long, or has half letters.
+            NoteError: it is not a text, is too long, or has half letters.
         """
+        if isinstance(text, str) and not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            return []
         return await self._engine.extract(_texts.checked(text))
 
     async def settle(self) -> int:

@@ -421,6 +421,18 @@ async def test_text_is_taken_apart(tmp_path):
     assert model.requests[0].messages[1].text.count("</text>") == 1
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\n\t \u3000"])
+async def test_a_blank_text_has_no_statements_and_no_model_is_asked(tmp_path, blank):
+    """Nothing was said, with a model or without one."""
+    notes, model = notes_of(tmp_path)
+    async with notes:
+        assert await notes.extract_memories(blank) == []
+    async with Notes(tmp_path / "other.db") as without:
+        assert await without.extract_memories(blank) == []
+        assert await without.remember_many(await without.extract_memories(blank)) == []
+    assert model.requests == []
+
+
 async def test_everything_works_over_each_store(store):
     """Inference, consolidation and deep recall do the same in a file, sealed, and in memory."""
     plan = {"actions": [{"number": 1, "action": "delete", "reason": "newer"}]}
