@@ -146,9 +146,12 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Reply] | None = None
+        self._pid = os.getpid()
 
     async def entered(self) -> bool:
         """Give True where the task is to do it, and then to call `leave`; else wait until another one has."""
+        if self._pid != os.getpid():  # a forked process has none of its parent's tasks
+            self._lock, self._waiting, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._waiting is None:
                 self._waiting = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from graphagent._article import a
+from graphagent.store._forks import OwnLock
 from graphagent.store._key_sources import HeldKey, KeySource
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class EncryptedStore:
     when the room was first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
     32 bytes, or one of the other forms of `KeySource`.
 
-    Any number of tasks, threads and processes may use one store. `async with` closes the store within. Once it is sealed, a
+    Any number of tasks, threads and processes may use one store, of which a process forked after the first use makes its own
+    EncryptedStore. `async with` closes the store within. Once it is sealed, a
     SqliteStore or a MemoryStore refuses whoever would use it without the key (SealedStoreError); one that holds something
     in plain is never sealed (PlainStoreError).
 
@@ -56,7 +57,7 @@ class EncryptedStore:
         self._key = HeldKey(key)
         self._depths = {**_DOMAINS, **(domains or {})}
         self._opened: SealedStore | None = None
-        self._opening = threading.Lock()
+        self._opening = OwnLock()
 
     def __repr__(self) -> str:
         return f"EncryptedStore({self._store!r})"

@@ -1,4 +1,4 @@
-"""Keeps SQLite whole when the process forks.
+"""Keeps stores whole when the process forks.
 
 SQLite notes for the whole process which locks it holds on a file. A forked process inherits the notes, but not the locks, and
 would believe that it is protected where it is not, or wait for a thread that it does not have. So a fork waits until no
@@ -12,14 +12,15 @@ import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Protocol
 
 
 class Inherited(Protocol):
-    """What has connections that a forked process must not keep."""
+    """What has connections or locks that a forked process must not keep."""
 
     def abandon(self) -> None:
-        """Close them."""
+        """Let go of them."""
         ...
 
 
@@ -53,7 +54,7 @@ _forks = _Forks()
 
 @contextmanager
 def in_use() -> Generator[None, None, None]:
-    """Hold off forks while SQLite is at work. Not to be nested."""
+    """Hold off forks while a store is at work. Not to be nested."""
     with _forks.condition:
         _forks.condition.wait_for(lambda: not _forks.forking)
         _forks.active += 1
@@ -69,6 +70,26 @@ def in_use() -> Generator[None, None, None]:
 def register(holder: Inherited) -> None:
     """Have a forked process abandon what this one holds."""
     _forks.holders.add(holder)
+
+
+class OwnLock:
+    """A lock that a forked process finds free, since the thread that held it is not there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        register(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._lock.release()
+
+    def abandon(self) -> None:
+        """Let go of what the parent's threads hold."""
+        self._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,6 +9,7 @@ from typing import Self
 
 from graphagent.errors import ConflictError, SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
+from graphagent.store._forks import in_use
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._ordered import Ordered
 from graphagent.store._scan import Scan
@@ -55,7 +56,7 @@ class MemoryStore:
             nonlocal low, high, left
             if prefix:
                 self._check_plain(prefix)
-            with self._lock:
+            with in_use(), self._lock:
                 places = self._items.chunk(low, high, min(left, _CHUNK), reverse=reverse)
                 found = [item for place in places if (item := self._items.get(place)) is not None]
             if places:
@@ -73,7 +74,7 @@ class MemoryStore:
             SealedStoreError: the store is sealed, and a change is none of the sealed store.
         """
         places = [check_change(change) for change in changes]
-        with self._lock:
+        with in_use(), self._lock:
             sealed_after(changes, repr(self), sealed=self._is_sealed(), has_rows=lambda: len(self._items) > 0)
             staged: dict[bytes, Item | None] = {}
             for change, place in zip(changes, places, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 import threading
 from collections.abc import AsyncIterator, Mapping
@@ -40,6 +41,7 @@ class SealedStore:
         self._key = key
         self._depths = depths
         self._where = where
+        self._pid = os.getpid()
         self._opening = Gate()
         self._lock = threading.Lock()
         self._waiting: list[_Commit] = []
@@ -195,6 +197,7 @@ class SealedStore:
 
     async def verify(self) -> int:
         """Read everything, here and in the store within, and check it. Gives the number of items."""
+        self._check_process()
         verify_within = getattr(self._store, "verify", None)
         if verify_within is not None:
             await verify_within()
@@ -205,7 +208,20 @@ class SealedStore:
                 return count
         raise StoreError(f"{self._where} is being written to all the time; verify it when it is at rest")
 
+    def _check_process(self) -> None:
+        """Refuse a forked process, whose parent's tasks and threads are not there to finish what they had begun."""
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"{self._where} was opened before this process was forked; make a new EncryptedStore here, around a new store"
+            )
+
     async def ready(self, *, make: bool = False) -> Vault | None:
+        """Return what is open; with `make`, a new store is begun where there is none, else it is None.
+
+        Raises:
+            StoreError: it cannot be opened, or was opened before this process was forked.
+        """
+        self._check_process()
         while self.vault is None:
             if not await self._opening.entered():
                 continue  # whoever opened it may have been cancelled, or met an error that this task has to meet too

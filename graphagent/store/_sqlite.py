@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import anyio.to_thread
 from graphagent._threads import Reply, turn
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
-from graphagent.store._forks import in_use, register
+from graphagent.store._forks import OwnLock, in_use, register
 from graphagent.store._scan import Scan
 from graphagent.store._sealed_rows import is_plain
 from graphagent.store._sqlite_erasure import marked
@@ -76,7 +75,7 @@ class SqliteStore:
         """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
         self._synchronous = synchronous
         self._opened: _Opened | None = None
-        self._opening = threading.Lock()
+        self._opening = OwnLock()
 
     def __repr__(self) -> str:
         return f"SqliteStore({os.fspath(self.path)!r})"
