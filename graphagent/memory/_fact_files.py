@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -13,13 +14,14 @@ from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.memory import _files, _pages
 from graphagent.memory._facts import Concept, Fact, Scope, ScopeKind, Subject, stamped
 from graphagent.memory._files import SEALED_FILE
-from graphagent.memory._pages import Page
+from graphagent.memory._pages import Lines, Page
 from graphagent.memory._records import following
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
     from graphagent.memory._records import Place
 
+_log = logging.getLogger("graphagent")
 _MOST_PAGES = 512
 _NO_OWNER = "default"
 _SUFFIX = ".jsonl"
@@ -74,14 +76,14 @@ class FactFiles:
         """Give every version of every fact of a place, in the order of saving."""
         location = _located(self.root, place)
         with self._reading(location) as file:
-            return [] if file is None else _pages.read_lines(file, place, location.path)[0]
+            return [] if file is None else _lines(file, place, location.path).facts
 
     def save(self, place: Place, fact: Fact) -> None:
         """Add a fact as the next version of its concept."""
         self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])
 
     def add(self, place: Place, facts: Iterable[Fact]) -> int:
-        """Add saved facts that are not there yet, behind those that are. Gives how many."""
+        """Add saved facts that are not there yet, after those that are. Return how many."""
 
         def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
             ids = {fact.id for fact in there()}
@@ -112,14 +114,43 @@ class FactFiles:
             return [each for each in self._walk(owner, None, None) if not _files.leftover_of(each.name)]
 
     def read(self, location: Location) -> list[tuple[Place, Fact]]:
-        """Give what a file says, all of it checked; nothing if it was forgotten meanwhile."""
+        """Return what a file says, all of it checked; nothing if it was forgotten meanwhile. A torn last line is passed over."""
+        place, found = self._checked(location)
+        return [(place, fact) for fact in found.facts] if place and found else []
+
+    def verify(self) -> int:
+        """Read and check every file. Return the number of facts, all versions counted.
+
+        Raises:
+            DamagedStoreError: a line is not sound, or a torn one was or will be put aside.
+        """
+        facts, torn = 0, ""
+        for location in self.locations(None):
+            _, found = self._checked(location)
+            facts += len(found.facts) if found else 0
+            torn = torn or (f"{location.path}, line {len(found.facts) + 2}" if found and found.torn else "")
+        if torn:
+            raise DamagedStoreError(
+                torn, "the last line is torn, as a power loss or a bad sector leaves it",
+                remedy="The lines before it are sound. The next save puts it into a file beside this one",
+            )  # fmt: skip
+        with _files.typed_errors("read", self.root):
+            aside = next((each for each in self._walk(None, None, None) if _files.is_torn(each.name)), None)
+        if aside:
+            raise DamagedStoreError(
+                aside.path, "it is a torn line, as a power loss or a bad sector leaves it, that was put aside",
+                remedy="Everything else is sound. Look whether it has a fact that is missing, and remove this file",
+            )  # fmt: skip
+        return facts
+
+    def _checked(self, location: Location) -> tuple[Place | None, Lines | None]:
         with self._reading(location) as file:
             if file is None:
-                return []
+                return None, None
             place = _pages.read_place_of(file, location.path)
             if _located(self.root, place) != location:
                 raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
-            return [(place, fact) for fact in _pages.read_lines(file, place, location.path)[0]]
+            return place, _lines(file, place, location.path)
 
     def _locked(self, *, shared: bool = False, make: bool = False) -> AbstractContextManager[None]:
         self._refuse_sealed()
@@ -155,9 +186,7 @@ class FactFiles:
         if page is None or page.stamp != stamp:
             if page is None or not page.continues(file, stamp):
                 page = Page()
-            path = _located(self.root, place).path
-            facts, data = _pages.read_lines(file, place, path, start=page.end, before=page.facts)
-            page.add(facts, data, stamp)
+            page.add(_lines(file, place, _located(self.root, place).path, page), stamp)
         self._keep(place, page)
         return page
 
@@ -182,23 +211,40 @@ class FactFiles:
                     if file is not None:
                         return self._append_to(file, place, make)
                 page = Page()
-                facts = make(page, list)
-                data = _pages.header(place) + _pages.lines(facts)
-                self._take(place, page, facts, data, _files.replace(name, folder, data))
-                return len(facts)
+                lines = _pages.new_file(place, make(page, list))
+                self._take(place, page, lines, _files.replace(name, folder, lines.data))
+                return len(lines.facts)
 
     def _append_to(self, file: int, place: Place, make: _Make) -> int:
-        path = _located(self.root, place).path
+        location = _located(self.root, place)
         page = self._read(file, place)
-        facts = make(page, lambda: _pages.read_lines(file, place, path)[0])
+        facts = make(page, lambda: _pages.read_lines(file, place, location.path).facts)
         if facts and page.stamp is not None:
-            data = (b"\n" if page.unended else b"") + _pages.lines(facts)
+            lines = _pages.lines(facts, page.link)
+            if page.unended:
+                lines = lines._replace(data=b"\n" + lines.data)
             self._pages.pop(place, None)
-            self._take(place, page, facts, data, _files.append(file, data, page.end, page.stamp.size, path))
+            if page.torn or len(facts) > 1:
+                # Only one line at a time is appended, so that what a power loss tears is the last line alone.
+                stat = self._write_anew(location, _files.read_from(file, 0), page, lines)
+            else:
+                stat = _files.append(file, lines.data, page.end, page.stamp.size, location.path)
+            self._take(place, page, lines, stat)
         return len(facts)
 
-    def _take(self, place: Place, page: Page, facts: list[Fact], data: bytes, stat: os.stat_result) -> None:
-        page.add(facts, data, _pages.stamp_of(stat))
+    def _write_anew(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
+        """Write a file with lines added, whole; a torn line is put aside before."""
+        _, name, path = location
+        torn = data[page.end :]
+        with _files.opened_folder(self.root, location.folders) as folder:
+            if page.torn:
+                aside = _files.torn_name(name, torn)
+                _files.replace(aside, folder, torn)
+                _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
+            return _files.replace(name, folder, data[: page.end] + lines.data)
+
+    def _take(self, place: Place, page: Page, lines: Lines, stat: os.stat_result) -> None:
+        page.add(lines, _pages.stamp_of(stat))
         self._keep(place, page)
 
     def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
@@ -240,6 +286,15 @@ class FactFiles:
                 os.fsync(above)
 
 
+def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
+    """Read the lines of a file, and report a torn one."""
+    found = _pages.read_lines(file, place, path, page)
+    if found.torn:
+        line = len(found.facts) + (page.facts if page else 0) + 2
+        _log.warning("line %d of %r is torn, as a power loss or a bad sector leaves it; it is passed over", line, path)
+    return found
+
+
 @lru_cache(maxsize=4 * _MOST_PAGES)
 def _located(root: str, place: Place) -> Location:
     owner, scope, subject = place
@@ -267,12 +322,12 @@ def _forget_in(folder: int, location: Location, concept: Concept | None) -> tupl
             removed = _pages.count(file)
         else:
             place = _pages.read_place_of(file, path)
-            found, _ = _pages.read_lines(file, place, path)
-            kept = [fact for fact in found if fact.concept.keyword != concept.keyword]
-            removed = len(found) - len(kept)
-            if kept and not removed:
+            found = _lines(file, place, path)
+            kept = [fact for fact in found.facts if fact.concept.keyword != concept.keyword]
+            removed = len(found.facts) - len(kept)
+            if kept and not removed and not found.torn:  # nobody knows of which concept a torn line is
                 return 0, 0
-            rest = _pages.header(place) + _pages.lines(kept) if kept else b""
+            rest = _pages.new_file(place, kept).data if kept else b""
         size = os.fstat(file).st_size
     if rest:
         _files.replace(name, folder, rest)

@@ -33,7 +33,8 @@ class FileMemoryProvider:
     locks of POSIX systems.
 
     Every method raises StoreError where a file cannot be read or written, and DamagedStoreError, which names file and line,
-    where one is not sound.
+    where one is not sound. A last line that is damaged, as a power loss may leave it, is passed over with a warning in the log;
+    the next save moves it to a file beside.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -84,7 +85,8 @@ class FileMemoryProvider:
     ) -> Receipt:
         """Remove every version of all facts that fit what is given, of one owner.
 
-        Files and folders that are empty then are removed too, and with them the names. The bytes of what is removed are
+        Files and folders that are empty then are removed too, and with them the names; also torn lines of the same subjects,
+        whatever they are about. The bytes of what is removed are
         overwritten; what copies, snapshots or the disk's own bookkeeping still have of them is out of reach.
         """
         check_filter(concept, subject, scope)
@@ -117,11 +119,13 @@ class FileMemoryProvider:
         return added
 
     async def verify(self) -> int:
-        """Read and check every line of every file. Gives the number of facts, all versions counted."""
-        count = 0
-        for location in await to_thread.run_sync(self._files.locations, None):
-            count += len(await to_thread.run_sync(self._files.read, location))
-        return count
+        """Read and check every line of every file. Return the number of facts, all versions counted.
+
+        Raises:
+            DamagedStoreError: a line is not sound; or a last line is torn, or was put aside because it was: then everything
+                else is sound.
+        """
+        return await to_thread.run_sync(self._files.verify)
 
     async def __aenter__(self) -> Self:
         return self

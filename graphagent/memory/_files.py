@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ SEALED_FILE = "facts.db"
 """Where EncryptedMemoryProvider keeps its facts: a folder is either its own or a FileMemoryProvider's."""
 _LOCK_SECONDS = 30.0
 _TEMPORARY = ".tmp"
+_TORN = ".torn-"
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC if sys.platform != "win32" else 0
 _HINTS = {
     errno.ENOSPC: "make room on the disk",
@@ -263,9 +265,20 @@ def erase(name: str, folder: int) -> None:
         os.fsync(folder)
 
 
+def torn_name(name: str, data: bytes) -> str:
+    """Return the name under which torn bytes of a file are kept beside it: the same for the same bytes."""
+    return f"{name}{_TORN}{zlib.crc32(data):08x}"
+
+
+def is_torn(name: str) -> bool:
+    """Return whether a file has torn bytes of another one."""
+    return _TORN in name and not name.endswith(_TEMPORARY)
+
+
 def leftover_of(name: str) -> str | None:
-    """Give the name of the file that a crash left this one of, in the middle of a `replace`; None for other files."""
-    return name.removesuffix(_TEMPORARY) if name.endswith(_TEMPORARY) else None
+    """Return the name of the file of which this one is left: by a crash in the middle of a `replace`, or as torn bytes."""
+    of = name.removesuffix(_TEMPORARY).partition(_TORN)[0]
+    return of if of != name else None
 
 
 @contextmanager

@@ -234,7 +234,8 @@ def test_a_damaged_memory_is_refused(run, memory, home):
 def test_damage_is_met_by_those_alone_whom_it_concerns(run, home):
     """Where one owner's file is damaged, others' facts are shown, and the damaged ones can be forgotten."""
     run("facts", "set", "city", "Oslo", "--owner", "ann")
-    run("facts", "set", "city", "Rome", "--owner", "bob")
+    for city in ("Rome", "Pisa"):
+        run("facts", "set", "city", city, "--owner", "bob")
     [file] = (path for path in home.rglob("*.jsonl") if b'"bob"' in path.read_bytes())
     file.write_bytes(file.read_bytes().replace(b"Rome", b"Rime"))
     for words in (["list"], ["show", "city"]):
@@ -244,9 +245,22 @@ def test_damage_is_met_by_those_alone_whom_it_concerns(run, home):
         assert "is damaged" in run("facts", *words, "--owner", "bob").said
     assert run("facts", "list", "--owner", "eve").said == "Nothing is known for owner 'eve' here."
     assert "is damaged" in run("facts", "forget", "--all", "--owner", "bob", stdin="y\n").said
-    assert run("facts", "forget", "--all", "--owner", "bob", "--yes").out.startswith("Forgotten: 1 version, ")
+    assert run("facts", "forget", "--all", "--owner", "bob", "--yes").out.startswith("Forgotten: 2 versions, ")
     assert not file.exists()
     assert run("facts", "verify").out == "Sound: 1 version of facts.\n"
+
+
+def test_a_torn_last_line_is_reported_by_verify_alone(run, home):
+    """What was known before is shown; `verify` says that the last line is torn, and that the others are sound."""
+    for city in ("Oslo", "Rome"):
+        run("facts", "set", "city", city)
+    [file] = home.rglob("*.jsonl")
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    assert [fact["values"] for fact in _json(run("facts", "list", "--format", "json"))] == [["Oslo"]]
+    ended = run("facts", "verify")
+    assert ended.code == 1
+    assert "line 3 is damaged: the last line is torn" in ended.said
+    assert "The lines before it are sound" in ended.said
 
 
 def test_forgetting_what_is_not_there_with_a_yes_is_an_error_too(run, memory):

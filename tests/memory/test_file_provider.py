@@ -64,8 +64,8 @@ async def test_the_files_are_readable(tmp_path):
     assert file.read_text() == textwrap.dedent(
         """\
         {"graphagent":"facts","format":1,"owner":"","scope":{"kind":"product","name":"my-app"},"subject":"user","crc":"68d13b33"}
-        {"keyword":"city","values":["Tromsø"],"type":"single","description":"where the user lives","timestamp":1700000000000,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000001","crc":"2a6b0781"}
-        {"keyword":"tools","values":["git","vim"],"type":"multiple","description":"tools the user works with","timestamp":5,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000002","crc":"98387006"}
+        {"keyword":"city","values":["Tromsø"],"type":"single","description":"where the user lives","timestamp":1700000000000,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000001","after":"68d13b33","crc":"b3bf0953"}
+        {"keyword":"tools","values":["git","vim"],"type":"multiple","description":"tools the user works with","timestamp":5,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000002","after":"b3bf0953","crc":"27b06185"}
         """
     )
 
@@ -93,8 +93,13 @@ async def test_a_line_may_be_edited_by_hand(tmp_path):
     assert await values(other) == ["Moss"]
     history = await FileMemoryProvider(tmp_path).history(CITY, USER, APP)
     assert [(fact.value, fact.version) for fact in history] == [("Moss", 2), ("Bergen", 1)]
-    file.write_text(text.replace("Oslo", "Odda"))
-    with pytest.raises(DamagedStoreError, match="line 2 is damaged: its bytes do not fit its crc"):
+    file.write_text(file.read_text().replace("Bergen", "Odda"))
+    assert [fact.value for fact in await provider.history(CITY, USER, APP)] == ["Moss", "Odda"]
+    await provider.save(SingleFact(CITY, "Molde"), USER, APP)
+    file.write_text(file.read_text().replace("Moss", "Rome"))
+    with pytest.raises(
+        DamagedStoreError, match=r'line 3 is damaged: its bytes do not fit its crc.*remove "crc" from this'
+    ):
         await values(provider)
 
 
@@ -272,9 +277,9 @@ async def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path):
 
 
 async def test_every_flipped_byte_is_noticed(tmp_path):
-    """Whichever byte rots, the file is damaged by name and line; nothing reads as another value, or as nothing."""
+    """Whichever byte before the last line rots, the file is damaged by name and line; nothing reads as another value."""
     file, whole = await _small_file(tmp_path)
-    for place in range(len(whole)):
+    for place in range(whole.rindex(b"\n", 0, -1) + 1):
         for bit in (1, 32):
             flipped = bytearray(whole)
             flipped[place] ^= bit
@@ -287,6 +292,233 @@ async def test_every_flipped_byte_is_noticed(tmp_path):
             assert "city-" not in str(raised.value)
     file.write_bytes(whole)
     assert await FileMemoryProvider(tmp_path).verify() == 4
+
+
+def torn(whole):
+    """A file with its last line damaged in every way that a power loss or a bad sector leaves, up to line breaks in the middle."""
+    start = whole.rindex(b"\n", 0, -1) + 1
+    for size, filler in (
+        (1, b"\0"),
+        (1, b"\n"),
+        (1, b"~"),
+        (32, b"\0"),
+        (32, b"old\n"),
+        (100, b"{\t}"),
+        (len(whole), b"\0"),
+    ):
+        for place in range(start, len(whole), size):
+            end = min(place + size, len(whole))
+            damaged = whole[:place] + (filler * size)[: end - place] + whole[end:]
+            if damaged != whole:
+                yield damaged, whole[:start], damaged[start:]
+
+
+async def test_a_torn_last_line_costs_no_other(tmp_path, caplog):
+    """Whatever the last save left of its line, what was saved before is found, as it was, and this is logged without values."""
+    file, whole = await _small_file(tmp_path)
+    provider = FileMemoryProvider(tmp_path)
+    for damaged, _, _ in torn(whole):
+        file.write_bytes(damaged)
+        caplog.clear()
+        assert await values(FileMemoryProvider(tmp_path)) == await values(provider) == ["city-2"]
+        for record in caplog.records:
+            assert str(file) in record.getMessage()
+            assert record.getMessage().startswith("line 5 of ")
+            assert "city-" not in record.getMessage()
+        with pytest.raises(DamagedStoreError, match=r"line 5 is damaged: the last line is torn.*sound"):
+            await provider.verify()
+        assert len(caplog.records) == 3
+        assert len([record async for record in provider.export()]) == 3
+        assert file.read_bytes() == damaged
+
+
+async def test_a_torn_last_line_is_put_aside_by_the_next_save(tmp_path, caplog):
+    """The next save succeeds; the damaged bytes are then in a file of their own, which `verify` names until it is removed."""
+    file, whole = await _small_file(tmp_path)
+    provider = FileMemoryProvider(tmp_path)
+    for damaged, sound, left in list(torn(whole))[::5]:
+        file.write_bytes(damaged)
+        caplog.clear()
+        await provider.save(SingleFact(CITY, "next"), USER, APP)
+        assert file.read_bytes().startswith(sound)
+        [aside] = file.parent.glob("*.torn-*")
+        assert aside.read_bytes() == left
+        assert aside.stat().st_mode & 0o777 == 0o600
+        assert f"was moved from the end of {str(file)!r} to {aside.name!r}" in caplog.text
+        assert "city-" not in caplog.text
+        history = await FileMemoryProvider(tmp_path).history(CITY, USER, APP)
+        assert [(fact.value, fact.version) for fact in history[:2]] == [("next", 4), ("city-2", 3)]
+        with pytest.raises(DamagedStoreError, match=r"torn line.*put aside.*remove this file") as raised:
+            await provider.verify()
+        assert raised.value.where == str(aside)
+        aside.unlink()
+        assert await provider.verify() == 4
+
+
+async def test_an_import_puts_a_torn_last_line_aside(tmp_path):
+    """Facts that are imported into a file with a damaged last line are added to those before it."""
+    file, whole = await _small_file(tmp_path)
+    provider = FileMemoryProvider(tmp_path)
+    records = [record async for record in provider.export()]
+    file.write_bytes(whole[:-20] + bytes(10) + whole[-10:])
+    assert await provider.import_(records) == 1
+    assert await values(FileMemoryProvider(tmp_path)) == ["city-3"]
+    assert len(list(file.parent.glob("*.torn-*"))) == 1
+
+
+async def test_several_facts_are_never_appended(tmp_path, monkeypatch):
+    """An import of several facts writes the file anew, so that a power loss tears one line at most."""
+    source, target = FileMemoryProvider(tmp_path / "source"), FileMemoryProvider(tmp_path / "target")
+    await target.save(SingleFact(CITY, "Oslo"), USER, APP)
+    for number in range(3):
+        await source.save(MultipleFacts(TOOLS, [f"tool-{number}"]), USER, APP)
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    assert await target.import_([record async for record in source.export()]) == 3
+    assert synced == []
+    assert await FileMemoryProvider(tmp_path / "target").verify() == 4
+
+
+async def test_torn_bytes_are_forgotten(tmp_path):
+    """Forgetting the subject, the owner or any concept of it also removes its torn lines, put aside or not."""
+    for fits in ({"subject": USER}, {"scope": APP}, {"concept": CITY}, {"concept": Concept("none")}):
+        provider = FileMemoryProvider(tmp_path)
+        await provider.save(MultipleFacts(TOOLS, ["git"]), USER, APP, owner="ann")
+        [file] = files(tmp_path)
+        for value in ("secret-1", "secret-2"):
+            await provider.save(SingleFact(CITY, value), USER, APP, owner="ann")
+            file.write_bytes(file.read_bytes()[:-3] + b"\0\0\n")
+        assert len(list(file.parent.iterdir())) == 2
+        assert on_disk(tmp_path).count(b"secret") == 2
+        await provider.forget(**fits, owner="ann")
+        assert b"secret" not in on_disk(tmp_path)
+        left = await provider.load_all(USER, APP, owner="ann")
+        assert [fact.concept.keyword for fact in left] == (["tools"] if "concept" in fits else [])
+        assert await provider.verify() == len(left)
+        await provider.forget(subject=USER, owner="ann")
+
+
+def test_a_process_killed_while_putting_a_torn_line_aside_loses_nothing(tmp_path):
+    """A crash after the torn bytes have their file leaves the file as it was; the next save ends it, with one such file."""
+    crash = """
+    async def main():
+        for city in ("Oslo", "Moss"):
+            await provider.save(SingleFact(CITY, city), USER, APP)
+        [file] = __import__("pathlib").Path(sys.argv[1]).rglob("*.jsonl")
+        file.write_bytes(file.read_bytes()[:-1] + b"\\0")
+        rename = os.rename
+
+        def renamed(one, two, **options):
+            if two == file.name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            rename(one, two, **options)
+
+        os.rename = renamed
+        await provider.save(SingleFact(CITY, "Odda"), USER, APP)
+
+    anyio.run(main)
+    """
+    process = start(crash, tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, err
+    assert len(list(tmp_path.rglob("*.torn-*"))) == 1
+
+    async def check():
+        provider = FileMemoryProvider(tmp_path)
+        assert await values(provider) == ["Oslo"]
+        await provider.save(SingleFact(CITY, "Odda"), USER, APP)
+        [aside] = tmp_path.rglob("*.torn-*")
+        assert b"Moss" in aside.read_bytes()
+        assert [fact.value for fact in await provider.history(CITY, USER, APP)] == ["Odda", "Oslo"]
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    anyio.run(check)
+
+
+async def _mixed_lines(root, *, owner=""):
+    """The lines of a file with facts of several concepts."""
+    provider = FileMemoryProvider(root)
+    for number in range(4):
+        await provider.save(SingleFact(CITY, f"city-{number}"), USER, APP, owner=owner)
+        await provider.save(MultipleFacts(TOOLS, [f"tool-{number}"]), USER, APP, owner=owner)
+    [file] = files(root)
+    return file, file.read_bytes().splitlines(keepends=True)
+
+
+def changed_lines(lines, other):
+    """Lists of lines of which some were removed, copied, moved or edited, and the number of the line that shows it."""
+    count = len(lines)
+    for place in range(1, count):
+        if place < count - 1:
+            yield "removed", [*lines[:place], *lines[place + 1 :]], place + 1
+            yield "edited", [*lines[:place], lines[place].replace(b"-", b"_", 1), *lines[place + 1 :]], place + 1
+            yield "swapped", [*lines[:place], lines[place + 1], lines[place], *lines[place + 2 :]], place + 1
+        yield "replaced by that of another file", [*lines[:place], other[place], *lines[place + 1 :]], place + 1
+        for to in range(1, count + 1):
+            yield "copied", [*lines[:to], lines[place], *lines[to:]], to + (2 if to == place else 1)
+            yield "copied from another file", [*lines[:to], other[place], *lines[to:]], to + 1
+
+
+async def test_every_changed_line_is_noticed(tmp_path):
+    """Lines that were removed, copied, moved or edited make the file damaged, by the line that shows it, and nothing is lost."""
+    file, lines = await _mixed_lines(tmp_path / "one")
+    _, other = await _mixed_lines(tmp_path / "two", owner="ann")
+    for what, changed, line in changed_lines(lines, other):
+        file.write_bytes(b"".join(changed))
+        provider = FileMemoryProvider(tmp_path / "one")
+        with pytest.raises(DamagedStoreError) as raised:
+            await provider.load(CITY, USER, APP)
+        assert raised.value.where == f"{file}, line {line}", what
+        assert "crc" in str(raised.value)
+        assert "city-" not in str(raised.value)
+        with pytest.raises(DamagedStoreError):
+            await provider.save(SingleFact(CITY, "next"), USER, APP)
+        assert file.read_bytes() == b"".join(changed)
+
+
+async def test_whoever_changes_lines_on_purpose_removes_a_crc(tmp_path):
+    """A line that is removed by hand is accepted once the crc of the line after it is removed; more is not asked."""
+    file, lines = await _mixed_lines(tmp_path)
+    provider = FileMemoryProvider(tmp_path)
+    assert await values(provider) == ["city-3"]
+    after = lines[3][: lines[3].index(b',"crc"')] + b"}\n"
+    file.write_bytes(b"".join([lines[0], lines[2], lines[3], *lines[4:]]))
+    with pytest.raises(DamagedStoreError, match="line 2"):
+        await values(provider)
+    file.write_bytes(b"".join([*lines[:2], after, *lines[4:]]))
+    assert await values(provider) == ["city-3"]
+    await provider.save(SingleFact(CITY, "city-4"), USER, APP)
+    assert await FileMemoryProvider(tmp_path).verify() == 8
+
+
+OLDER = """\
+{"graphagent":"facts","format":1,"owner":"","scope":{"kind":"product","name":"my-app"},"subject":"user","crc":"68d13b33"}
+{"keyword":"city","values":["Tromsø"],"type":"single","description":"where the user lives","timestamp":1700000000000,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000001","crc":"2a6b0781"}
+{"keyword":"tools","values":["git","vim"],"type":"multiple","description":"tools the user works with","timestamp":5,"version":1,"source":{"run_id":"","step":null,"origin":"","trust":""},"id":"fact-000002","crc":"98387006"}
+"""
+
+
+async def test_a_file_of_version_0_1_is_read_and_written_on(tmp_path):
+    """Lines that do not say which line they follow are read; lines that are added are checked from there on."""
+    provider = FileMemoryProvider(tmp_path)
+    await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
+    [file] = files(tmp_path)
+    file.write_text(OLDER, "utf-8")
+    assert await values(provider) == ["Tromsø"]
+    await provider.save(SingleFact(CITY, "Moss"), USER, APP)
+    await provider.save(SingleFact(CITY, "Odda"), USER, APP)
+    head, *lines = file.read_bytes().splitlines(keepends=True)
+    assert b"".join([head, *lines[:2]]).decode() == OLDER
+    assert await FileMemoryProvider(tmp_path).verify() == 4
+    for wrong, line in (
+        ([lines[0], *lines[2:]], 3),
+        ([*lines[:2], lines[3]], 4),
+        ([*lines, lines[1]], 6),
+        ([lines[0], lines[0], *lines[1:]], 3),
+    ):
+        file.write_bytes(head + b"".join(wrong))
+        with pytest.raises(DamagedStoreError, match=f"line {line} "):
+            await FileMemoryProvider(tmp_path).verify()
 
 
 async def test_a_change_of_what_was_read_is_noticed(tmp_path):
@@ -324,6 +556,7 @@ async def test_an_import_into_a_damaged_file_keeps_nothing_anywhere(tmp_path):
         await source.save(SingleFact(CITY, "Oslo"), subject, APP)
     for subject in subjects[:3]:
         await target.save(MultipleFacts(TOOLS, ["git"]), subject, APP)
+        await target.save(MultipleFacts(TOOLS, ["vim"]), subject, APP)
     damaged = files(tmp_path / "target")[1]
     whole = damaged.read_bytes()
     damaged.write_bytes(whole.replace(b"git", b"tig"))
@@ -769,9 +1002,9 @@ async def test_closing_disturbs_no_save(tmp_path, monkeypatch):
     """A provider that is closed in the middle of every save saves on, and loses nothing."""
     provider, lines = FileMemoryProvider(tmp_path), _pages.lines
 
-    def closing(facts):
+    def closing(*given):
         provider._files.close()
-        return lines(facts)
+        return lines(*given)
 
     monkeypatch.setattr(_pages, "lines", closing)
     for number in range(5):
