@@ -24,6 +24,7 @@ from graphagent.store._sqlite_file import (
     ROWS,
     Connection,
     check_identity,
+    clear_away,
     connect,
     explained,
     identity,
@@ -180,6 +181,7 @@ class SqliteStore:
         with self._opening:
             if self._opened is None:
                 with in_use():
+                    clear_away(self.path.parent)
                     if not self.path.exists():
                         make(self.path)
                 opened = _Opened(self.path, self._synchronous)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -33,6 +35,8 @@ SHORT = 256
 """The longest value that lies beside its key, in bytes; a page holds thirteen of them. Any store can be read with another."""
 ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
 """Every item. The value is NULL where one that should lie apart is missing."""
+_FRESH = re.compile(r"\.new-[0-9a-f]{16}(-wal|-shm|-journal)?")
+"""The names of a file that is being made, and of those that SQLite puts beside it."""
 BUSY_SECONDS = 30
 CACHE_KIBIBYTES = 8 * 1024
 """How much of the file each connection may keep in memory."""
@@ -71,17 +75,53 @@ def make(path: Path) -> None:
         )
     try:
         _make_folder(path.parent)
-        fresh = path.parent / f".new-{os.urandom(8).hex()}"
-        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        try:
-            _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
-            _publish(fresh, path)
-        finally:
-            for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
-                left.unlink(missing_ok=True)
+        with _locked(path.parent, alone=False):
+            fresh = path.parent / f".new-{os.urandom(8).hex()}"
+            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            try:
+                _fill(cast(Connection, apsw.Connection(os.fspath(fresh))))
+                _publish(fresh, path)
+            finally:
+                for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
+                    left.unlink(missing_ok=True)
         _sync_folder(path.parent)
     except (OSError, apsw.Error) as error:
         raise explained(error, path) from error
+
+
+def clear_away(folder: Path) -> None:
+    """Remove what processes left in a folder that ended while they made a store there; nothing while another one makes one."""
+    try:
+        left = [each for each in folder.iterdir() if _FRESH.fullmatch(each.name)]
+        if left:
+            with _locked(folder, alone=True) as locked:
+                for each in left if locked else ():
+                    each.unlink(missing_ok=True)
+    except OSError:
+        pass  # they do no harm; whoever may write here removes them
+
+
+@contextmanager
+def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
+    """Hold the lock of a folder that those who make a store there share; with `alone`, say whether nobody else has it.
+
+    It is a lock of the folder, not of the file that is being made: closing that would release the locks that SQLite has on it.
+    """
+    if os.name == "nt":  # folders cannot be locked there; what is left stays
+        yield not alone
+        return
+    import fcntl
+
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+            locked = True
+        except OSError:  # somebody else has it, or this file system knows no such locks
+            locked = False
+        yield locked
+    finally:
+        os.close(number)
 
 
 def _has_log(path: Path) -> bool:
