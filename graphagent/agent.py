@@ -6,6 +6,7 @@ import copy
 import inspect
 from dataclasses import replace
 from decimal import Decimal
+from itertools import starmap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -32,6 +33,7 @@ from graphagent.run import (
     asking,
     begin,
     by_type,
+    callbacks_with_types,
     check_budgets,
     check_deps,
     check_kept,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ImageLike
     from graphagent.memory import Step
     from graphagent.protocols import Feature, Model, Store
+    from graphagent.run import StepCallbacks
     from graphagent.run.durable import Diff, Entry, Snapshot
 
 I = TypeVar("I", contravariant=True)
@@ -71,8 +74,9 @@ class Agent(Generic[I, O]):
         store: Where runs are kept, so that they survive the process; without one they end with it.
         name: How the model calls this agent, where it is a tool of another one.
         description: What it does, for that model.
-        step_callbacks: Called with each step, or with it and the run, before it joins the transcript; the annotation of the
-            first parameter chooses the types of steps. Async or not.
+        step_callbacks: Called with each step, or with it and the run, before it joins the transcript. The annotation of the
+            first parameter chooses the types of steps, or the keys of a dictionary, such as `{ActionStep: save}`, do. Async or
+            not.
         final_answer_checks: Called with the answer, or with it and the run; False, or an exception, has the model answer again.
         planning_interval: Every so many model turns the model makes a plan first.
         max_nodes: Node executions a run may take; each attempt counts.
@@ -97,7 +101,7 @@ class Agent(Generic[I, O]):
         store: Store | None = None,
         name: str = "",
         description: str = "",
-        step_callbacks: Iterable[Callable[..., Any]] = (),
+        step_callbacks: StepCallbacks = (),
         final_answer_checks: Iterable[FinalCheck] = (),
         planning_interval: int | None = None,
         max_nodes: int | None = 1000,
@@ -118,11 +122,6 @@ class Agent(Generic[I, O]):
             raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {a(type(store).__name__)}")
         if planning_interval is not None and planning_interval < 1:
             raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
-        if callable(step_callbacks) or isinstance(step_callbacks, dict):
-            raise TypeError(
-                "step_callbacks= is a list of functions, such as [save]; the annotation of a function's first parameter "
-                "chooses the types of steps that it sees"
-            )
         if callable(final_answer_checks):
             raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
         self.strategy = strategy
@@ -139,7 +138,7 @@ class Agent(Generic[I, O]):
         """How the model of another agent calls it."""
         self.description = description
         """What it does, for that model."""
-        self.callbacks: list[Callback] = list(map(Callback.of, step_callbacks))
+        self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
         """What sees each step, in order. Features add theirs when they are installed."""
         self._checks = tuple(map(Check.of, final_answer_checks))
         self._planning_interval = planning_interval

@@ -487,12 +487,11 @@ async def test_steps_and_images_of_another_kind_are_refused(given, said):
     ("given", "said"),
     [
         ({"step_callbacks": print}, "list of functions"),
-        ({"step_callbacks": {ActionStep: print}}, "annotation of a function's first parameter chooses"),
         ({"final_answer_checks": print}, "list of functions"),
     ],
 )
 def test_one_function_in_the_place_of_several_is_refused(given, said):
-    """So is a dictionary, which other libraries take."""
+    """The error says what to write."""
     with pytest.raises(TypeError, match=said):
         only(text, **given)
 

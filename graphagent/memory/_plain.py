@@ -69,6 +69,11 @@ def succinct_steps(memory: RunMemory) -> list[dict[str, Plain]]:
     return _Plainly(without="model_input_messages").steps(memory)
 
 
+def full_step(step: Step) -> dict[str, Plain]:
+    """Return one step as plain JSON data, with everything that the model was sent."""
+    return _Plainly().step(step)
+
+
 def plain(value: object, room: int = _DEEPEST) -> Plain:
     """Give any value as plain JSON data that says what it is, as far as it goes."""
     if value is None or isinstance(value, bool):
@@ -226,10 +231,10 @@ class _Plainly:
         self._prompts: dict[int, list[Plain]] = {}
 
     def steps(self, memory: RunMemory) -> list[dict[str, Plain]]:
-        found = [self._step(step) for step in memory.steps]
-        return [*found, {**self._step(memory.open), "open": True}] if memory.open else found
+        found = [self.step(step) for step in memory.steps]
+        return [*found, {**self.step(memory.open), "open": True}] if memory.open else found
 
-    def _step(self, step: Step) -> dict[str, Plain]:
+    def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}
         for name in shown_fields(type(step)):
             if name != self._without:

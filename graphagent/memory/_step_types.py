@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from weakref import ref
 
 from graphagent._article import a
-from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage, images_of
+from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage, fresh_ids, images_of
 from graphagent.memory._declared import cached
 from graphagent.memory._prompt import facts_message, notes_message, summary_message
+from graphagent.memory._sent import SentPrompt
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
     from graphagent.memory._facts import Fact, Scope, Subject
-    from graphagent.memory._sent import SentPrompt
     from graphagent.memory._step_list import Steps
 
 _NOT_RUN = "This call was not executed."
@@ -24,6 +24,7 @@ _PROCEED = "Now proceed and carry out this plan."
 
 _set = object.__setattr__
 _NEW: Any = object()
+_Plain: TypeAlias = dict[str, Any]  # in the body of a class with a method of this name, `dict` means the method
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Step:
 
     kind: ClassVar[str] = ""
     """How the type is called in what is saved."""
-    kinds: ClassVar[dict[str, type[Step]]] = {}
+    kinds: ClassVar[MutableMapping[str, type[Step]]] = {}
     """The types that there are, under their kinds."""
 
     def __init_subclass__(cls) -> None:
@@ -98,16 +99,22 @@ class Step:
         """Take note that it stands in a journal."""
         _set(self, "_recorded", (journal, place))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> _Plain:
         return {name: getattr(self, name) for name in field_names(type(self)) if hasattr(self, name)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             _set(self, name, value)
 
     def to_messages(self) -> list[Message]:
         """Give it as a model sees it: not at all, unless the type says otherwise."""
         return []
+
+    def dict(self) -> _Plain:
+        """Return the step as plain JSON data, as `RunMemory.full_steps()` does: `kind`, and all its fields."""
+        from graphagent.memory._plain import full_step
+
+        return full_step(self)
 
 
 def _unassignable(kind: type[Step], name: str) -> str:
@@ -265,18 +272,38 @@ class NotesStep(Step):
         return [notes_message(self.notes)] if self.notes else []
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class PlanningStep(Step):
-    """A plan that the model made, for itself."""
+    """A plan that the model made, for itself.
+
+    Raises:
+        ValueError: `prompt` and `model_input_messages` are both given, and differ.
+    """
 
     kind: ClassVar[str] = "planning"
 
     plan: str
-    model_output_message: Message | None = None
+    model_output_message: Message | None
     """The model's whole message."""
-    prompt: SentPrompt | None = None
-    timing: Timing | None = None
-    token_usage: Usage | None = None
+    prompt: SentPrompt | None
+    timing: Timing | None
+    token_usage: Usage | None
+
+    def __init__(
+        self,
+        plan: str,
+        model_output_message: Message | None = None,
+        prompt: SentPrompt | None = None,
+        timing: Timing | None = None,
+        token_usage: Usage | None = None,
+        *,
+        model_input_messages: Iterable[Message] | None = None,
+    ) -> None:
+        _set(self, "plan", plan)
+        _set(self, "model_output_message", model_output_message)
+        _set(self, "prompt", _prompt_of(prompt, model_input_messages, PlanningStep))
+        _set(self, "timing", timing)
+        _set(self, "token_usage", token_usage)
 
     @property
     def model_input_messages(self) -> tuple[Message, ...]:
@@ -286,6 +313,46 @@ class PlanningStep(Step):
     def to_messages(self) -> list[Message]:
         """Give the plan as the model sees it: what it said, and that it is to be carried out."""
         return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
+
+
+def _prompt_of(prompt: SentPrompt | None, messages: Iterable[Message] | None, kind: type[Step]) -> SentPrompt | None:
+    """Return the prompt that a step is given, or made of the messages that it is given."""
+    if messages is None:
+        return prompt
+    sent = tuple(messages)
+    for each in sent:
+        if not isinstance(each, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"the model_input_messages of {a(kind.__name__)} are Messages, with {a(type(each).__name__)} in them"
+            )
+    if prompt is None:
+        return SentPrompt.of(sent, None, ()) if sent else None
+    if prompt.messages() != sent:
+        raise ValueError(f"{a(kind.__name__)} is given prompt= and other model_input_messages=; leave one of them out")
+    return prompt
+
+
+def _message_of(message: Message | None, text: str | None, calls: Iterable[ToolCall] | None) -> Message | None:
+    """Return the message of a model turn that is made of its text and its tool calls."""
+    made = () if calls is None else tuple(calls)
+    for each in made:
+        if not isinstance(each, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the tool_calls of an ActionStep are ToolCalls, with {a(type(each).__name__)} in them")
+    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the model_output of an ActionStep is text or None, not {a(type(text).__name__)}")
+    if message is None:
+        return Message.assistant(text or "", fresh_ids(made)) if text is not None or made else None
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"the model_output_message of an ActionStep is a Message or None, not {a(type(message).__name__)}"
+        )
+    for name, given, said in (
+        ("model_output", text, message.text),
+        ("tool_calls", None if calls is None else made, message.tool_calls),
+    ):
+        if given is not None and given != said:
+            raise ValueError(f"an ActionStep is given model_output_message= and another {name}=; leave one of them out")
+    return message
 
 
 @dataclass(slots=True)
@@ -311,7 +378,15 @@ class SummaryStep(Step):
 
 
 class ActionStep(Step):
-    """One model turn: what the model was sent and said, its tool calls and their results."""
+    """One model turn: what the model was sent and said, its tool calls and their results.
+
+    A step can be made of what the model said, `model_output` and `tool_calls`, or of its whole message. Tool calls without an id,
+    and those with the id of another one, get an id of their own.
+
+    Raises:
+        TypeError: `tool_calls`, `model_input_messages` or `observations_images` contain something else.
+        ValueError: `model_output_message` is given too and says something else, or so is `prompt`; or an image cannot be used.
+    """
 
     __slots__ = (
         "_observations", "_observations_images", "action_output", "code_action", "error", "model_output_message",
@@ -325,6 +400,8 @@ class ActionStep(Step):
         *,
         step_number: int = 0,
         model_output_message: Message | None = None,
+        model_output: str | None = None,
+        tool_calls: Iterable[ToolCall] | None = None,
         results: Iterable[ToolResult] = (),
         observations: str | None = None,
         observations_images: Iterable[ImageLike] | None = None,
@@ -334,8 +411,11 @@ class ActionStep(Step):
         timing: Timing | None = None,
         token_usage: Usage | None = None,
         prompt: SentPrompt | None = None,
+        model_input_messages: Iterable[Message] | None = None,
     ) -> None:
         _set(self, "step_number", step_number)
+        if model_output is not None or tool_calls is not None:
+            model_output_message = _message_of(model_output_message, model_output, tool_calls)
         _set(self, "model_output_message", model_output_message)
         _set(self, "results", tuple(results))
         _set(self, "action_output", action_output)
@@ -343,7 +423,7 @@ class ActionStep(Step):
         _set(self, "error", error)
         _set(self, "timing", timing)
         _set(self, "token_usage", token_usage)
-        _set(self, "prompt", prompt)
+        _set(self, "prompt", _prompt_of(prompt, model_input_messages, ActionStep))
         _set(self, "_observations", observations)
         images = None if observations_images is None else images_of(observations_images, "observations_images")
         _set(self, "_observations_images", images)
@@ -422,7 +502,7 @@ class ActionStep(Step):
         shown, images = self._observations, self._observations_images
         given = {result.call_id: result for result in self.results}
         for number, call in enumerate(self.tool_calls):
-            result = given.get(call.id) or ToolResult(call.id, call.name, _NOT_RUN, is_error=True)
+            result = given.get(call.id) or ToolResult(call.id, call.name, _NOT_RUN, is_error=shown is None)
             if shown is not None:
                 text = shown if number == 0 else _SEE_FIRST
                 result = replace(result, content=text)

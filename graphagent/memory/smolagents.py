@@ -164,7 +164,7 @@ class _Reader:
         if not sent:
             return None
         messages = [_message(each) for each in sent]
-        self._prompt = SentPrompt.of(messages, self._prompt)
+        self._prompt = SentPrompt.of(messages, self._prompt, ())
         if rules and not self.system_prompt and messages[0].role == "system":
             self.system_prompt = messages[0].text
         return self._prompt

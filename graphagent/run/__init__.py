@@ -11,6 +11,8 @@ from graphagent.run._budgets import Meter as Meter
 from graphagent.run._budgets import check_budgets as check_budgets
 from graphagent.run._callbacks import Callback as Callback
 from graphagent.run._callbacks import Check as Check
+from graphagent.run._callbacks import StepCallbacks as StepCallbacks
+from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
 from graphagent.run._claim import Claim as Claim
 from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context

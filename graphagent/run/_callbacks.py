@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
+from graphagent._article import a
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import hints
 from graphagent.llm import ToolCall
@@ -32,11 +33,15 @@ class Callback:
     """Whether it takes the run behind the step: 2, or not: 1."""
 
     @staticmethod
-    def of(function: Callable[..., Any]) -> Callback:
+    def of(function: Callable[..., Any], kind: type | None = None) -> Callback:
         """Look at a function: whether it takes the run behind the step, and what the annotation of the first parameter says.
 
+        Args:
+            function: The function.
+            kind: The type of step that it is to see; by default the annotation decides.
+
         Raises:
-            TypeError: it cannot be called with a step, or with a step and a run.
+            TypeError: it cannot be called with a step, or with a step and a run, or takes steps of another type than `kind`.
         """
         if not callable(function):
             raise TypeError(f"a step callback is a function of a step, or of a step and the run, not {function!r}")
@@ -48,8 +53,49 @@ class Callback:
                 f"`def {name}(step: ActionStep, run: Run) -> None`; it takes {_described(parameters)}"
             )
         usable = [each for each in parameters if each.kind in _BY_POSITION]
-        kind = _annotation(function, usable[0], name) if usable else None
-        return Callback(function, name, _kinds(kind, name), takes)
+        if kind is not None:
+            _check_fits(function, usable, name, kind)
+            return Callback(function, name, (kind,), takes)
+        annotation = _annotation(function, usable[0], name) if usable else None
+        return Callback(function, name, _kinds(annotation, name), takes)
+
+
+StepCallbacks = (
+    Iterable[Callable[..., Any]]
+    | Mapping[type[Step] | type[ToolCall], Callable[..., Any] | Iterable[Callable[..., Any]]]
+)
+"""Functions whose annotations choose the steps that they see, or a dictionary of types of steps with a function or several."""
+
+
+def callbacks_with_types(callbacks: StepCallbacks) -> list[tuple[Callable[..., Any], type | None]]:
+    """Return step callbacks in their order, each with the type of step that it is given under; None if it is given under none.
+
+    Raises:
+        TypeError: it is neither a list of functions nor a dictionary of types of steps with functions.
+    """
+    if not isinstance(callbacks, Mapping):
+        if callable(callbacks) or not isinstance(callbacks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "step_callbacks= is a list of functions, such as [save], of which the annotation of the first parameter chooses "
+                "the types of steps, or a dictionary, such as {ActionStep: save}"
+            )
+        return [(function, None) for function in callbacks]
+    found: list[tuple[Callable[..., Any], type | None]] = []
+    for kind, given in cast("Mapping[object, Any]", callbacks).items():
+        if not (isinstance(kind, type) and issubclass(kind, (Step, ToolCall))):
+            raise TypeError(
+                f"step_callbacks= has {kind!r} for a type of step; the types are ActionStep, TaskStep, …, Step for all of them, "
+                f"and ToolCall for calls before they are executed"
+            )
+        if callable(given):
+            found.append((given, kind))
+        elif isinstance(given, Iterable) and not isinstance(given, str):
+            found += [(each, kind) for each in cast("Iterable[Any]", given)]
+        else:
+            raise TypeError(
+                f"step_callbacks= has {a(type(given).__name__)} under {kind.__name__}; write a function or a list of functions"
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +198,21 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, name
             f"the callback, not only under TYPE_CHECKING: it chooses the steps that the callback sees"
         )
     return found
+
+
+def _check_fits(function: Callable[..., Any], usable: Sequence[inspect.Parameter], name: str, kind: type) -> None:
+    """Refuse a callback whose first parameter is annotated with other types of steps than the one that it is given under."""
+    while isinstance(function, partial):
+        function = function.func
+    annotation = hints(function, 3).get(usable[0].name) if usable else None
+    try:
+        taken = _kinds(annotation, name)
+    except TypeError:  # it is annotated with something of its own, such as a base class of several libraries
+        return
+    if not issubclass(kind, taken):
+        raise TypeError(
+            f"the step callback {name!r} is given under {kind.__name__}, and takes {' | '.join(each.__name__ for each in taken)}"
+        )
 
 
 def _described(parameters: Sequence[inspect.Parameter]) -> str:

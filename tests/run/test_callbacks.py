@@ -247,6 +247,64 @@ async def test_the_annotation_chooses_the_steps():
     }
 
 
+async def test_a_dictionary_chooses_the_steps():
+    """As in smolagents, a type of step has a function or several; the annotation may be missing or be of something else."""
+    seen = []
+
+    def action(memory_step: ActionStep, agent: Run[str]) -> None:
+        seen.append(("action", type(memory_step).__name__, isinstance(agent, Run)))
+
+    def bare(step):
+        seen.append(("bare", type(step).__name__))
+
+    async def strange(step: NotImported) -> None:  # noqa: F821  only known to type checkers
+        seen.append(("strange", type(step).__name__))
+
+    def guard(call: ToolCall) -> None:
+        seen.append(("guard", call.name))
+
+    callbacks = {
+        ActionStep: [action, bare], FinalAnswerStep: bare, Step: (strange,), ToolCall: guard, PlanningStep: [],
+    }  # fmt: skip
+    agent = Agent(react, model=ScriptedModel(SCRIPT), tools=[double], step_callbacks=callbacks)
+    await agent.run("task")
+    assert seen == [
+        ("strange", "TaskStep"),
+        ("guard", "double"),
+        ("action", "ActionStep", True), ("bare", "ActionStep"), ("strange", "ActionStep"),
+        ("action", "ActionStep", True), ("bare", "ActionStep"), ("strange", "ActionStep"),
+        ("bare", "FinalAnswerStep"), ("strange", "FinalAnswerStep"),
+    ]  # fmt: skip
+
+
+def test_a_dictionary_of_something_else_is_refused():
+    """The error says what is wrong with it: the type, what is under it, or a callback that takes other steps."""
+
+    def plan(step: PlanningStep) -> None: ...
+
+    def either(step: PlanningStep | TaskStep) -> None: ...
+
+    def three(step, run, more) -> None: ...
+
+    for callbacks, said in [
+        ({"ActionStep": plan}, "has 'ActionStep' for a type of step; the types are ActionStep"),
+        ({int: plan}, "has <class 'int'> for a type of step"),
+        ({PlanningStep: "plan"}, "has a str under PlanningStep; write a function or a list of functions"),
+        ({PlanningStep: None}, "has a NoneType under PlanningStep"),
+        (
+            {PlanningStep: [plan, "plan"]},
+            "a step callback is a function of a step, or of a step and the run, not 'plan'",
+        ),
+        ({PlanningStep: three}, r"'three' is called with a step.*it takes \(step, run, more\)"),
+        ({ActionStep: plan}, "the step callback 'plan' is given under ActionStep, and takes PlanningStep"),
+        ({Step: either}, r"'either' is given under Step, and takes PlanningStep \| TaskStep"),
+        (plan, r"step_callbacks= is a list of functions.* or a dictionary, such as \{ActionStep: save\}"),
+        (5, "step_callbacks= is a list of functions"),
+    ]:
+        with pytest.raises(TypeError, match=said):
+            Agent(react, step_callbacks=callbacks)
+
+
 async def test_callbacks_are_called_in_order_before_the_step_stands_in_the_transcript():
     """All that is before the step stands there, the step itself does not; the task is there from the start."""
     seen = []
