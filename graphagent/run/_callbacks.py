@@ -89,12 +89,12 @@ def callbacks_with_types(callbacks: StepCallbacks) -> list[tuple[Callable[..., A
             )
         if callable(given):
             found.append((given, kind))
-        elif isinstance(given, Iterable) and not isinstance(given, str):
-            found += [(each, kind) for each in cast("Iterable[Any]", given)]
-        else:
+        elif isinstance(given, str) or not hasattr(given, "__iter__"):
             raise TypeError(
                 f"step_callbacks= has {a(type(given).__name__)} under {kind.__name__}; write a function or a list of functions"
             )
+        else:
+            found += [(each, kind) for each in given]
     return found
 
 
