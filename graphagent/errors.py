@@ -21,6 +21,7 @@ GraphAgentError
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
+│     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  └ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 ├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent.graph import Problem
+    from graphagent.llm import Usage
     from graphagent.run import RunResult
 
 
@@ -273,6 +275,19 @@ class OutputError(ModelError):
         self.output = output
         """The last answer, as it came. It may hold what the user said: never log it unasked."""
         super().__init__(message)
+
+
+class TruncatedError(OutputError):
+    """The model stopped at its limit of tokens (`finish_reason` is `length`), and half of what was asked for is of no use.
+
+    It is raised for JSON, tool calls and summaries, and where there is no text at all. The model is not asked again, since it would
+    stop at the same place.
+    """
+
+    def __init__(self, message: str, *, output: str, usage: Usage) -> None:
+        self.usage = usage
+        """The tokens that it took; they count in the run."""
+        super().__init__(message, output=output)
 
 
 class ToolError(GraphAgentError):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import Match
     from graphagent.run import Question
 
-ModelOutput = Literal["answer", "plan", "summary", "extraction"]
+ModelOutput = Literal["answer", "plan", "summary", "extraction", "tool"]
 """What a model is asked for: `answer` in its turns, `plan` where an agent plans, `summary` where the history is compressed,
-`extraction` where facts and notes are looked for in what was said."""
+`extraction` where facts and notes are looked for in what was said, `tool` where a tool asks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,20 @@ class ModelResponded(Event):
 
     node: str
     response: ModelResponse = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTruncated(Event):
+    """A model stopped at its limit of tokens in the middle of what it said (`finish_reason` is `length`).
+
+    Text is used as far as it goes, except in a summary. Where JSON or tool calls were cut off, a TruncatedError follows.
+    """
+
+    node: str
+    output_tokens: int
+    """How many tokens the answer has, as the server counted them."""
+    output: ModelOutput = "answer"
+    """What was cut off."""
 
 
 @dataclass(frozen=True, slots=True)

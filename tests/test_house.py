@@ -18,6 +18,7 @@ import yaml
 
 import graphagent
 from graphagent import errors
+from graphagent.llm import Usage
 
 HOME = Path(__file__).parents[1]
 ROOTS = {"graphagent": HOME, "graphagent_strategies": HOME / "strategies"}
@@ -171,6 +172,7 @@ SAMPLES = [
     errors.ModelError("the model's side failed"),
     errors.ModelRequestError("too many requests", status=429, retry_after=2.5),
     errors.OutputError("no JSON, even when asked again", output="{"),
+    errors.TruncatedError("the JSON was cut off", output="{", usage=Usage(1, 2)),
     errors.ToolError("no such city"),
     errors.ArgumentsError("weather", ["city: is missing"]),
     errors.Veto("not like that"),

@@ -223,6 +223,8 @@ class _Conversation:
         if result is None:
             self._dim("stopped; this turn is not part of the conversation")
             return
+        if result.finish_reason == "length":
+            self._dim("  the answer ends here because the model's limit of tokens was reached")
         self._steps = result.memory
         self._runs.add(result.run_id)
         self._tell_memory(result, before)

@@ -35,4 +35,5 @@ from graphagent.llm._tools import call_tool as call_tool
 from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._tools import refused as refused
 from graphagent.llm._tools import tool as tool
+from graphagent.llm._whole import check_whole as check_whole
 from graphagent.llm._wire import chat_messages as chat_messages

@@ -231,6 +231,7 @@ class ModelResponse:
     message: Message
     usage: Usage = Usage()
     finish_reason: str = "stop"
-    """`stop`, `tool_calls`, `length`, `content_filter`, or what else the server says."""
+    """Why the model stopped: `stop`, `tool_calls`, `length` (at its limit of tokens, so the answer is cut off), `content_filter` (the
+    server withheld it), or what else the server says."""
     model: str = ""
     """The model that answered, as the server names it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from graphagent.errors import OutputError
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse
 from graphagent.llm._problems import problems
+from graphagent.llm._whole import check_whole
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -140,7 +141,8 @@ async def structured(
 
     Raises:
         OutputError: no answer fitted; `.output` is the last one.
-        ModelRequestError: as `ask` raises it.
+        TruncatedError: an answer was cut off at its limit of tokens; it is not asked for again.
+        ModelRequestError: as `ask` raises it, or the answer was withheld.
     """
     import json
 
@@ -149,7 +151,9 @@ async def structured(
     wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
     sent = tuple(messages)
     while True:
-        response = await ask(ModelRequest(sent, output=wanted, parameters=dict(parameters or {})))
+        request = ModelRequest(sent, output=wanted, parameters=dict(parameters or {}))
+        response = await ask(request)
+        check_whole(response, request, f"model {response.model!r}" if response.model else "the model")
         text = response.message.text
         try:
             return wanted.parse(text)

@@ -124,7 +124,7 @@ def from_body(data: object, server: str) -> ModelResponse:
     """Read a server's JSON answer; `server` says in errors who answered.
 
     Raises:
-        ModelRequestError: it is an error, is not the protocol, or is no whole answer.
+        ModelRequestError: it is an error, or is not the protocol.
     """
     body = _mapping(data)
     choices = body.get("choices")
@@ -140,8 +140,6 @@ def from_body(data: object, server: str) -> ModelResponse:
     reason = str(choice.get("finish_reason") or "stop")
     if message.tool_calls and reason in ("stop", "function_call"):
         reason = "tool_calls"
-    if reason == "content_filter":
-        raise ModelRequestError(f"{server} withheld the answer (content_filter): its content filter objected")
     return ModelResponse(message, read_usage(body.get("usage")), reason, str(body.get("model") or ""))
 
 
@@ -155,21 +153,6 @@ def _without_choices(body: Mapping[str, Any], server: str) -> ModelRequestError:
     return ModelRequestError(
         f"{server} answered without a choice; it gave no answer, or is no OpenAI-compatible server"
     )
-
-
-def check_whole(response: ModelResponse, request: ModelRequest, server: str) -> None:
-    """See that an answer at its limit of tokens is of use: half a text is, half a JSON or tool call is not.
-
-    Raises:
-        ModelRequestError: it was cut off where nothing can be made of it.
-    """
-    message = response.message
-    if response.finish_reason == "length" and (request.output is not None or message.tool_calls or not message.text):
-        what = "JSON" if request.output is not None else "tool call" if message.tool_calls else "text"
-        raise ModelRequestError(
-            f"{server} was cut off before its {what} was whole (length): allow it more tokens, "
-            f"such as with max_completion_tokens, or send it less"
-        )
 
 
 def _message(said: Mapping[str, Any]) -> Message:

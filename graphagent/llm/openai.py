@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, AsyncStream
 from graphagent._openai import Server
 from graphagent.errors import ModelRequestError
 from graphagent.llm._output import read_json
-from graphagent.llm._wire import Chunks, Events, check_whole, from_body, to_body
+from graphagent.llm._wire import Chunks, Events, from_body, to_body
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
@@ -77,11 +77,11 @@ class OpenAIModel:
         return f"<{type(self).__name__}: {self._server}>"
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Ask the model. An answer that was cut off at its limit of tokens is given if it is plain text.
+        """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
 
         Raises:
-            ModelRequestError: the server refused, withheld its answer or cut it off, answered with something else than the
-                protocol, or cannot be reached. The text holds neither the key nor anything that was sent.
+            ModelRequestError: the server refused, answered with something else than the protocol, or cannot be reached. The text
+                holds neither the key nor anything that was sent.
         """
         options: dict[str, Any] = {}
         if on_text is not None:
@@ -114,7 +114,6 @@ class OpenAIModel:
                 else:
                     raise
                 continue
-            check_whole(response, request, str(self._server))
             return response
 
     async def aclose(self) -> None:

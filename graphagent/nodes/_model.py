@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent import _clock
 from graphagent._article import a
-from graphagent.errors import ModelError, OutputError
+from graphagent.errors import ModelError, OutputError, TruncatedError
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
 from graphagent.memory import ActionStep, MessageStep, SentPrompt, StepFailure, Timing
@@ -90,6 +90,7 @@ class _LlmRequest:
                 message, usage = response.message, usage + response.usage
                 value = self._value(message, offered)
         except ModelError as error:
+            usage += error.usage if isinstance(error, TruncatedError) else Usage()
             failed = step(request, None, usage, error=StepFailure(type(error).__name__, str(error)))
             memory.sent(failed.prompt)
             await ctx.add(failed, lasting=True)

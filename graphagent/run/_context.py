@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from graphagent.errors import FeatureError, ModelRequestError
-from graphagent.events import ModelRequested, ModelResponded, TextStreamed
-from graphagent.llm import Tool
+from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
+from graphagent.llm import Tool, check_whole
 from graphagent.run._budgets import Meter
 from graphagent.run._ledger import Charge
 from graphagent.run._suspend import Halt
@@ -259,13 +259,15 @@ class Context(Generic[Deps]):
 
         Raises:
             BudgetError: all turns, tokens or money are spent.
-            ModelError: as the model raises it.
+            TruncatedError: the answer was cut off at its limit of tokens, where half of it is of no use.
+            ModelError: as the model raises it, or its answer was withheld.
         """
         if recorded:
             key = key or self.numbered("model")
             if turn:
                 self._count_recorded(key)
-            return await self.once(key, partial(self._respond, request, key, output, turn=turn), like=request)
+            response = await self.once(key, partial(self._respond, request, key, output, turn=turn), like=request)
+            return self._answered_by(response, output)
         if self.state.attention:
             self.state.go_on()
         if self.state.tape is not None:
@@ -273,7 +275,7 @@ class Context(Generic[Deps]):
         response = await self._respond(request, key or "request", output, turn=turn)
         if self.state.journal is not None:
             await self.state.journal.spent(self)
-        return response
+        return self._answered_by(response, output)
 
     async def request_unless(
         self,
@@ -302,7 +304,13 @@ class Context(Generic[Deps]):
                 raise
 
         found = await self.once(key, ask)
-        return None if isinstance(found, bool) else found
+        return None if isinstance(found, bool) else self._answered_by(found, output)
+
+    def _answered_by(self, response: ModelResponse, output: ModelOutput) -> ModelResponse:
+        """Take note of the answer that a model gave now or earlier."""
+        if output == "answer" and self.call is None:
+            self.state.finish_reason = response.finish_reason
+        return response
 
     def _count_recorded(self, key: str) -> None:
         """Count a model turn whose answer is taken from another run's recording."""
@@ -313,6 +321,7 @@ class Context(Generic[Deps]):
 
     async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
+        output = "tool" if output == "answer" and self.call is not None else output
         self.meter.check_spending(state)
         if state.around is not None:
             state.around.check_spending(state)
@@ -323,6 +332,10 @@ class Context(Generic[Deps]):
         response = state.with_ids(await model.respond(request, on_text))
         self.spend(response.usage, key if self.call is None else f"{self.call.id}/{key}", response.model)
         state.emit(ModelResponded(state.run_id, node, response))
+        if response.finish_reason == "length":
+            state.emit(AnswerTruncated(state.run_id, node, response.usage.output_tokens, output))
+        # Before it is recorded: who resumes the run with a higher limit has it asked for anew.
+        check_whole(response, request, f"model {model.name!r}", half_text=output != "summary")
         return response
 
     def numbered(self, what: str) -> str:

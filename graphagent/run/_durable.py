@@ -25,7 +25,7 @@ from graphagent.run._head import Head
 from graphagent.run._journal import Journal
 from graphagent.run._log import Log
 from graphagent.run._recording import Recording, read_head, read_recording
-from graphagent.run._restore import asked_last, restore, resumed
+from graphagent.run._restore import asked_last, finished_last, restore, resumed
 from graphagent.run._run import Run
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ def stand(setup: Setup, recording: Recording, *, allow_changed: bool = False) ->
     )
     run.recording, run.untouched = recording, _untouched(recording)
     state = run.state
+    state.finish_reason = finished_last(recording)
     if ended:
         state.meter.nodes, state.meter.turns, state.meter.usage, state.seconds = recording.spent()
         state.charges_before = recording.charges

@@ -207,6 +207,16 @@ def _find(ctx: Context, node: str) -> Context | None:
     return next((found for part in (ctx.parts or {}).values() if (found := _find(part, node)) is not None), None)
 
 
+def finished_last(recording: Recording) -> str | None:
+    """Return why a model stopped when it was asked for an answer last; None: none was."""
+    for number in range(recording.last, 0, -1):
+        entry = recording.entry(number)
+        # A tool's requests have the id of its call in front of their keys.
+        if "response" in entry and "/" not in entry["key"] and not entry["key"].startswith(("plan:", "summary:")):
+            return entry["response"]["finish"]
+    return None
+
+
 def asked_last(recording: Recording) -> Slot | None:
     """Give the place of the agent's own strategy where a model was asked last."""
     if recording.plan is None:

@@ -26,7 +26,7 @@ class RunResult(Generic[O]):
     """What a run gave, and what it took."""
 
     __slots__ = (
-        "_charges", "_output", "_unfinished", "children", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
+        "_charges", "_output", "_unfinished", "children", "finish_reason", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class RunResult(Generic[O]):
         turns: int,
         usage: Usage,
         seconds: float,
+        finish_reason: str | None = None,
         charges: Callable[[], Iterable[Charge]] = tuple,
         children: tuple[Run[Any], ...] = (),
     ) -> None:
@@ -67,6 +68,9 @@ class RunResult(Generic[O]):
         """The tokens and the money of all model requests, extraction and sub-agents included."""
         self.seconds = seconds
         """Wall time while it was executed."""
+        self.finish_reason = finish_reason
+        """Why the model stopped in its last turn: `stop`, or `length` where its answer was cut off at its limit of tokens, or what
+        else its server said. None where no model was asked for an answer."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Runs are bound to this process; what they spent stands in the ledger.

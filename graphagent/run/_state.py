@@ -58,6 +58,8 @@ class RunState:
     """Gives what was spent before the run was read."""
     deps: Any = None
     """What nodes and tools find as `ctx.deps`. It is never stored."""
+    finish_reason: str | None = None
+    """Why a model stopped when it was asked for an answer last."""
     failure: RunError | None = None
     """What a callback raised."""
     guards: StepCallback | None = None
@@ -264,5 +266,5 @@ class RunState:
         return RunResult(
             run_id=self.run_id, output=output, status=status, unfinished=unfinished, memory=self.memory,
             questions=tuple(self.questions.values()), nodes=self.meter.nodes, turns=self.meter.turns, usage=self.usage,
-            seconds=self.elapsed, charges=charges, children=tuple(self.children.values()),
+            seconds=self.elapsed, finish_reason=self.finish_reason, charges=charges, children=tuple(self.children.values()),
         )  # fmt: skip

@@ -381,32 +381,24 @@ async def test_a_server_that_is_slow():
         assert "in time" in str(await refused(server, timeout=0.1))
 
 
-async def test_an_answer_that_is_withheld():
-    """A content filter's word is an error, not an empty answer."""
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_answer_that_is_withheld(streaming):
+    """The response says that a content filter objected."""
     async with openai_server([ModelResponse(Message.assistant("Half"), finish_reason="content_filter")]) as server:
-        assert "content filter" in str(await refused(server))
+        answer = await asked(server, on_text=[].append if streaming else None)
+        assert answer.finish_reason == "content_filter"
 
 
 CALL = Message.assistant(calls=[ToolCall("add", id="1", malformed='{"a": 1')])
 
 
-@pytest.mark.parametrize(
-    ("message", "output", "whole"),
-    [
-        (Message.assistant("Half a sen"), None, True),
-        (Message.assistant(), None, False),
-        (CALL, None, False),
-        (Message.assistant('{"value": [1, '), OutputFormat.of(list[int]), False),
-    ],
-)
-async def test_an_answer_at_its_limit(message, output, whole):
-    """Text that was cut off is given with its reason; half a call or JSON, or nothing, is an error."""
-    async with openai_server([ModelResponse(message, finish_reason="length")]) as server:
-        request = ModelRequest(HELLO.messages, output=output)
-        if whole:
-            assert (await asked(server, request)).finish_reason == "length"
-        else:
-            assert "allow it more tokens" in str(await refused(server, request))
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("message", [Message.assistant("Half a sen"), Message.assistant(), CALL])
+async def test_an_answer_at_its_limit(message, streaming):
+    """What was cut off is returned as it came, with its reason and its tokens."""
+    async with openai_server([ModelResponse(message, Usage(3, 5), finish_reason="length")]) as server:
+        answer = await asked(server, on_text=[].append if streaming else None)
+        assert (answer.message, answer.finish_reason, answer.usage) == (message, "length", Usage(3, 5))
 
 
 async def test_a_key_that_cannot_be_sent():
