@@ -32,6 +32,8 @@ class Log:
         """The number of the last entry that was made."""
         self.token = token
         """The id of the claim."""
+        self.lost = False
+        """Whether the run was found to be someone else's. Nothing is written any more."""
         self._version = version
         """That of the head in the store; 0 where there is none yet."""
         self._tried = b""
@@ -99,11 +101,26 @@ class Log:
         mine = self.last
         # Branches that come here while one commits have theirs written together, by the first of them.
         async with self._lock:
+            if self.lost:
+                raise await self._taken()
             if head or self._written < mine:
                 await self._commit(head=head)
 
+    async def renew(self) -> None:
+        """Renew the claim, while there is one.
+
+        Raises:
+            RunClaimedError: someone else went on with the run.
+            RunNotFoundError: the run was removed.
+            StoreError: it could not be committed.
+        """
+        async with self._lock:
+            if self.head.claim is not None:  # else the run was let go while this waited
+                await self._commit(head=True)
+
     async def _commit(self, *, head: bool) -> None:
-        renewed = self.head.renewed(self.last) if head or self._is_lease_short() else None
+        before = self.head
+        renewed = before.renewed(self.last) if head or self._is_lease_short() else None
         while True:
             made, beside = self._made[:], self._beside[:]
             changes: list[Change] = [*beside]
@@ -127,7 +144,9 @@ class Log:
             self._written = made[-1][0] if made else self._written
             del self._made[: len(made)], self._beside[: len(beside)]
             if renewed is not None:
-                self.head, self._version, self._since = renewed, self._version + 1, time.monotonic()
+                if self.head is before:  # else the run is about to be let go, by who waits for this commit
+                    self.head = renewed
+                self._version, self._since = self._version + 1, time.monotonic()
             return
 
     def _is_lease_short(self) -> bool:

@@ -254,16 +254,14 @@ class Run(Generic[O]):
         try:
             if not self.held:
                 await self._take_up()
-            if state.journal is not None:
-                from graphagent.run._durable import keep_edits
-
-                await keep_edits(self)
-            self.at_rest, self._idle = None, False
             state.stepping = stepping
-            state.attention = state.attention or stepping
-            await self._ended(
-                await (self._accepted() if self._max_seconds is None else self._in_time(self._max_seconds))
-            )
+            if state.journal is None or state.around is not None:  # the run around renews its claim
+                step = await self._executed()
+            else:
+                from graphagent.run._heartbeat import claimed
+
+                step = await claimed(self, self._executed)
+            await self._ended(step)
         except Halt:
             await self._halted()
         except BaseException as error:
@@ -299,6 +297,10 @@ class Run(Generic[O]):
             self._begun = self.held = True
             if state.handlers:
                 state.emit(RunStarted(state.run_id, self.setup.strategy.name, state.owner))
+
+    async def _executed(self) -> FinalAnswerStep:
+        """Execute the strategy from where it stands."""
+        state = self.state
         if state.callbacks is not None and self.untouched:
             self.untouched = False
             for step in self.memory.steps[self.memory.begun :]:
@@ -307,6 +309,13 @@ class Run(Generic[O]):
                     if veto is not None:
                         self.untouched = True  # whoever goes on is asked again
                         state.fail(veto)
+        if state.journal is not None:
+            from graphagent.run._durable import keep_edits
+
+            await keep_edits(self)
+        self.at_rest, self._idle = None, False
+        state.attention = state.attention or state.stepping
+        return await (self._accepted() if self._max_seconds is None else self._in_time(self._max_seconds))
 
     async def _in_time(self, budget: float) -> FinalAnswerStep:
         left = budget - self.state.elapsed

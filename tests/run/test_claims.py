@@ -140,20 +140,20 @@ class Inside:
     """What a process has of the one that began it."""
 
     def __init__(self, read, write):
-        self._read, self._write = read, write
+        self.read, self._write = read, write
 
     def say(self, *what):
         os.write(self._write, f"{json.dumps(what)}\n".encode())
 
     def wait(self):
         """Wait, with the whole process, until it may go on."""
-        assert os.read(self._read, 1)
+        assert os.read(self.read, 1)
 
     async def hold(self):
         """Hold the run up."""
         self.say("holds")
-        await anyio.wait_readable(self._read)
-        os.read(self._read, 1)
+        await anyio.wait_readable(self.read)
+        os.read(self.read, 1)
 
     async def tell(self, going):
         """Say what a run comes to."""

@@ -1,0 +1,81 @@
+"""Renewing the claim of a run while it is executed, and ending the execution of a run that lost it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from anyio import sleep
+
+from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
+from graphagent.run._claim import LEASE
+
+if TYPE_CHECKING:
+    from graphagent.run._log import Log
+    from graphagent.run._run import Run
+
+T = TypeVar("T")
+_log = logging.getLogger("graphagent")
+
+PAUSE = LEASE / 3 / 1000
+"""Seconds between two renewals."""
+
+
+async def claimed(run: Run[Any], execute: Callable[[], Awaitable[T]]) -> T:
+    """Execute a run, and meanwhile renew its claim and those of the sub-agents' runs in it.
+
+    Raises:
+        RunClaimedError: someone else has continued the run. What was being executed is cancelled.
+        RunNotFoundError: the run was removed. What was being executed is cancelled.
+        BaseException: what was raised while it was executed, as itself and not in a group.
+    """
+    given: list[T] = []
+    lost: list[Exception] = []
+    failed: list[BaseException] = []
+
+    async def renew() -> None:
+        while True:
+            await sleep(PAUSE)
+            try:
+                for log in _logs(run):
+                    await _renew(log)
+            except (RunClaimedError, RunNotFoundError) as error:
+                error.run_id = run.run_id
+                lost.append(error)
+                for log in _logs(run):
+                    log.lost = True
+                group.cancel_scope.cancel()
+                return
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(renew)
+        try:
+            given.append(await execute())
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001  raised again below, outside the group
+            failed.append(error)
+        group.cancel_scope.cancel()
+    if lost:
+        raise lost.pop()
+    if failed:
+        raise failed.pop()  # nothing here keeps it, or it would stand in a circle with its own traceback
+    return given[0]
+
+
+async def _renew(log: Log) -> None:
+    try:
+        await log.renew()
+    except StoreError as error:  # the next renewal, or the next entry, may succeed
+        _log.warning("the claim of run %r could not be renewed: %s", log.head.run_id, type(error).__name__)
+
+
+def _logs(run: Run[Any]) -> Iterator[Log]:
+    """Yield the log of a run that is being executed, and then those of the sub-agents' runs that are executed in it."""
+    # In this order: where the run is lost, what is a part of it is not renewed, so its next holder need not wait for that.
+    if run.held and run.state.since is not None and run.state.journal is not None:
+        yield run.state.journal.log
+    for child in [*run.state.children.values()]:
+        yield from _logs(child)
