@@ -613,9 +613,10 @@ class Agent(Generic[I, O]):
         if deps is not None:
             setup = replace(setup, deps=deps)
         copies: Iterable[Step] = ()
+        trust = "trusted"
         if steps is not None:
-            copies = map(copy.copy, filter(None, (*steps.steps, steps.open)))
-        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=shown)
+            copies, trust = map(copy.copy, filter(None, (*steps.steps, steps.open))), steps.floor
+        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=shown, trust=trust)
         self._last = run
         return run
 

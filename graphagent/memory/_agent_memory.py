@@ -20,6 +20,7 @@ from graphagent.memory._no_memory import NoMemory
 from graphagent.memory._resolve import Found, resolve, traced
 from graphagent.memory._seen import seen
 from graphagent.memory._step_types import FactsStep, KnownFact, SummaryStep
+from graphagent.memory._trust import is_less
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class AgentMemory:
         }
         self._subjects = None if subjects is None else _by_priority(subjects)
         self._ctx: Context | None = None
+        self._vouches = False
 
     def install(self, agent: Agent[Any, Any]) -> None:
         """Take the agent's name and the subjects of its nodes, and see that every scope kind they ask for has a name.
@@ -146,9 +148,19 @@ class AgentMemory:
         bound._ctx = ctx  # noqa: SLF001  a copy of itself
         return bound
 
+    def vouched(self) -> Self:
+        """Return this memory for values that you vouch for, such as what a person typed in: `vouched().save(fact)`.
+
+        What it saves is trusted as far as the fact itself says, whatever else the run has heard.
+        """
+        vouching = copy.copy(self)
+        vouching._vouches = True  # noqa: SLF001  a copy of itself
+        return vouching
+
     async def save(self, fact: Fact, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT) -> None:
         """Keep a fact, stamped with the run that it comes from. It is kept for good when this returns.
 
+        It is trusted as little as the least that flowed into the run so far (`ctx.memory.trust`), or less if the fact says so.
         A node that is executed again after its process died keeps it once.
 
         Raises:
@@ -163,7 +175,7 @@ class AgentMemory:
         async def given() -> list[Found]:
             return [(fact, subject, within)]
 
-        await self._keep(given, "trusted")
+        await self._keep(given, "trusted" if self._vouches else self._ctx.memory.trust)
 
     async def load(
         self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -173,7 +185,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return resolve(await self._found((concept,), subjects, scopes))
+        return self._heard(resolve(await self._found((concept,), subjects, scopes)))
 
     async def load_all(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
@@ -183,7 +195,7 @@ class AgentMemory:
         Raises:
             StoreError: it could not be read.
         """
-        return resolve(await self._found(None, subjects, scopes))
+        return self._heard(resolve(await self._found(None, subjects, scopes)))
 
     async def known(
         self,
@@ -228,7 +240,7 @@ class AgentMemory:
             StoreError: it could not be kept.
             ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
         """
-        steps, trust = self._heard()
+        steps, trust = self._said()
         within = self._scope(scope)
 
         async def find(concept: Concept) -> list[Found]:
@@ -256,11 +268,14 @@ class AgentMemory:
         """
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in (scopes if scopes is not None else (ScopeKind.AGENT,))]
-        steps, trust = self._heard()
+        steps, trust = self._said()
 
         async def find() -> list[Found]:
-            known = [fact.concept for fact, _, _ in await self._found(None, asked, places)]
-            found = await self._ask(_extract.detection_messages(asked, known, steps), _extract.detection())
+            there = [fact for fact, _, _ in await self._found(None, asked, places)]
+            # What a concept says of itself is text too: one that is trusted less than the conversation is not shown.
+            shown = [fact.concept for fact in there if not is_less(fact.source.trust, trust)]
+            known = [fact.concept for fact in there]
+            found = await self._ask(_extract.detection_messages(asked, shown, steps), _extract.detection())
             if found is None:
                 return []
             if len(found.facts) > _extract.MOST_FACTS:
@@ -287,7 +302,7 @@ class AgentMemory:
             StoreError: it could not be read.
         """
         provider = self._keeping("history")
-        return await provider.history(concept, subject, self._scope(scope), **self._options())
+        return self._heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
 
     async def forget(
         self, *, concept: Concept | None = None, subject: Subject | None = None, scope: Place | None = None
@@ -347,6 +362,13 @@ class AgentMemory:
             for fact in await self.provider.load(concept, subject, scope, **options)
         ]
 
+    def _heard(self, facts: list[Fact]) -> list[Fact]:
+        """Return facts that a node or a tool reads; from now on they are part of what flowed into the run."""
+        if self._ctx is not None:
+            for fact in facts:
+                self._ctx.memory.lower(fact.source.trust)
+        return facts
+
     async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
         """Keep what is found, and give it as it was kept. It is recorded by name, so that it is found and kept once."""
         ctx = self._running()
@@ -365,10 +387,7 @@ class AgentMemory:
         """Keep a fact with where it comes from; in a run under an id that is the same when the node is executed again."""
         ctx = self._ctx
         origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
-        if ctx is not None and ctx.memory.open is not None:
-            trust = least_trust((trust, "inferred"))  # a tool is being called, with what the model gave it
-        if fact.source.trust:
-            trust = least_trust((trust, fact.source.trust))
+        trust = least_trust((trust, fact.source.trust or trust))
         stamped = replace(
             fact,
             source=Source(run_id, step, origin, trust),
@@ -405,10 +424,10 @@ class AgentMemory:
             ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
         return [known.fact for known in found]
 
-    def _heard(self) -> tuple[list[Step], str]:
-        """Give what was said since the run began, and how far it can be trusted."""
+    def _said(self) -> tuple[list[Step], str]:
+        """Return what was said since the run began, and how far what a model takes from it can be trusted."""
         memory = self._running().memory
-        return memory.steps[memory.begun :], _extract.trust_of(memory.steps)
+        return memory.steps[memory.begun :], least_trust(("inferred", memory.trust))
 
     async def _ask(self, messages: Sequence[Any], form: Any) -> Any:
         ctx = self._running()

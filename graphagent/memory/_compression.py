@@ -13,7 +13,7 @@ from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompre
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, is_overflow, structured
 from graphagent.memory import _extract
 from graphagent.memory._agent_memory import AgentMemory
-from graphagent.memory._facts import EVERYTHING, Concept, Fact, MultipleFacts, Scope, Source, Subject
+from graphagent.memory._facts import EVERYTHING, Concept, Fact, MultipleFacts, Scope, Source, Subject, least_trust
 from graphagent.memory._prompt import frame
 from graphagent.memory._seen import is_rule, seen
 from graphagent.memory._step_types import (
@@ -119,7 +119,8 @@ class FoundFacts:
             ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
         """
         said = [MessageStep(Message.user(step.summary)) if isinstance(step, SummaryStep) else step for step in steps]
-        source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, _extract.trust_of(ctx.memory.steps))
+        trust = least_trust(("inferred", ctx.memory.trust))
+        source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)
         usage, asked = Usage(), 0
         facts: list[KnownFact] = []

@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Message, OutputFormat
-from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject, least_trust
+from graphagent.memory._facts import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject
 from graphagent.memory._prompt import frame
-from graphagent.memory._step_types import ActionStep, FactsStep, MessageStep, NotesStep, TaskStep
+from graphagent.memory._step_types import ActionStep, MessageStep, TaskStep
 
 if TYPE_CHECKING:
     from graphagent.memory._step_types import Step
@@ -134,22 +134,6 @@ def _lines(step: Step) -> list[dict[str, str]]:
             {"speaker": "tool", "text": step.observations or ""},
         ]
     return []
-
-
-def trust_of(steps: Iterable[Step]) -> str:
-    """Give how far something can be trusted that a model took from a transcript: as far as the worst that stands there.
-
-    What tools gave comes from outside, and loaded facts and notes keep the trust that they have.
-    """
-    levels = ["inferred"]
-    for step in steps:
-        if isinstance(step, ActionStep) and step.observations:
-            levels.append("untrusted")
-        elif isinstance(step, FactsStep):
-            levels.extend(known.fact.source.trust for known in step.facts)
-        elif isinstance(step, NotesStep):
-            levels.extend(note.trust for note in step.notes)
-    return least_trust(levels)
 
 
 def facts_of(

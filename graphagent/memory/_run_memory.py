@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import a
@@ -22,6 +23,7 @@ from graphagent.memory._step_types import (
     SystemPromptStep,
     TaskStep,
 )
+from graphagent.memory._trust import is_less, level_of, trust_of
 
 if TYPE_CHECKING:
     from graphagent.memory._sent import SentPrompt
@@ -66,7 +68,14 @@ class Shut:
     """The open turn came at the end."""
 
 
-Change = Added | Edited | Replaced | Opened | Shut
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Something flowed in that is no step, or no longer one, and can be trusted no further than this."""
+
+    trust: str
+
+
+Change = Added | Edited | Replaced | Opened | Shut | Lowered
 
 
 @dataclass(slots=True)
@@ -111,6 +120,7 @@ class RunMemory:
     _awaited: Any = _NOTHING
     _asked: Any = _NOTHING
     _known_open: ActionStep | None = None
+    _known_floor = "trusted"
     _settled = 0
     _version = 0
 
@@ -155,6 +165,30 @@ class RunMemory:
     @steps.setter
     def steps(self, steps: Iterable[Step]) -> None:
         self.steps[:] = steps
+
+    @property
+    def trust(self) -> str:
+        """How far what is made of it can be trusted, one of TRUST_LEVELS: the least of everything that flowed in.
+
+        The task is trusted, in a sub-agent only as far as the run that called it. What a tool returned is untrusted. What a
+        model said is inferred at most. Facts and notes keep their own trust. What is removed still counts.
+        """
+        steps = self.steps
+        return trust_of(steps if self._open is None else (*steps, self._open), steps.floor)
+
+    @property
+    def floor(self) -> str:
+        """The trust of what flowed in without being a step, where that is less than the steps say; else `trusted`."""
+        steps = self.steps
+        floor = steps.floor
+        last = () if self._open is None else (self._open,)
+        told = any(not is_less(floor, level_of(step)) for step in chain(last, reversed(steps)))
+        return "trusted" if told else floor
+
+    def lower(self, trust: str) -> None:
+        """Take note that something flowed in that is no step, such as a fact that a node loaded, and how far it can be trusted."""
+        if trust != "trusted":
+            self.steps.lower(trust)
 
     @property
     def open(self) -> ActionStep | None:
@@ -333,6 +367,7 @@ class RunMemory:
         """Give a branch what stood here. This transcript has waited since then, unless someone edited it while the run stopped."""
         steps = self.steps[:inherited]
         branch.steps.extend([*steps, turn] if turn is not None and len(steps) < inherited else steps)
+        branch.steps.lower(self.steps.floor)
         branch.inherited = len(branch.steps)
         branch.system_prompt = SystemPromptStep(self.system_prompt.system_prompt)
         branch.restore(asked=self._asked, awaited=self._awaited, prompt=self._prompt)
@@ -422,6 +457,11 @@ class RunMemory:
         if self._open is not was_open and not (joined and self._open is None):
             found.append(Opened(self._open))
         self._known_open = self._open
+        if steps.floor != self._known_floor:
+            floor = self.floor
+            if floor != "trusted":
+                found.append(Lowered(floor))
+                self._known_floor = floor
         steps.edits, steps.reordered = {}, False
         return found
 
@@ -440,7 +480,7 @@ class RunMemory:
         """Set what stands beside the steps, and take everything for known."""
         self._asked, self._awaited, self._prompt = asked, awaited, prompt
         self.open = turn
-        self._known, self._known_open = list(self.steps), turn
+        self._known, self._known_open, self._known_floor = list(self.steps), turn, self.steps.floor
         self.written = prompt
         self.steps.edits, self.steps.reordered = {}, False
 
@@ -452,14 +492,15 @@ class RunMemory:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.system_prompt.system_prompt, list(self.steps), self.open)
+        return _restored, (self.system_prompt.system_prompt, list(self.steps), self.open, self.floor)
 
     def __repr__(self) -> str:
         return f"<transcript of {len(self.steps)} steps>"
 
 
-def _restored(system_prompt: str, steps: list[Step], turn: ActionStep | None) -> RunMemory:
+def _restored(system_prompt: str, steps: list[Step], turn: ActionStep | None, floor: str) -> RunMemory:
     memory = RunMemory(system_prompt, steps)
+    memory.lower(floor)
     if turn is not None:
         memory.open = turn
         memory.sent(turn.prompt)

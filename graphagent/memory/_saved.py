@@ -11,6 +11,7 @@ import orjson
 from graphagent.errors import SerializationError
 from graphagent.memory._blobs import HeldBlobs, hash_of
 from graphagent.memory._damage import Unreadable, as_str, readable
+from graphagent.memory._facts import TRUST_LEVELS
 from graphagent.memory._run_memory import RunMemory
 from graphagent.memory._sent import SentPrompt
 from graphagent.memory._step_json import StepReader, StepWriter, message_hash
@@ -50,6 +51,7 @@ def to_json(memory: RunMemory) -> str:
         "steps": steps,
         "prompts": prompts.written,
         "messages": prompts.beside,
+        **({"trust": memory.floor} if memory.floor != "trusted" else {}),
         "blobs": {name: base64.b64encode(data).decode() for name, data in blobs.held.items()},
     }
     saved = {"format": _FORMAT, "version": _VERSION, "sum": _checksum(transcript), "transcript": transcript}
@@ -101,6 +103,10 @@ def _read(transcript: Mapping[str, Json]) -> RunMemory:
     if turn is not None:
         memory.open = turn
         memory.sent(turn.prompt)
+    floor = as_str(transcript.get("trust", "trusted"))
+    if floor not in TRUST_LEVELS:
+        raise Unreadable("what was kept has a trust that is not known here")
+    memory.lower(floor)
     for message in beside.values():
         read_message(message, blobs)  # what cannot be read is told now, and not when someone looks at a prompt
     reader.told.note(_given(memory))

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Any, Self, SupportsIndex, overload
 from weakref import ref
 
+from graphagent.memory._facts import least_trust
 from graphagent.memory._step_parts import check_part, check_parts
 from graphagent.memory._step_types import Step, field_names
+from graphagent.memory._trust import is_less, level_of, trust_of
 
 _set = object.__setattr__
 
@@ -19,7 +21,7 @@ class Steps(list[Step]):
     A step stands in one place of one list: one that stands somewhere already is taken over as a copy.
     """
 
-    __slots__ = ("__weakref__", "_self", "_watched", "edits", "reordered", "version")
+    __slots__ = ("__weakref__", "_before", "_self", "_watched", "edits", "floor", "reordered", "version")
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self.edits: dict[int, tuple[Step, set[str]]] = {}
@@ -28,6 +30,10 @@ class Steps(list[Step]):
         """Whether more happened to the list since the last look than that steps came at its end."""
         self.version = 0
         """Another number after each change but those at the end."""
+        self.floor = "trusted"
+        """The least trust of what flowed into the run without being a step, or is no longer one."""
+        self._before = self.floor
+        """How far the step could be trusted of which a field is being assigned."""
         self._watched: dict[int, Step] = {}
         self._self = ref(
             self
@@ -65,6 +71,7 @@ class Steps(list[Step]):
             TypeError: it is of another type than the field.
         """
         check_part(type(step), name, value)
+        self._before = level_of(step)
 
     def edited(self, step: Step, name: str) -> None:
         """Take note that a field of a step was assigned."""
@@ -72,6 +79,16 @@ class Steps(list[Step]):
             self.version += 1
         if name in field_names(type(step)):  # what a property sets is told by itself
             self.edits.setdefault(id(step), (step, set()))[1].add(name)
+            self._lost(self._before, level_of(step))
+
+    def lower(self, trust: str) -> None:
+        """Take note that something flowed in that can be trusted no further than this."""
+        self.floor = least_trust((self.floor, trust))
+
+    def _lost(self, before: str, now: str) -> None:
+        """Keep how far something could be trusted that was replaced: a model may have read it."""
+        if is_less(before, now):
+            self.lower(before)
 
     def watch(self, step: Step) -> Step:
         """Give a step that is to join later, and take note of what is assigned to it until then."""
@@ -108,6 +125,7 @@ class Steps(list[Step]):
         """Remove a step and give it."""
         step = super().pop(index)
         self._changed()
+        self.lower(level_of(step))
         return _freed(step)
 
     def remove(self, step: Step, /) -> None:
@@ -148,6 +166,7 @@ class Steps(list[Step]):
                 _set(each, "_home", self._self)
             raise
         self._changed()
+        self._lost(trust_of(going), trust_of(housed))
         if isinstance(index, slice):
             super().__setitem__(index, housed)
         else:
@@ -157,6 +176,7 @@ class Steps(list[Step]):
         going = self[index] if isinstance(index, slice) else [self[index]]
         super().__delitem__(index)
         self._changed()
+        self.lower(trust_of(going))
         for each in going:
             _freed(each)
 

@@ -18,6 +18,7 @@ from graphagent.memory._known_notes import note_references as note_references
 from graphagent.memory._run_memory import Added as Added
 from graphagent.memory._run_memory import Change as Change
 from graphagent.memory._run_memory import Edited as Edited
+from graphagent.memory._run_memory import Lowered as Lowered
 from graphagent.memory._run_memory import Opened as Opened
 from graphagent.memory._run_memory import Replaced as Replaced
 from graphagent.memory._run_memory import Shut as Shut

@@ -40,9 +40,11 @@ class _AskHuman:
             value = await ctx.once("lessons", apply)
         answer = await self._answer(ctx, value)
         if model is not None and isinstance(answer, str) and output:
+            # A person said it, and the model that takes a lesson from it reads nothing that came from outside.
+            seen = value if ctx.memory.trust != "untrusted" else ""
 
             async def learn() -> int:
-                return len(await learn_lessons(notes, value, answer, model, run_id=ctx.run_id))
+                return len(await learn_lessons(notes.vouched(), seen, answer, model, run_id=ctx.run_id))
 
             await ctx.once("learned", learn)
         return answer

@@ -308,6 +308,7 @@ class Context(Generic[Deps]):
 
     def _answered_by(self, response: ModelResponse, output: ModelOutput) -> ModelResponse:
         """Take note of the answer that a model gave now or earlier."""
+        self.memory.lower("inferred")
         if output == "answer" and self.call is None:
             self.state.finish_reason = response.finish_reason
         return response

@@ -197,6 +197,8 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
     # Where nobody asks for more than their results, branches that ended are let go: many cost the garbage collector dear.
     lasting = node.transcript == "keep" or ctx.state.journal is not None
     gone: list[int] = []
+    flowed = set[str]()
+    """The trust of what those gave."""
 
     async def execute(number: int) -> None:
         branch = _branch(ctx, node.name, number)
@@ -219,6 +221,7 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
         branch.at = DONE, results[number]
         if not lasting:
             gone.append(number)
+            flowed.add(_trust(branch))
             del parts[str(number)]
 
     try:
@@ -229,6 +232,9 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
         for number in gone:
             _branch(ctx, node.name, number).at = DONE, results[number]
         raise
+    finally:  # not before all have begun, since what they inherit is the same for all
+        for trust in flowed:
+            ctx.memory.lower(trust)
     for number in range(len(branches)) if lasting else ():
         await _join_branch(ctx, node, parts[str(number)])
     ctx.parts = None
@@ -241,8 +247,14 @@ async def _join_branch(ctx: Context, node: Parallel | Each | Race, branch: Conte
         await ctx.shut()  # in the branch it is one of the first steps
         await branch.shut()
         ctx.memory.join(branch.memory)
+    ctx.memory.lower(_trust(branch))
     if branch.held is not None:
         ctx.know(branch.held)
+
+
+def _trust(branch: Context) -> str:
+    """Return how far what a branch gives can be trusted, as far as that is its own affair."""
+    return "trusted" if branch.memory.quiet else branch.memory.trust
 
 
 def _branch(ctx: Context, name: str, number: int) -> Context:

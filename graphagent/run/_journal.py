@@ -439,6 +439,8 @@ class Journal:
             return {"put": [change.place, change.count, [written(step, n) for n, step in enumerate(change.steps)]]}
         if isinstance(change, saving.Opened):
             return {"open": None if change.step is None else written(change.step)}
+        if isinstance(change, saving.Lowered):
+            return {"trust": change.trust}
         return {"shut": True}
 
     # ---- writing

@@ -416,6 +416,7 @@ class Recording:
     def _tell(self, memory: RunMemory, branches: Branches) -> None:
         told = self._transcripts()[branches]
         memory.steps.extend(told.steps)
+        memory.lower(told.floor)
         awaited, asked = told.heard
         heard: dict[str, Any] = {}
         if awaited:

@@ -512,8 +512,10 @@ def begin(
     steps: Iterable[Step],
     images: Iterable[Image],
     parent: str = "",
+    trust: str = "trusted",
 ) -> Run[Any]:
-    """Give a run that has not begun."""
+    """Return a run that has not begun, whose task can be trusted as far as `trust` says."""
     memory = RunMemory(setup.system_prompt, steps)
+    memory.lower(trust)
     memory.begin(task, images)
     return Run(setup, memory, task, run_id=run_id or _clock.new_id(), owner=owner, parent=parent)

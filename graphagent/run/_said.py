@@ -73,6 +73,9 @@ def _put(ctx: Context, changes: list[dict[str, Any]], again: set[int], told: lis
             next(steps)
         elif is_step(change):
             step = copy.copy(next(steps))  # not yet written down where it counts
+        elif "trust" in change:
+            memory.lower(change["trust"])
+            continue
         else:
             return  # an edit, which was made of what is made again
         memory.steps.append(step)

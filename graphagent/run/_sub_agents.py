@@ -114,7 +114,12 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
     """
     if ctx is None or ctx.call is None:
         setup = setup if ctx is None else replace(setup, deps=ctx.deps)
-        return (await begin(setup, task, run_id=None, owner="", steps=(), images=()).finish()).output
+        trust = "trusted" if ctx is None else ctx.memory.trust
+        alone = begin(setup, task, run_id=None, owner="", steps=(), images=(), trust=trust)
+        output = (await alone.finish()).output
+        if ctx is not None:
+            ctx.memory.lower(alone.memory.trust)
+        return output
     key = ctx.numbered(_BEGUN)
     again = ctx.recorded(key)
     path = await ctx.once(key, lambda: _path(ctx, name))
@@ -138,6 +143,7 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
         around.settle()
         run.state.around = None  # what is at rest must not stand in a circle
     if run.done:
+        ctx.memory.lower(run.memory.trust)
         return run.output
     for question in run.questions:
         await ctx.answer_to(_mirrored(question, run, path, ctx.node))
@@ -171,7 +177,9 @@ def _begun(effects: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
 def _begin(setup: Setup, ctx: Context, task: Any, path: str) -> Run[Any]:
     run_id = f"{ctx.run_id}/{path}"
     own = _within(setup, ctx)
-    run = begin(own, task, run_id=run_id, owner=ctx.owner, steps=(), images=(), parent=ctx.run_id)
+    run = begin(
+        own, task, run_id=run_id, owner=ctx.owner, steps=(), images=(), parent=ctx.run_id, trust=ctx.memory.trust
+    )
     ctx.state.children[run_id] = run
     return run
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphagent.memory import ActionStep, SystemPromptStep
+from graphagent.memory import TRUST_LEVELS, ActionStep, SystemPromptStep
 from graphagent.memory.saving import StepReader, decode
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class Transcript:
         self.steps = steps
         self.inherited = len(steps)
         """How many of the steps stood there before the branch began."""
+        self.floor = "trusted"
+        """The least trust of what flowed in without being a step."""
         self.open: ActionStep | None = None
         """The turn whose tool calls have no results yet."""
         self.heard = (True, False)
@@ -41,7 +43,7 @@ class Transcript:
         )  # fmt: skip
         reader.prompt = self.reader.prompt
         branch = Transcript(reader, steps)
-        branch.heard = self.heard
+        branch.heard, branch.floor = self.heard, self.floor
         return branch
 
     def apply(self, change: Mapping[str, Any], read: _Read) -> None:
@@ -69,6 +71,10 @@ class Transcript:
                 raise ValueError("a turn ends that is not open")
             self.steps.append(self.open)
             self.open = None
+        elif "trust" in change:
+            if change["trust"] not in TRUST_LEVELS:
+                raise ValueError("it has a trust that is not known here")
+            self.floor = change["trust"]
         else:
             raise ValueError("it changes the steps in a way that is not known here")
 

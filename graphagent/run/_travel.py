@@ -380,6 +380,7 @@ async def rerun(setup: Setup, owner: str, run_id: str, *, until: int | str | Non
     task = recording.value(1)
     memory = RunMemory(before.system_prompt.system_prompt, before.steps[: before.begun])
     told = before.steps[own]
+    memory.lower(before.floor)
     memory.begin(task, told.task_images if isinstance(told, TaskStep) else ())
     memory.steps.extend(before.steps[own + 1 :])
     run: Run[Any] = Run(setup, memory, task, run_id=new_id or _clock.new_id(), owner=owner)

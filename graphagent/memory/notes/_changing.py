@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
 
 _UNDONE = "undone"
+_TEXTS = frozenset(("content", "categories", "metadata"))
+"""What of a note is text that somebody gave."""
 
 
 async def update(
@@ -52,7 +54,8 @@ async def update(
         record = await _sight.get(engine, bounds, id_)
         if record is None:
             raise NoteNotFoundError(id_)
-        changed = replace(record, **changes, updated_at=moment(_clock.now()))
+        trust = engine.trusted(record.trust) if _TEXTS & changes.keys() else record.trust
+        changed = replace(record, **changes, trust=trust, updated_at=moment(_clock.now()))
         _sight.check_seen(bounds, changed)
         if not changes or (_is_same(changed, record) and not await _is_pending(engine, record)):
             return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
@@ -98,6 +98,13 @@ class Engine:
             raise NoteError(f"importance={value!r} is not between 0 and 1")
         return float(value)
 
+    def trusted(self, trust: str) -> str:
+        """Return how far what is kept can be trusted, of which is said that it is trusted so far."""
+        return trust
+
+    def gave(self, records: Iterable[Record]) -> None:
+        """Take note that notes were read."""
+
     def new_id(self, number: int) -> str:
         """Give an id for a new note, the first of which is number 1."""
         return _clock.new_id()
@@ -141,7 +148,7 @@ class Engine:
             owner=bounds.owner,
             source=note.source if note.source is not None else bounds.source or "",
             private=note.private,
-            trust=trust,
+            trust=self.trusted(trust),
             run_id=run_id,
             **places,
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
+from graphagent.memory._facts import least_trust
 from graphagent.memory.notes._engine import Engine
 
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 
 class HeardEngine(Engine):
-    """The engine of notes for one run: who listens to the run hears what happens to the notes there."""
+    """The engine of notes for one run: who listens to the run hears what happens to the notes there.
+
+    What is kept is trusted as little as the least that flowed into the run, of which notes that are read are a part.
+    """
+
+    vouches = False
+    """Whether somebody vouches for what is kept, whatever flowed into the run."""
 
     def __init__(self, engine: Engine, ctx: Context, ids: Sequence[str] = ()) -> None:
         vars(self).update(vars(engine))
@@ -55,15 +62,28 @@ class HeardEngine(Engine):
         with self._ending():
             return await super().after_save(records, pending, infer)
 
+    def trusted(self, trust: str) -> str:
+        """Return how far what is kept can be trusted, of which is said that it is trusted so far."""
+        return trust if self.vouches else least_trust((trust, self._ctx.memory.trust))
+
+    def gave(self, records: Iterable[Record]) -> None:
+        """Take note that notes were read."""
+        for record in records:
+            self._ctx.memory.lower(record.trust)
+
     async def recall(self, query: str, fits: Filter, limit: int, depth: Depth | None) -> list[Match]:
         """Give the notes that fit a question best."""
         with self._ending():
-            return await super().recall(query, fits, limit, depth)
+            found = await super().recall(query, fits, limit, depth)
+        self.gave(match.record for match in found)
+        return found
 
     async def extract(self, text: str) -> list[str]:
         """Give the statements in a text."""
         with self._ending():
-            return await super().extract(text)
+            found = await super().extract(text)
+        self._ctx.memory.lower("inferred")
+        return found
 
     async def settle(self, view: NoteView) -> int:
         """Wait until what is to be inferred is."""

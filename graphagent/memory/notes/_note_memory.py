@@ -14,12 +14,11 @@ from graphagent.errors import ConflictError, FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory import _extract
 from graphagent.memory._agent_memory import standing
-from graphagent.memory._facts import least_trust
 from graphagent.memory._known_notes import forgotten_note, shortened_note
 from graphagent.memory._prompt import notes_frame
 from graphagent.memory._seen import seen
 from graphagent.memory._step_types import ActionStep, KnownNote, MessageStep, NotesStep, TaskStep
-from graphagent.memory.notes import _codec
+from graphagent.memory.notes import _codec, _sight
 from graphagent.memory.notes._agent_tools import tools_of
 from graphagent.memory.notes._heard import AfterRun, HeardEngine, InRun, extracted
 from graphagent.memory.notes._notes import Notes
@@ -164,6 +163,18 @@ class NoteMemory(NoteView):
         bound._engine = HeardEngine(self._engine, ctx)  # noqa: SLF001
         return bound
 
+    def vouched(self) -> Self:
+        """Return these notes for what you vouch for, such as what a person typed in: `vouched().remember(text)`.
+
+        What is kept is trusted as far as `trust=` says, whatever else the run has heard.
+        """
+        vouching = copy.copy(self)
+        if self._ctx is not None:
+            engine = HeardEngine(self._engine, self._ctx)
+            engine.vouches = True
+            vouching._engine = engine  # noqa: SLF001  a copy of itself
+        return vouching
+
     # ---- put before a model
 
     async def recall_to_agent(
@@ -292,8 +303,6 @@ class NoteMemory(NoteView):
         ctx = self._ctx
         if ctx is None:
             return await super()._keep(notes, scope=scope, trust=trust, run_id=run_id, infer=infer, **more)
-        if ctx.memory.open is not None:  # a tool is being called, with what the model gave it
-            trust = least_trust((trust, _extract.trust_of((*ctx.memory.steps, ctx.memory.open))))
         key = ctx.numbered("notes")
         kept: list[Record] | None = None
 
@@ -308,8 +317,7 @@ class NoteMemory(NoteView):
         ids = await ctx.once(key, work)
         if kept is not None:
             return kept
-        found = [await self.get(id_) for id_ in ids]
-        return [record for record in found if record is not None]
+        return await self._there(ids)
 
     async def _kept_as(self, named: str, notes: Sequence[Note], **options: Any) -> list[Record]:
         """Keep notes under ids that are made of a name; where they are there already, give those."""
@@ -319,10 +327,15 @@ class NoteMemory(NoteView):
         try:
             return await view._keep(notes, **options)  # noqa: SLF001  of this class
         except ConflictError:
-            there = [record for id_ in ids if (record := await self.get(id_)) is not None]
+            there = await self._there(ids)
             if not there:
                 raise
             return there
+
+    async def _there(self, ids: Sequence[str]) -> list[Record]:
+        """Return the notes with these ids that there are."""
+        found = [await _sight.get(self._engine, self._bounds, id_) for id_ in ids]
+        return [record for record in found if record is not None]
 
     async def learn_from_history(
         self, *, scope: str | None = None, categories: Sequence[str] | None = None
@@ -342,13 +355,11 @@ class NoteMemory(NoteView):
         async def work() -> list[str]:
             said = _cut("\n".join(_extract.spoken(ctx.memory.steps[ctx.memory.begun :])))
             statements = await self._statements(said, InRun(ctx) if ctx.model_or_none is not None else None)
-            trust = _extract.trust_of(ctx.memory.steps)
-            kept.extend(await self.remember_many(statements, scope=scope, categories=categories, trust=trust))
+            kept.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
             return [record.id for record in kept]
 
         ids = await ctx.once(key, work)
-        found = [] if kept else [await self.get(id_) for id_ in ids]
-        return kept or [record for record in found if record is not None]
+        return kept or await self._there(ids)
 
     async def _statements(self, text: str, model: Model | None) -> list[str]:
         """Give the statements in a text: as the model of the notes splits it, or else another one."""
@@ -385,8 +396,7 @@ class NoteMemory(NoteView):
         done = _codec.learned_key(ctx.owner, ctx.run_id)
         if await store.get(done) is not None:
             return
-        steps = ctx.memory.steps
-        task = next((step.task for step in steps[ctx.memory.begun :] if isinstance(step, TaskStep)), None)
+        task = next((step.task for step in ctx.memory.steps[ctx.memory.begun :] if isinstance(step, TaskStep)), None)
         told = {"Task": _cut(_text(task)), "Answer": _cut(_text(output))}
         text = "\n".join(f"{name}: {said}" for name, said in told.items() if said.strip())
         model = AfterRun(ctx) if ctx.model_or_none is not None else None
@@ -395,7 +405,7 @@ class NoteMemory(NoteView):
             await store.commit(Put(done, b""))
             return
         await self._kept_as(
-            f"{ctx.run_id}:learned", statements, scope=None, trust=_extract.trust_of(steps), run_id=ctx.run_id,
+            f"{ctx.run_id}:learned", statements, scope=None, trust="inferred", run_id=ctx.run_id,
             infer="later", beside=[Put(done, b"", expected=0)],
         )  # fmt: skip
 

@@ -38,6 +38,7 @@ async def export(engine: Engine, bounds: Bounds) -> AsyncGenerator[dict[str, Any
             for old, action in await engine.book.history(record.owner, record.id)
             if _sight.sees(bounds, old, fits)
         ]
+        engine.gave((record,))
         history = {"history": past} if past else {}
         yield {"type": "note", **_codec.to_json(record), "version": record.version, **history}
 

@@ -266,7 +266,10 @@ class NoteView:
             TypeError: the id is not a text.
             StoreError: the store cannot be read.
         """
-        return await _sight.get(self._engine, self._bounds, id_)
+        record = await _sight.get(self._engine, self._bounds, id_)
+        if record is not None:
+            self._engine.gave((record,))
+        return record
 
     # ---- changed
 
@@ -305,7 +308,9 @@ class NoteView:
             NoteNotFoundError: this view has no such note, and had none.
             StoreError: it cannot be read.
         """
-        return await _changing.history(self._engine, self._bounds, id_)
+        past = await _changing.history(self._engine, self._bounds, id_)
+        self._engine.gave(record for record, _ in past)
+        return past
 
     async def undo(self, id_: str) -> Record:
         """Make a note again what it was before its last change, or before it was consolidated away.
@@ -414,10 +419,12 @@ class NoteView:
             NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
             StoreError: the store cannot be read.
         """
-        return await _looking.list_records(
+        found = await _looking.list_records(
             self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until,
             metadata_filter=metadata_filter, limit=limit, offset=offset,
         )  # fmt: skip
+        self._engine.gave(found)
+        return found
 
     async def list_categories(self, scope: str | None = None) -> dict[str, int]:
         """Give in how many notes each category is, in alphabetical order.
