@@ -719,6 +719,7 @@ class BlockingKeepingProvider(Protocol):
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
         """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk."""
         ...

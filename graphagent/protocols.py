@@ -193,10 +193,15 @@ class KeepingProvider(FactProvider, Protocol):
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
         """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk.
 
-        With nothing given but the owner, all that this owner has is removed.
+        With `everything`, and nothing else but the owner, all that this owner has is removed.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, so that a variable that is None by
+                accident removes nothing; or one of them beside `everything`.
         """
         ...
 

@@ -195,7 +195,7 @@ def forget(
         _confirm(memory, key, keyword, owner, subject, within)
 
     async def remove(provider: KeepingProvider) -> Any:
-        return await provider.forget(concept=concept, subject=about, scope=within, owner=owner)
+        return await provider.forget(concept=concept, subject=about, scope=within, owner=owner, everything=everything)
 
     receipt = _with(memory, key, remove)
     if not receipt.bytes:

@@ -147,7 +147,8 @@ def _say_changed(record: Record, *, as_json: bool) -> None:
 
 def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
     """Remove notes for good, once a person has agreed."""
-    if choice == Choice():
+    conditions = (*choice.which, *choice.categories, choice.scope, choice.older_than, choice.source, choice.run)
+    if choice == Choice() or any(each is not None and not each.strip() for each in conditions):
         raise typer.BadParameter(
             "say what to forget: notes, --scope, --category, --older-than, --source or --run; `graphagent notes reset` "
             "removes everything"
@@ -184,6 +185,8 @@ def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
 
 def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
     """Remove all notes of a scope for good, once a person has agreed."""
+    if scope is not None and not scope.strip():
+        raise typer.BadParameter("say which scope; without --scope, all notes are removed")
 
     async def count(notes: NoteView) -> Counter[str]:
         view = notes if scope is None else notes.scope(scope)

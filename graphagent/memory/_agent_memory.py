@@ -14,7 +14,17 @@ from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import structured
 from graphagent.memory import _extract
-from graphagent.memory._facts import EVERYTHING, Concept, Fact, Scope, ScopeKind, Source, Subject, least_trust
+from graphagent.memory._facts import (
+    EVERYTHING,
+    Concept,
+    Fact,
+    Scope,
+    ScopeKind,
+    Source,
+    Subject,
+    check_filter,
+    least_trust,
+)
 from graphagent.memory._known import found_again, kept_version, known_fact, looked_up, reference, saved_id
 from graphagent.memory._no_memory import NoMemory
 from graphagent.memory._resolve import Found, resolve, traced
@@ -305,16 +315,25 @@ class AgentMemory:
         return self._heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
 
     async def forget(
-        self, *, concept: Concept | None = None, subject: Subject | None = None, scope: Place | None = None
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Place | None = None,
+        everything: bool = False,
     ) -> Receipt:
-        """Remove, for good, all facts that fit what is given, of the run's owner.
+        """Remove, for good, all facts that fit what is given, of the run's owner; with `everything`, all that the owner has.
 
         Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
             UnsupportedError: the provider cannot forget.
             StoreError: it could not be written.
         """
         within = None if scope is None else self._scope(scope)
         provider = self._keeping("forgetting")
+        check_filter(concept, subject, within, everything=everything)
+        if everything:
+            return await provider.forget(everything=True, **self._options())
         return await provider.forget(concept=concept, subject=subject, scope=within, **self._options())
 
     def _keeping(self, ability: str) -> KeepingProvider:

@@ -73,9 +73,18 @@ class EncryptedMemoryProvider:
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, and the data keys of what is empty then."""
-        return await self._facts.forget(concept=concept, subject=subject, scope=scope, owner=owner)
+        """Remove every version of all facts that fit what is given, of one owner, and the data keys of what is empty then.
+
+        With `everything`, that is all that the owner has.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        return await self._facts.forget(
+            concept=concept, subject=subject, scope=scope, owner=owner, everything=everything
+        )
 
     def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
         """Give every version of every fact of one owner, or of all, in the clear; of each concept in the order of saving."""

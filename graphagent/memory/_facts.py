@@ -34,12 +34,17 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-def check_filter(concept: object, subject: object, scope: object) -> None:
-    """See that what is to be forgotten is named by values: a mere name would fit nothing, and look like success.
+def check_filter(concept: object, subject: object, scope: object, *, everything: bool) -> None:
+    """Check that it is said what to forget, and by values: a mere name would fit nothing, and look like success.
 
     Raises:
-        TypeError: it is not.
+        TypeError: a name is given where a value belongs.
+        ValueError: nothing is given, as happens with variables that are None, or something beside `everything`.
     """
+    if everything != all(each is None for each in (concept, subject, scope)):
+        raise ValueError(
+            "say what to forget: concept=, subject= or scope=; or, for all that the owner has, everything=True and none of these"
+        )
     for what, given, kind in (("concept", concept, Concept), ("subject", subject, Subject), ("scope", scope, Scope)):
         if given is not None and not isinstance(given, kind):
             raise TypeError(f"{what}= is {a(kind.__name__)}, not {a(type(given).__name__)}")

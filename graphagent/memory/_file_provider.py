@@ -82,14 +82,18 @@ class FileMemoryProvider:
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner.
+        """Remove every version of all facts that fit what is given, of one owner; with `everything`, all that the owner has.
 
         Files and folders that are empty then are removed too, and with them the names; also torn lines of the same subjects,
         whatever they are about. The bytes of what is removed are
         overwritten; what copies, snapshots or the disk's own bookkeeping still have of them is out of reach.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
         """
-        check_filter(concept, subject, scope)
+        check_filter(concept, subject, scope, everything=everything)
         return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from graphagent.memory._facts import check_filter
 from graphagent.store import Receipt
 
 if TYPE_CHECKING:
@@ -54,8 +55,14 @@ class NoMemory:
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
-        """Give an empty receipt."""
+        """Return an empty receipt.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        check_filter(concept, subject, scope, everything=everything)
         return Receipt()
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:

@@ -111,9 +111,14 @@ class StoreMemoryProvider:
         subject: Subject | None = None,
         scope: Scope | None = None,
         owner: str = "",
+        everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, in one commit."""
-        check_filter(concept, subject, scope)
+        """Remove every version of all facts that fit what is given, of one owner, in one commit; with `everything`, all of them.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        check_filter(concept, subject, scope, everything=everything)
         wanted = (
             *((scope.kind.value, scope.name) if scope else (None, None)),
             subject.name if subject else None,

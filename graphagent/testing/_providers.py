@@ -46,12 +46,12 @@ async def check_provider(make: Callable[[], FactProvider]) -> None:
         if isinstance(provider, KeepingProvider):
             await provider.forget(scope=scope)
     if isinstance(make(), KeepingProvider):
-        for keeping_check in (_union, _history, _owners, _forgetting, _export, _together, _closing):
+        for keeping_check in (_union, _history, _owners, _forgetting, _careful, _export, _together, _closing):
             provider = make()
             assert isinstance(provider, KeepingProvider), "make must give the same kind of provider each time"
             owner = f"check-{_clock.new_id()}"
             await keeping_check(provider, Scope.product("check"), owner)
-            await provider.forget(owner=owner)
+            await provider.forget(owner=owner, everything=True)
 
 
 def _promise(kept: bool, promise: str) -> None:
@@ -169,11 +169,11 @@ async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     other = f"{owner}-other"
     await provider.save(SingleFact(_CITY, "Bergen"), _USER, scope, owner=other)
     _promise(_values(await provider.load(_CITY, _USER, scope, owner=owner)) == [("Oslo",)], "owners are kept apart")
-    await provider.forget(owner=owner)
+    await provider.forget(owner=owner, everything=True)
     _promise(await provider.load_all(_USER, scope, owner=owner) == [], "forgetting an owner removes what it has")
     left = _values(await provider.load(_CITY, _USER, scope, owner=other))
     _promise(left == [("Bergen",)], "forgetting one owner leaves the others alone")
-    await provider.forget(owner=other)
+    await provider.forget(owner=other, everything=True)
 
 
 async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -181,7 +181,7 @@ async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> No
     places = [(subject, where) for subject in (_USER, EVERYTHING) for where in (scope, wide)]
 
     async def refill() -> None:
-        await provider.forget(owner=owner)
+        await provider.forget(owner=owner, everything=True)
         for subject, where in places:
             await provider.save(SingleFact(_CITY, "Oslo"), subject, where, owner=owner)
             await provider.save(SingleFact(_CITY, "Bergen"), subject, where, owner=owner)
@@ -191,7 +191,10 @@ async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> No
         for subject in (None, _USER):
             for where in (None, wide):
                 await refill()
-                receipt = await provider.forget(concept=concept, subject=subject, scope=where, owner=owner)
+                everything = all(each is None for each in (concept, subject, where))
+                receipt = await provider.forget(
+                    concept=concept, subject=subject, scope=where, owner=owner, everything=everything
+                )
                 fits = [each for each in places if subject in (None, each[0]) and where in (None, each[1])]
                 expected = len(fits) * (3 if concept is None else 2)
                 _promise(receipt.facts == expected, "the receipt of forget counts every version of every fact removed")
@@ -203,10 +206,26 @@ async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> No
                     if each in fits:
                         past = await provider.history(_CITY, *each, owner=owner)
                         _promise(past == [], "forget removes the history too")
-    await provider.forget(owner=owner)
+    await provider.forget(owner=owner, everything=True)
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope, owner=owner)
     [fact] = await provider.load(_CITY, _USER, scope, owner=owner)
     _promise(fact.value == "Oslo", "what was forgotten can be learned again")
+
+
+async def _careful(provider: KeepingProvider, scope: Scope, owner: str) -> None:
+    await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope, owner=owner)
+    for concept, everything in ((None, False), (_CITY, True)):
+        try:
+            await provider.forget(concept=concept, owner=owner, everything=everything)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(
+                "forget raises ValueError where neither a concept, a subject, a scope nor everything=True is given, and where "
+                "one of them is given beside everything=True"
+            )
+    left = await provider.load(_CITY, _USER, scope, owner=owner)
+    _promise(_values(left) == [("Oslo",)], "a forget that raises ValueError removes nothing")
 
 
 async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -217,7 +236,7 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     records = [record async for record in provider.export(owner=owner)]
     _promise(len(records) == 3, "export gives every version of every fact of an owner")
     _promise(await provider.import_(records) == 0, "importing what is there already changes nothing")
-    await provider.forget(owner=owner)
+    await provider.forget(owner=owner, everything=True)
     try:
         await provider.import_([*records, {"nonsense": True}])
     except ValueError:

@@ -234,6 +234,10 @@ def test_forget_asks_and_removes_what_fits_all(run, store, home):
     assert "Forgotten: 1 note, 17 bytes." in run("notes", "forget", "--source", "ada", *store, stdin="y\n").out
     assert _contents(run("notes", "list", "--json", *store)) == ["stays"]
     assert b"Semper-Paratus-77" not in b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    for wrong in (["--scope", ""], ["--source", ""], ["--run", " "], ["--category", ""], [""]):
+        assert run("notes", "forget", *wrong, "--yes", *store).code == 2
+    assert run("notes", "reset", "--scope", "", "--yes", *store).code == 2
+    assert _contents(run("notes", "list", "--json", *store)) == ["stays"]
     ended = run("notes", "forget", "--older-than", "30d", "--yes", *store)
     assert (ended.code, ended.said) == (1, "error: no note fits, so nothing was forgotten")
     assert run("notes", "forget", "--older-than", "0s", "--run", "r1", "--yes", *store).code == 1

@@ -471,11 +471,16 @@ async def test_history_and_forgetting_in_a_node(provider):
         memory = ctx.feature(AgentMemory)
         await memory.save(SingleFact(CITY, city), USER)
         versions = len(await memory.history(CITY, USER))
-        return [versions, (await memory.forget(subject=USER)).facts, len(await memory.load_all([USER]))]
+        for given in ({}, {"concept": None}, {"subject": USER, "everything": True}):
+            with pytest.raises(ValueError, match="everything=True"):
+                await memory.forget(**given)
+        removed = (await memory.forget(subject=USER)).facts
+        await memory.save(SingleFact(CITY, city), USER)
+        return [versions, removed, (await memory.forget(everything=True)).facts, len(await memory.load_all([USER]))]
 
     agent = Agent(Strategy("talk", START >> leave >> END))
     agent.install(AgentMemory, provider=provider)
-    assert (await agent.run("Oslo", owner="a")).output == [1, 1, 0]
+    assert (await agent.run("Oslo", owner="a")).output == [1, 1, 1, 0]
     plain = Agent(Strategy("talk", START >> leave >> END))
     plain.install(AgentMemory, provider=FourMethods())
     with pytest.raises(NodeFailedError) as caught:

@@ -138,7 +138,7 @@ async def test_forgetting_one_owner_leaves_the_runs_of_others_alone(provider, st
     for owner in ("ann", "bob"):
         await provider.save(SingleFact(CITY, f"Oslo-{owner}"), USER, HERE, owner=owner)
         await agent_of(talk, provider, store, "Hello!").run("Hi!", run_id="chat", owner=owner)
-    await provider.forget(owner="ann")
+    await provider.forget(owner="ann", everything=True)
     agent = agent_of(talk, provider, store)
     anns, bobs = [await agent.read("chat", owner=owner) for owner in ("ann", "bob")]
     assert "[forgotten]" in anns.memory.to_text(detailed=True)
@@ -176,7 +176,7 @@ async def test_facts_that_were_united_are_forgotten_part_by_part(facts, store):
     await facts.forget(scope=PRODUCT)
     run, known = await values()
     assert (known.fact.values, known.forgotten) == (("ed", "git", "[forgotten]", "make"), False)
-    await facts.forget()
+    await facts.forget(everything=True)
     run, known = await values()
     assert (known.fact.values, known.forgotten) == (("[forgotten]",), True)
 
@@ -611,7 +611,7 @@ async def test_a_sealed_store_of_runs_refers_to_facts_as_well(facts, tmp_path):
     result = await agent.run("Hi!")
     run = await agent_of(talk, facts, store).read(result.run_id)
     assert run.memory.last_action.model_input_messages == sent_to(agent)
-    await facts.forget()
+    await facts.forget(everything=True)
     run = await agent_of(talk, facts, store).read(result.run_id)
     assert "Oslo" not in run.memory.to_text(detailed=True)
 

@@ -187,7 +187,7 @@ async def test_an_absent_root_is_empty(tmp_path):
     """Reading what was never written gives nothing, and makes no folder."""
     provider = FileMemoryProvider(tmp_path / "none")
     assert await provider.load_all(USER, APP) == await provider.history(CITY, USER, APP) == []
-    assert (await provider.verify(), (await provider.forget()).facts) == (0, 0)
+    assert (await provider.verify(), (await provider.forget(everything=True)).facts) == (0, 0)
     assert [record async for record in provider.export()] == []
     assert list(tmp_path.iterdir()) == []
 
@@ -219,7 +219,7 @@ async def test_forgetting_leaves_no_byte(tmp_path):
     receipts = [
         await provider.forget(concept=Concept("secret-keyword")),
         await provider.forget(subject=secret),
-        await provider.forget(owner="secret-owner"),
+        await provider.forget(owner="secret-owner", everything=True),
     ]
     assert [receipt.facts for receipt in receipts] == [1, 1, 1]
     assert all(receipt.bytes > 100 for receipt in receipts)
@@ -821,7 +821,7 @@ def test_a_folder_of_another_user_is_a_typed_error(tmp_path):
         os.setuid(65534)
         stranger = FileMemoryProvider(sys.argv[1])
         print((await stranger.load(CITY, USER, APP))[0].value)
-        for call in (lambda: stranger.save(SingleFact(CITY, "Moss"), USER, APP), lambda: stranger.forget()):
+        for call in (lambda: stranger.save(SingleFact(CITY, "Moss"), USER, APP), lambda: stranger.forget(everything=True)):
             try:
                 await call()
             except StoreError as error:

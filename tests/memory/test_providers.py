@@ -95,7 +95,7 @@ async def test_handles_see_one_another(make):
     assert [fact.concept for fact in await two.load_all(USER, APP)] == [CITY]
     await one.save(MultipleFacts(TOOLS, ["new"]), USER, APP)
     assert [(fact.values, fact.version) for fact in await two.load(TOOLS, USER, APP)] == [(("new",), 1)]
-    await two.forget()
+    await two.forget(everything=True)
     assert await one.load_all(USER, APP) == await one.load(CITY, USER, APP) == await behind.load(TOOLS, USER, APP) == []
 
 
@@ -131,7 +131,7 @@ async def test_forgetting_leaves_no_byte(make, tmp_path):
         {"concept": secret},
         {"subject": Subject("secret-subject")},
         {"scope": Scope.agent("secret-scope")},
-        {"owner": "secret-owner"},
+        {"owner": "secret-owner", "everything": True},
     ):
         subject, scope, owner = fits.get("subject", USER), fits.get("scope", APP), fits.get("owner", "")
         for number in range(3):
@@ -156,7 +156,8 @@ async def test_forgetting_leaves_no_item(is_sealed, given):
     await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
     await provider.save(SingleFact(CITY, "Moss"), USER, APP)
     fits = [("concept", CITY), ("subject", USER), ("scope", APP)]
-    receipt = await provider.forget(**{name: each for bit, (name, each) in enumerate(fits) if given & 1 << bit})
+    wanted = {name: each for bit, (name, each) in enumerate(fits) if given & 1 << bit}
+    receipt = await provider.forget(**wanted, everything=not wanted)
     assert receipt.facts == 2
     left = [item.key[0] async for item in inner.scan(())]
     assert left == (["k", "r"] if is_sealed else [])  # the keys and the root of an encrypted store
@@ -175,10 +176,10 @@ async def test_an_import_is_lossless_and_adds_behind(make):
     assert await copy.import_(orjson.loads(orjson.dumps(records))) == 3
     assert await copy.history(CITY, USER, APP, owner="ann") == history
     partly = make()
-    await partly.forget(owner="ann")
+    await partly.forget(owner="ann", everything=True)
     assert await partly.import_(records[1:]) == 2
     assert await partly.history(CITY, USER, APP, owner="ann") == history[:2]
-    await partly.forget(owner="ann")
+    await partly.forget(owner="ann", everything=True)
     assert await partly.import_(records) == 3
     others = [record async for record in other.export(owner="ann")]
     assert (await provider.import_(others), await provider.import_(others + others)) == (3, 0)
@@ -271,7 +272,9 @@ async def apply(provider, model, step, reopen):
             fact = MultipleFacts(Concept(keyword, fact_type=FactType.MULTIPLE), values)
         case "forget", subject, keyword:
             receipt = await provider.forget(
-                subject=Subject(subject) if subject else None, concept=Concept(keyword) if keyword else None
+                subject=Subject(subject) if subject else None,
+                concept=Concept(keyword) if keyword else None,
+                everything=not subject and not keyword,
             )
             assert receipt.facts == model.forget(subject, keyword)
             return provider
@@ -279,7 +282,7 @@ async def apply(provider, model, step, reopen):
             return reopen()
         case _:
             records = [record async for record in provider.export()]
-            await provider.forget()
+            await provider.forget(everything=True)
             assert await provider.import_(records) == len(model.kept)
             return provider
     await provider.save(fact, Subject(subject), APP)
@@ -404,7 +407,7 @@ async def test_another_key_opens_nothing(tmp_path):
         lambda: stranger.load(CITY, USER, APP),
         lambda: stranger.load_all(USER, APP),
         lambda: stranger.save(SingleFact(CITY, "Moss"), USER, APP),
-        lambda: stranger.forget(),
+        lambda: stranger.forget(everything=True),
         lambda: stranger.verify(),
     ):
         with pytest.raises(WrongKeyError):
@@ -492,7 +495,11 @@ async def test_no_memory_keeps_nothing_and_says_so_once(caplog, monkeypatch):
             assert await provider.load(CITY, USER, APP) == await provider.load_all(USER, APP) == []
             assert await provider.load_by_description("", USER, APP) == await provider.history(CITY, USER, APP) == []
     assert [record async for record in provider.export()] == []
-    assert (await provider.import_([]), await provider.verify(), (await provider.forget()).facts) == (0, 0, 0)
+    assert (await provider.import_([]), await provider.verify(), (await provider.forget(everything=True)).facts) == (
+        0,
+        0,
+        0,
+    )
     [record] = caplog.records
     assert (record.name, record.levelname) == ("graphagent", "WARNING")
     assert "not kept" in record.message
@@ -518,6 +525,33 @@ async def test_a_folder_is_plain_or_sealed(tmp_path):
         with pytest.raises(StoreError, match="holds sealed facts"):
             await use()
     assert [path.name for path in sealed.iterdir() if path.suffix == ".jsonl"] == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"concept": None, "subject": None, "scope": None},
+        {"owner": "ann"},
+        {"concept": CITY, "everything": True},
+        {"subject": USER, "owner": "ann", "everything": True},
+        {"scope": APP, "everything": True},
+    ],
+)
+async def test_forgetting_everything_has_to_be_said(make, given):
+    """Where nothing says what to forget, as with a variable that is None, nothing is; `everything` stands alone."""
+    provider = make()
+    for owner in ("", "ann"):
+        await provider.save(SingleFact(CITY, "Oslo"), USER, APP, owner=owner)
+    for each in (provider, NoMemory()):
+        with pytest.raises(ValueError, match=r"say what to forget.*everything=True"):
+            await each.forget(**given)
+    assert await provider.verify() == 2
+    assert (await NoMemory().forget(everything=True)).facts == 0
+    assert (await provider.forget(owner="ann", everything=True)).facts == 1
+    assert await make().load(CITY, USER, APP, owner="ann") == []
+    assert [fact.value for fact in await make().load(CITY, USER, APP)] == ["Oslo"]
+    assert (await provider.forget(everything=True)).facts == 1
 
 
 async def test_forgetting_by_a_mere_name_is_refused(tmp_path):

@@ -359,7 +359,7 @@ async def test_stored_facts_of_a_summary_are_references_in_the_journal(tmp_path)
     run = await agent().read(result.run_id)
     assert run.memory == result.memory
     assert "user, city: Oslo-7431" in run.memory.to_text()
-    await provider.forget()
+    await provider.forget(everything=True)
     run = await agent().read(result.run_id)
     assert "user, city: [forgotten]" in run.memory.to_text()
 

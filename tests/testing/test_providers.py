@@ -136,8 +136,24 @@ async def _forget_nothing(self, **_):
     return Receipt()
 
 
-async def _forget_too_much(self, *, concept=None, subject=None, scope=None, owner=""):
-    return await StoreMemoryProvider.forget(self, subject=subject, scope=scope, owner=owner)
+async def _forget_too_much(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
+    everything = subject is scope is None
+    return await StoreMemoryProvider.forget(self, subject=subject, scope=scope, owner=owner, everything=everything)
+
+
+async def _forget_by_accident(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
+    everything = concept is subject is scope is None
+    return await StoreMemoryProvider.forget(
+        self, concept=concept, subject=subject, scope=scope, owner=owner, everything=everything
+    )
+
+
+async def _forget_in_part(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
+    if concept and everything:
+        await StoreMemoryProvider.forget(self, concept=concept, owner=owner)
+    return await StoreMemoryProvider.forget(
+        self, concept=concept, subject=subject, scope=scope, owner=owner, everything=everything
+    )
 
 
 async def _import_nothing(self, records):
@@ -155,6 +171,8 @@ async def _import_twice(self, records):
         ({"load": _load_without_owner, "save": _save_without_owner}, "owners|several multiple facts|version"),
         ({"forget": _forget_nothing}, "forget"),
         ({"forget": _forget_too_much}, "forget"),
+        ({"forget": _forget_by_accident}, "forget raises ValueError where neither"),
+        ({"forget": _forget_in_part}, "a forget that raises ValueError removes nothing"),
         ({"import_": _import_nothing}, "import_"),
         ({"import_": _import_twice}, "import"),
     ],

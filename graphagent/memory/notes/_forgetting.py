@@ -43,9 +43,14 @@ async def forget(
             "say what to forget: ids=, scope=, categories=, older_than=, source=, metadata_filter= or run_id=; or reset()"
         )
     bounds.writing()
-    for name, given in (("categories", categories), ("metadata_filter", metadata_filter)):
-        if given is not None and not given:
-            raise ValueError(f"{name}={given!r} says nothing of which notes to forget; leave it out, or say which")
+    for name, given in (
+        ("scope", scope),
+        ("categories", categories),
+        ("source", source),
+        ("metadata_filter", metadata_filter),
+        ("run_id", run_id),
+    ):
+        _refuse_empty(name, given)
     until = None if older_than is None else _until(older_than)
     fits = _sight.filter_of(bounds, scope, categories, source, metadata=metadata_filter, whole=True)
     doomed = [
@@ -59,8 +64,20 @@ async def forget(
 async def reset(engine: Engine, bounds: Bounds, scope: str | None) -> Receipt:
     """Remove everything in a view, or in one scope of it."""
     bounds.writing()
+    _refuse_empty("scope", scope)
     fits = _sight.filter_of(bounds, scope, whole=True)
     return await _removed(engine, bounds, await _found(engine, bounds, fits))
+
+
+def _refuse_empty(name: str, given: object) -> None:
+    """Check that a condition says something: one that is empty by accident would fit everything.
+
+    Raises:
+        ValueError: it is empty, or blank.
+    """
+    if given is not None and not (given.strip() if isinstance(given, str) else given):
+        root = " (everything: '/')" if name == "scope" else ""
+        raise ValueError(f"{name}={given!r} says nothing of which notes to forget; leave it out, or say which{root}")
 
 
 def _until(older_than: timedelta | datetime) -> datetime:

@@ -113,6 +113,14 @@ async def test_ids_queries_and_filters_that_are_none_are_told(notes):
         await notes.recall(7)
     with pytest.raises(ValueError, match="reset"):
         await notes.forget()
+    for wrong in ({"scope": ""}, {"scope": " "}, {"source": ""}, {"run_id": ""}, {"categories": ()}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.* says nothing of which notes to forget"):
+            await notes.forget(**wrong)
+    with pytest.raises(ValueError, match="everything: '/'"):
+        await notes.reset("")
+    with pytest.raises(ValueError, match="say what to forget"):
+        await notes.purge()
+    assert len(await notes.list_records()) == 1
     with pytest.raises(NoteError):
         await notes.remember_conversation([Turn("x")], session="")
     assert await notes.recall("") == await notes.recall("  ") == await notes.recall("pear", limit=0) == []
