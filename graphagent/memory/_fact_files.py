@@ -87,7 +87,7 @@ class FactFiles:
 
         def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
             ids = {fact.id for fact in there()}
-            return following([fact for fact in facts if fact.id not in ids], page.version)
+            return list(following([fact for fact in facts if fact.id not in ids], page.version))
 
         return self._append(place, new)
 

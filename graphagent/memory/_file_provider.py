@@ -15,7 +15,7 @@ from graphagent._threads import Worker
 from graphagent.errors import StoreError
 from graphagent.memory._fact_files import FactFiles
 from graphagent.memory._facts import Concept, Fact, Scope, Subject, check_filter, checked_owner
-from graphagent.memory._records import by_place, export_record, read_export
+from graphagent.memory._records import export_record, read_export
 
 if TYPE_CHECKING:
     from graphagent.memory._pages import Page
@@ -114,7 +114,7 @@ class FileMemoryProvider:
         Raises:
             ValueError: a record is not one of an export; nothing is kept.
         """
-        places = by_place(read_export(records))
+        places = await read_export(records)
         for place in places:
             await to_thread.run_sync(self._files.facts, place)
         added = 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
+from graphagent._threads import turn
 from graphagent.memory._facts import (
     Concept,
     Fact,
@@ -90,47 +92,38 @@ def export_record(place: Place, fact: Fact) -> dict[str, object]:
     return {**place_record(place), **fact_record(fact)}
 
 
-def read_export(records: object) -> list[tuple[Place, Fact]]:
-    """Give what an export says, each fact (by its id) once, in the order of versions.
+async def read_export(records: object) -> dict[Place, list[Fact]]:
+    """Return what an export says: the facts of each place, each (by its id) once, in the order of versions.
 
     Raises:
         ValueError: a record is not one of an export; its number stands in the text, its values do not.
     """
     if not isinstance(records, (list, tuple)):
         raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004
-    found: dict[tuple[Place, str], Fact] = {}
+    found: dict[Place, dict[str, Fact]] = {}
     for number, record in enumerate(cast("list[object]", records)):
+        await turn(number + 1)
         try:
             fields = _fields(record, _PLACE_KEYS | _FACT_KEYS, "a record")
             place = read_place({key: fields[key] for key in _PLACE_KEYS})
             fact = read_fact({key: fields[key] for key in _FACT_KEYS})
         except (ValueError, TypeError) as error:
             raise ValueError(f"record {number} is not one of an export: {error}; nothing was imported") from error
-        found.setdefault((place, fact.id), fact)
-    return sorted(((place, fact) for (place, _), fact in found.items()), key=lambda each: each[1].version)
+        found.setdefault(place, {}).setdefault(fact.id, fact)
+    return {place: sorted(facts.values(), key=attrgetter("version")) for place, facts in found.items()}
 
 
-def by_place(found: list[tuple[Place, Fact]]) -> dict[Place, list[Fact]]:
-    """Give the facts of each place, in their order."""
-    places: dict[Place, list[Fact]] = {}
-    for place, fact in found:
-        places.setdefault(place, []).append(fact)
-    return places
-
-
-def following(facts: Iterable[Fact], last_version: Callable[[str], int]) -> list[Fact]:
-    """Give facts with the versions that follow those that are there, without holes.
+def following(facts: Iterable[Fact], last_version: Callable[[str], int]) -> Iterator[Fact]:
+    """Yield facts with the versions that follow those that are there, without holes.
 
     Where nothing is there, a concept's first fact keeps its version, so that what was exported comes back as it was.
     """
     last: dict[str, int] = {}
-    placed: list[Fact] = []
     for fact in facts:
         keyword = fact.concept.keyword
         before = last.get(keyword) or last_version(keyword)
         last[keyword] = before + 1 if before else fact.version
-        placed.append(replace(fact, version=last[keyword]))
-    return placed
+        yield replace(fact, version=last[keyword])
 
 
 def _fields(record: object, keys: set[str], what: str) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
 
+from graphagent._threads import turn
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._facts import (
     Concept,
@@ -21,7 +23,7 @@ from graphagent.memory._facts import (
     checked_owner,
     stamped,
 )
-from graphagent.memory._records import by_place, export_record, fact_record, following, read_export, read_fact
+from graphagent.memory._records import export_record, fact_record, following, read_export, read_fact
 from graphagent.memory._resolve import Known
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
 
@@ -34,6 +36,8 @@ _CONCEPTS = ""
 _MOST_KNOWN = 4096
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
+_READS = 2
+"""How many items are read for a concept, most often; in a sealed store, each takes a while."""
 
 
 class StoreMemoryProvider:
@@ -88,8 +92,13 @@ class StoreMemoryProvider:
         """Give what is known of every concept, in the order in which the concepts were first saved."""
         domain = _domain((checked_owner(owner), scope, subject.name))
         listed = [_keyword(item) async for item in self._store.scan((*domain, _CONCEPTS))]
-        found = [await self._load((*domain, keyword)) for keyword in dict.fromkeys(listed)]
-        return [fact for fact in found if fact]
+        found: list[Fact] = []
+        for number, keyword in enumerate(dict.fromkeys(listed), 1):
+            await turn(number * _READS)
+            fact = await self._load((*domain, keyword))
+            if fact is not None:
+                found.append(fact)
+        return found
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
@@ -150,7 +159,8 @@ class StoreMemoryProvider:
         while True:
             # Scans are read to their end before anything is handed out: whoever stops reading leaves none open.
             items = [item async for item in self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE)]
-            for item in items:
+            for number, item in enumerate(items, 1):
+                await turn(number)
                 place = _place(item)
                 if item.key[5] != _CONCEPTS:
                     yield export_record(place, _fact(item))
@@ -166,12 +176,13 @@ class StoreMemoryProvider:
         Raises:
             ValueError: a record is not one of an export; nothing is kept.
         """
-        places = by_place(read_export(records))
+        places = await read_export(records)
         while True:
             new = 0
             changes: list[Put] = []
+            steps = itertools.count(1)
             for place, facts in places.items():
-                missing = await self._missing(_domain(place), facts)
+                missing = await self._missing(_domain(place), facts, steps)
                 new += sum(put.key[5] != _CONCEPTS for put in missing)
                 changes += missing
             try:
@@ -267,21 +278,28 @@ class StoreMemoryProvider:
                 known.add(fact)
         return known
 
-    async def _missing(self, domain: Key, facts: list[Fact]) -> list[Put]:
-        """Give what must be put so that all facts are there."""
-        last: dict[str, int] = {}
-        ids: set[str] = set()
-        for keyword in {fact.concept.keyword for fact in facts}:
+    async def _missing(self, domain: Key, facts: list[Fact], steps: Iterator[int]) -> list[Put]:
+        """Return what must be put so that all facts are there; `steps` counts what was done so far, for all domains together."""
+        concepts: dict[str, list[Fact]] = {}
+        for fact in facts:
+            concepts.setdefault(fact.concept.keyword, []).append(fact)
+        number = _version(await self._highest((*domain, _CONCEPTS)))
+        puts: list[Put] = []
+        for keyword, given in concepts.items():
+            await turn(next(steps) * _READS)
+            ids: set[str] = set()
+            last = 0
             async for item in self._store.scan((*domain, keyword)):
                 ids.add(_fact(item).id)
-                last[keyword] = _version(item)
-        new = following([fact for fact in facts if fact.id not in ids], lambda keyword: last.get(keyword, 0))
-        number = _version(await self._highest((*domain, _CONCEPTS)))
-        first = {fact.concept.keyword: fact for fact in reversed(new) if fact.concept.keyword not in last}
-        puts = [_put((*domain, fact.concept.keyword), fact) for fact in new]
-        for fact in reversed(first.values()):
-            puts.append(_listed(domain, number, fact))
-            number = int(puts[-1].key[-1])
+                last = _version(item)
+            missing = [fact for fact in given if fact.id not in ids]
+            for fact in following(missing, lambda _, last=last: last):
+                await turn(next(steps) * _READS)
+                puts.append(_put((*domain, keyword), fact))
+            if missing and not last:
+                listed = _listed(domain, number, missing[0])
+                number = int(listed.key[-1])
+                puts.append(listed)
         return puts
 
 

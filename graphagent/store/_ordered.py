@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_MANY = 64
 
 
 class Ordered(Generic[T]):
@@ -34,6 +35,16 @@ class Ordered(Generic[T]):
         if place not in self._entries:
             insort(self._order, place)
         self._entries[place] = value
+
+    def update(self, entries: Mapping[bytes, T]) -> None:
+        """Keep values, in place of those that are there. Many cost one sorting, not the moving of one list for each."""
+        if self._entries and len(entries) < _MANY:
+            for place, value in entries.items():
+                self.put(place, value)
+            return
+        new = [place for place in entries if place not in self._entries]
+        self._entries.update(entries)
+        self._order = sorted(self._order + new)
 
     def remove(self, place: bytes) -> None:
         """Forget what is under `place`, if anything is."""

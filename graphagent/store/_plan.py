@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from graphagent._threads import turn
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
@@ -23,8 +24,9 @@ class _Now(NamedTuple):
     """What an item is after the changes so far."""
 
     path: Key
-    version: int
-    member: bytes
+    version: int = 0
+    """0 where it is not there."""
+    member: bytes = b""
 
 
 class _Sum(NamedTuple):
@@ -50,7 +52,7 @@ class Plan:
     wary: bool
     """Whether to look for items that should not be there; else the store within refuses to put over them."""
     changes: list[Change] = field(default_factory=list[Change])
-    items: dict[bytes, _Now | None] = field(default_factory=dict[bytes, "_Now | None"])
+    items: dict[bytes, _Now] = field(default_factory=dict[bytes, "_Now"])
     there: set[bytes] = field(default_factory=set[bytes])
     """Those of them that are there."""
     sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
@@ -99,14 +101,14 @@ class Plan:
             self._put(before, now, location, clear, change.value)
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
-            self._take([location.place])
+            self._take(location.path, [location.place])
             self._without(location.path, [now.member])
 
     async def _exists(self, before: _Sum | None, location: Location) -> None:
         domain = before.domain if before else None
         members = domain.members if domain else None
         if location.place in self.items:
-            there = self.items[location.place] is not None
+            there = location.place in self.there
         elif before is None or domain is None:
             there = False
         elif members is not None and location.place[len(domain.items) :] in members:
@@ -159,10 +161,10 @@ class Plan:
         self.sums[path] = _Sum(None, 0, 0, None)
         total = added(self.root.total, without=self.vault.domain_member(path, generation))
         self.root = replace(self.root, count=self.root.count - 1, total=total)
-        self._take([place for place in self.there if (now := self.items[place]) is not None and now.path == path])
+        self._take(path, [place for place in self.there if self.items[place].path == path])
 
-    def _take(self, places: Iterable[bytes]) -> None:
-        gone = dict.fromkeys(places)
+    def _take(self, path: Key, places: Iterable[bytes]) -> None:
+        gone = dict.fromkeys(places, _Now(path))
         self.items.update(gone)
         self.there.difference_update(gone)
 
@@ -180,7 +182,7 @@ class Plan:
 
     async def _now(self, before: _Sum | None, location: Location) -> _Now | None:
         if location.place in self.items:
-            return self.items[location.place]
+            return self.items[location.place] if location.place in self.there else None
         if before is None or before.domain is None:
             return None
         members = before.domain.members
@@ -224,8 +226,7 @@ class Plan:
         if before is None or before.state is None:
             return
         low = encode(("i", *blinded))
-        inside = [place for place in self.there if low <= place < low + b"\xff"]
-        doomed = {place: now for place in inside if (now := self.items[place]) is not None}
+        doomed = {place: self.items[place] for place in self.there if low <= place < low + b"\xff"}
         domain = before.domain
         if domain is not None:
             async for found in self.vault.store.scan(("i", *blinded)):
@@ -239,13 +240,14 @@ class Plan:
                     await self._checked(before, domain, prefix[0], domain.items + rest, None)
         if doomed:
             self.changes.append(DeleteAll(("i", *blinded)))
-            self._take(doomed)
+            self._take(location.path, doomed)
             self._without(location.path, [now.member for now in doomed.values()])
 
-    def finish(self) -> list[Change]:
-        """Give the one commit to the store within: the items, one row for each domain, and the root where it changed."""
+    async def finish(self) -> list[Change]:
+        """Return the one commit to the store within: the items, one row for each domain, and the root where it changed."""
         rows: list[Change] = []
-        for path, each in self.sums.items():
+        for number, (path, each) in enumerate(self.sums.items(), 1):
+            await turn(number)
             if each.state is None or (each.domain is not None and each.state == each.domain.state):
                 continue
             row = domain_row(path, each.generation)
@@ -277,18 +279,21 @@ class Plan:
             self._apply_root()
             for path in self.gone:
                 vault.drop(path)
+            changed: dict[Key, dict[bytes, _Now]] = {}
+            for place, now in self.items.items():
+                changed.setdefault(now.path, {})[place] = now
             for path, each in self.sums.items():
                 if each.state is None:
                     continue
                 if each.domain is None:
                     fresh = Domain.at(path, each.generation, 1, each.state)
                     fresh.members = Ordered()
-                    self._apply_items(path, fresh)
+                    _apply_items(fresh, changed.get(path, {}))
                     vault.keep(fresh)
                 elif each.domain.version == each.version and domain_row(path, each.generation) in self.rows:
                     each.domain.version += 1
                     each.domain.state = each.state
-                    self._apply_items(path, each.domain)
+                    _apply_items(each.domain, changed.get(path, {}))
 
     def _apply_root(self) -> None:
         root = self.vault.root
@@ -303,17 +308,15 @@ class Plan:
             if each.state is not None and each.domain is None:
                 root.members.put(encode(path), each.generation)
 
-    def _apply_items(self, path: Key, domain: Domain) -> None:
-        if domain.members is None:
-            return
-        cut = len(domain.items)
-        for place, now in self.items.items():
-            if not place.startswith(domain.items):
-                continue
-            if now is None:
-                domain.members.remove(place[cut:])
-            elif now.path == path:
-                domain.members.put(place[cut:], now.member)
+
+def _apply_items(domain: Domain, changed: Mapping[bytes, _Now]) -> None:
+    if domain.members is None:
+        return
+    cut = len(domain.items)
+    domain.members.update({place[cut:]: now.member for place, now in changed.items() if now.version})
+    for place, now in changed.items():
+        if not now.version:
+            domain.members.remove(place[cut:])
 
 
 def check(vault: Vault, domain: Domain, place: bytes, found: Item | None) -> bytes:

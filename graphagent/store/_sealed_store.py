@@ -168,7 +168,7 @@ class SealedStore:
                         errors[each] = error
                     else:
                         plan = trial
-                changes = plan.finish() if len(errors) < len(batch) else []
+                changes = await plan.finish() if len(errors) < len(batch) else []
                 if changes:
                     vault.flight = plan
                     try:
