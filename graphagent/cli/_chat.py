@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
-from importlib import import_module
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from rich.text import Text
 from graphagent import Agent
 from graphagent.cli import _places, _screen
 from graphagent.cli._offline import ABOUT, OfflineModel
+from graphagent.cli._typed import typed
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
 from graphagent.memory import AgentMemory, Concept, Fact, FactsStep, RunMemory, Scope
@@ -40,7 +40,7 @@ _HELP = """\
 /facts            what is known
 /forget KEYWORD   remove a fact, with all its versions, for good
 /help             this list
-/quit             leave; so do Ctrl-D and Ctrl-C
+/quit             leave; so do exit, quit, Ctrl-D and Ctrl-C
 Ctrl-C            while an answer comes: stop it"""
 
 
@@ -64,8 +64,9 @@ def talk(
     provider = _places.provider(root, key)
     asked = _model(model, base_url, key_variable)
     attended = script is None and sys.stdin.isatty()
-    turns = _typed() if attended else _echoed(_lines(script) if script else sys.stdin)
+    turns = typed() if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
+        stack.enter_context(closing(turns))
         portal = stack.enter_context(start_blocking_portal())
         stack.enter_context(portal.wrap_async_context_manager(provider))
         if not isinstance(asked, OfflineModel):
@@ -111,24 +112,11 @@ def _lines(script: Path) -> list[str]:
         raise typer.BadParameter(f"{str(script)!r} cannot be read: {reason}", param_hint="--script") from None
 
 
-def _echoed(lines: Iterable[str]) -> Iterator[str]:
+def _echoed(lines: Iterable[str]) -> Generator[str]:
     console = _screen.screen()
     for line in map(str.strip, lines):
         if line and not line.startswith("#"):
             console.print(Text(f"> {_screen.shown(line)}", style="bold"))
-            yield line
-
-
-def _typed() -> Iterator[str]:
-    with suppress(ImportError):
-        import_module("readline")  # where it is there, input() lets one edit the line
-    while True:
-        try:
-            line = input("> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            print()
-            return
-        if line:
             yield line
 
 
@@ -173,7 +161,7 @@ class _Conversation:
                 self._dim(
                     "For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
                 )
-            self._dim("/help lists the commands.")
+            self._dim("/help lists the commands; exit or Ctrl-D leaves.")
         self._console.print()
 
     def leave(self) -> None:
@@ -184,9 +172,11 @@ class _Conversation:
     def take(self, turn: str) -> bool:
         """Do what a turn asks for, and tell whether there is to be another."""
         command, _, rest = turn.partition(" ")
-        if command in ("/quit", "/exit"):
+        if turn.casefold() in ("/quit", "/exit", "quit", "exit"):
             return False
-        if command == "/help":
+        if "\n" in turn:  # pasted, and not meant as a command
+            self._ask(turn)
+        elif command == "/help":
             self._console.print(Text(_HELP + (f"\n{ABOUT}" if isinstance(self._model, OfflineModel) else "")))
         elif command == "/facts":
             self._show_facts()

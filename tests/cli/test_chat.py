@@ -91,7 +91,7 @@ def test_commands_inside(run, home):
     assert "> Where do I live?\nI do not know that; I was not told.\n" in out
     assert "Nothing is known of 'city'" in out
     assert "Say which: /forget KEYWORD." in out
-    assert "/quit" in out
+    assert "/quit             leave; so do exit, quit," in out
     assert "not a language model" in out[out.index("> /help") :]
     assert "There is no /nonsense" in out
 
@@ -191,7 +191,7 @@ def test_no_fact_stands_in_the_log(run, home, caplog):
     assert "Sesame" not in caplog.text
 
 
-def _terminal(home, *words, **environment):
+def _terminal(home, *words, before_prompt="", **environment):
     child = pexpect.spawn(
         sys.executable,
         ["-m", "graphagent", "chat", *words],
@@ -201,6 +201,8 @@ def _terminal(home, *words, **environment):
         dimensions=(40, 80),
         timeout=600,
     )
+    if before_prompt:
+        child.expect_exact(before_prompt)
     child.expect_exact("> ")
     return child
 
@@ -233,6 +235,70 @@ def test_a_person_talks_at_a_terminal(home):
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+NO_READLINE = "raise ImportError('there is none')\n"
+LIBEDIT = """'''It uses libedit readline.'''
+def parse_and_bind(line):
+    with open('bound.txt', 'a') as file:
+        file.write(line + chr(10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("readline", "begin", "end"),
+    [
+        pytest.param(None, "\x1b[200~", "\x1b[201~", id="GNU"),
+        pytest.param(NO_READLINE, "\x1b[200~", "\x1b[201~", id="none"),
+        pytest.param(LIBEDIT, "\x16\x02", "\x16\x03", id="libedit"),  # as its bindings would type them
+    ],
+)
+def test_a_paste_of_several_lines_is_one_message(home, readline, begin, end):
+    """Whatever reads the terminal, which is asked to mark pastes; a line that looks like a command is text like the others."""
+    if readline is not None:
+        (home / "readline.py").write_text(readline)
+    said = []
+
+    def reply(request):
+        if request.output is None:
+            said.append(request.messages[-1].text)
+        return {"facts": []} if request.output is not None else f"answer {len(said)}"
+
+    with openai_server(reply) as server:
+        child = _terminal(home, "--model", "local", "--base-url", server.base_url, before_prompt="\x1b[?2004h")
+        child.send(f"see {begin}first line\r\r/quit\rlast{end}, please\r")
+        child.expect_exact("answer 1")
+        child.expect_exact("> ")
+        child.sendline("typed")
+        child.expect_exact("answer 2")
+        child.expect_exact("> ")
+        child.sendline("quit")
+        child.expect_exact("Goodbye.")
+        child.expect_exact(pexpect.EOF)
+        child.close()
+    assert said == ["see first line\n\n/quit\nlast, please", "typed"]
+    assert child.exitstatus == 0
+
+
+def test_libedit_is_told_what_begins_and_ends_a_paste(home):
+    """It does not know these sequences; each is bound to a letter that no one types."""
+    (home / "readline.py").write_text(LIBEDIT)
+    child = _terminal(home)
+    bound = (home / "bound.txt").read_text().splitlines()
+    assert bound == [r'''bind -s "\e[200~" "\026\002"''', r'''bind -s "\e[201~" "\026\003"''']
+    child.sendeof()
+    child.expect_exact("\x1b[?2004l")
+    child.expect_exact(pexpect.EOF)
+    child.close()
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "Exit", " quit ", "/exit", "/quit"])
+def test_a_word_leaves(run, word):
+    """With or without a slash; the same words within a message are part of it."""
+    ended = run("chat", stdin=f"I live in Oslo and quit smoking.\n{word}\nI live in Rome.\n")
+    assert ended.code == 0
+    assert "> I live in Oslo and quit smoking." in ended.out
+    assert "Rome" not in ended.out
 
 
 def test_ctrl_c_stops_an_answer_and_then_leaves(home):

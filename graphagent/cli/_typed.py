@@ -1,0 +1,60 @@
+"""What a person types at a terminal, message by message; a paste is one message, whatever lines it has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+
+_BEGIN, _END = "\x1b[200~", "\x1b[201~"
+"""What a terminal sends before and after a paste, once it is asked to."""
+_EDITED = {_BEGIN: "\x02", _END: "\x03"}
+"""What libedit puts into the line instead, as it does not know these."""
+
+
+def typed() -> Generator[str]:
+    """Yield the messages, without blank ones, until the person leaves with Ctrl-D or Ctrl-C."""
+    with _marked_pastes() as (begin, end):
+        while True:
+            try:
+                message = input("> ")
+                while message.count(begin) > message.count(end):
+                    message += f"\n{input()}"
+            except (EOFError, KeyboardInterrupt):
+                print()
+                return
+            message = message.replace(begin, "").replace(end, "").strip()
+            if message:
+                yield message
+
+
+@contextmanager
+def _marked_pastes() -> Generator[tuple[str, str]]:
+    """Have pastes marked, and yield what then begins and ends them in what input() returns.
+
+    GNU readline returns a paste as one line with line breaks in it. Without it, a paste arrives line by line.
+    """
+    begin, end = _BEGIN, _END
+    try:
+        readline = import_module("readline")  # with it, input() lets one edit the line
+    except ImportError:
+        pass
+    else:
+        if "libedit" not in (readline.__doc__ or ""):
+            readline.parse_and_bind("set enable-bracketed-paste on")
+            yield begin, end
+            return
+        for marker, letter in _EDITED.items():
+            shown = marker.replace("\x1b", r"\e")
+            readline.parse_and_bind(rf'bind -s "{shown}" "\026\{ord(letter):03o}"')  # Ctrl-V takes it as a letter
+        begin, end = _EDITED.values()
+    asked = os.name == "posix" and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+    if asked:
+        print("\x1b[?2004h", end="", flush=True)
+    try:
+        yield begin, end
+    finally:
+        if asked:
+            print("\x1b[?2004l", end="", flush=True)
