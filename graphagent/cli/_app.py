@@ -17,7 +17,6 @@ app = typer.Typer(
     name="graphagent",
     help="Agents declared as typed strategy graphs, with memory that can be trusted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Begin with: graphagent demo",
 )
@@ -106,7 +105,9 @@ def draw(
     form: Annotated[
         Picture | None,
         typer.Option(
-            "--format", help="What to draw; by default what FILE ends with, else Mermaid.", show_default=False
+            "--format",
+            help="What to draw; by default what FILE ends with, else Mermaid. PNG is not drawn.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -114,13 +115,12 @@ def draw(
     ] = None,
 ) -> None:
     """Draw a strategy."""
-    from graphagent.cli._draw import write
+    from graphagent.cli._draw import form_of, write
     from graphagent.cli._loading import strategy_at
 
-    if form is None:
-        form = Picture.SVG if out is not None and out.suffix.lower() == ".svg" else Picture.MERMAID
+    drawn = form_of(form.value if form is not None else None, out, target)
     strategy = strategy_at(target)
-    write(strategy.to_svg() if form is Picture.SVG else strategy.to_mermaid(), out)
+    write(strategy.to_svg() if drawn == "svg" else strategy.to_mermaid(), out)
 
 
 @app.command(short_help="See it all in seconds, with no key and no network.", epilog="Example: graphagent demo")

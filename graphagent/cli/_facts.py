@@ -142,7 +142,14 @@ def set_fact(
 ) -> None:
     """Set a fact yourself. Earlier versions stay in its history."""
     about, place = _places.subject_of(subject), _places.scope_of(scope)
-    given = [sys.stdin.read().strip()] if values == ["-"] else values
+    given = [value.strip() for value in ([sys.stdin.read()] if values == ["-"] else values)]
+    if not all(given):
+        raise typer.BadParameter(
+            f"a value has some text, and this one is blank; to remove a fact: graphagent facts forget {keyword}",
+            param_hint="VALUE",
+        )
+    if not keyword.strip():
+        raise typer.BadParameter("a keyword has some text, and this one is blank", param_hint="KEYWORD")
 
     async def save(provider: KeepingProvider) -> Fact:
         known = await provider.load(_concept(keyword), about, place, owner=owner)

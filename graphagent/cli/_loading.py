@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -44,7 +46,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
     if not colon or "/" in name or "\\" in name:
         place, name = target, ""
     module = _module(place)
-    there = ", ".join(sorted(_of(module, kind))) or "none"
+    there = ", ".join(sorted(_there(module, kind))) or "none"
     if not name:
         held = _of(module, kind)
         if len(held) != 1:
@@ -73,6 +75,27 @@ def _of(module: ModuleType, kind: type[T]) -> dict[str, T]:
     return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
 
 
+def _there(module: ModuleType, kind: type[Any]) -> list[str]:
+    """Return the names that can be given: of what is there, of agents, and of functions that say they return one."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return [
+        name
+        for name, value in public.items()
+        if isinstance(value, (kind, Agent)) or (inspect.isfunction(value) and _returns(value, {kind, Agent}))
+    ]
+
+
+def _returns(function: Callable[..., object], kinds: set[type[Any]]) -> bool:
+    """Tell whether a function that needs no arguments is annotated to return one of some types."""
+    signature = inspect.signature(function)
+    if any(each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.kind is not each.VAR_POSITIONAL
+           for each in signature.parameters.values()):  # fmt: skip
+        return False
+    given: object = signature.return_annotation
+    text = given if isinstance(given, str) else inspect.formatannotation(given)
+    return text.partition("[")[0].rpartition(".")[2] in {each.__name__ for each in kinds}
+
+
 def _module(place: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     if place.endswith(".py") or "/" in place or "\\" in place:
@@ -86,6 +109,10 @@ def _module(place: str) -> ModuleType:
         with redirect_stdout(sys.stderr):  # what a program prints is no part of what is asked for
             spec.loader.exec_module(module)
         return module
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise typer.BadParameter(
+            f"{place!r} names neither a module nor a Python file; write pkg.module:name or file.py:name"
+        )
     try:
         with redirect_stdout(sys.stderr):
             return importlib.import_module(place)

@@ -22,7 +22,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
     try:
-        app()
+        app(prog_name="graphagent")  # whatever it was started by, completion is for this name
     except GraphAgentError as error:
         reason: BaseException = error
         while isinstance(reason, RunError) and reason.__cause__ is not None:

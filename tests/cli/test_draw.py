@@ -19,10 +19,19 @@ loud = Strategy("loud", START >> shout >> END)
 agent = Agent(loud)
 number = 3
 
-def make():
+def make() -> Strategy[str, str]:
     return Strategy("made", START >> shout >> END)
 
-def wants(something):
+def make_agent() -> "Agent[str, str]":
+    return agent
+
+def wants(something) -> Strategy[str, str]:
+    return loud
+
+def name() -> str:
+    return loud.name
+
+def _hidden() -> Strategy[str, str]:
     return loud
 """
 
@@ -41,7 +50,15 @@ def test_a_ready_made_strategy_is_drawn(run):
 
 @pytest.mark.parametrize(
     "target",
-    ["program.py:loud", "program.py:make", "program.py:agent", "program:loud", "program.py", "./program.py:loud"],
+    [
+        "program.py:loud",
+        "program.py:make",
+        "program.py:agent",
+        "program.py:make_agent",
+        "program:loud",
+        "program.py",
+        "./program.py:loud",
+    ],
 )
 def test_a_program_of_ones_own_is_drawn(run, program, target):
     """By file or by module, a strategy, what makes one, an agent, or the only one there is; and nothing else is printed."""
@@ -61,14 +78,54 @@ def test_a_picture_goes_into_a_file(run, program, home):
     assert "cannot be written" in run("draw", "program.py:loud", "--out", "no/folder/x.svg").said
 
 
+@pytest.mark.parametrize("name", ["loud.png", "loud.PNG", "loud.pdf", "loud.jpeg", "loud.v2"])
+@pytest.mark.parametrize("form", [[], ["--format", "svg"], ["--format", "mermaid"]])
+def test_a_picture_of_another_format_is_refused_before_anything_is_written(run, program, home, name, form):
+    """No file gets the name of a format that it does not have; the error names those that there are, and how to convert one."""
+    ended = run("draw", "program.py:loud", "--out", name, *form)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is drawn as SVG (.svg) or Mermaid (.mmd, .mermaid, .md, .txt)" in ended.said
+    assert (
+        "graphagent draw program.py:loud --out loud.svg, then for example rsvg-convert loud.svg -o loud.png"
+        in ended.said
+    )
+    assert "this is printed" not in ended.err  # the program is not even imported
+    assert not (home / name).exists()
+
+
+def test_a_format_that_the_name_of_the_file_denies_is_refused(run, program, home):
+    """Mermaid in a file called .svg would be opened as a broken picture."""
+    ended = run("draw", "program.py:loud", "--out", "loud.svg", "--format", "mermaid")
+    assert ended.code == 2
+    assert "'loud.svg' is the name of another format than 'mermaid'" in ended.said
+    assert not (home / "loud.svg").exists()
+    assert run("draw", "program.py:loud", "--out", "loud", "--format", "svg").code == 0
+    assert (home / "loud").read_text().startswith("<svg")
+
+
+def test_a_markdown_file_has_a_block_of_mermaid(run, program, home):
+    """So pages that render Mermaid show it."""
+    run("draw", "program.py:loud", "--out", "loud.md")
+    lines = (home / "loud.md").read_text().splitlines()
+    assert (lines[0], lines[1], lines[-1]) == ("```mermaid", "flowchart TD", "```")
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
         ("nowhere.at.all:x", "there is no module 'nowhere'"),
         ("json.nowhere:x", "there is no module 'json.nowhere'"),
         ("nowhere.py:x", "there is no Python file 'nowhere.py'"),
-        ("program.py:quiet", "has no 'quiet'; strategies in it: loud"),
-        ("program.py:number", "is an int, and no strategy; in it are: loud"),
+        ("program.py:quiet", "has no 'quiet'; strategies in it: agent, loud, make, make_agent"),
+        ("program.py:number", "is an int, and no strategy; in it are: agent, loud, make, make_agent"),
+        ("graphagent_strategies:nope", "has no 'nope'; strategies in it: personal, react, single_run"),
+        (
+            "graphagent_strategies",
+            "exactly one strategy; write graphagent_strategies:NAME (there: personal, react, single_run)",
+        ),
+        ("", "'' names neither a module nor a Python file"),
+        (":loud", "'' names neither a module nor a Python file"),
+        ("..program:loud", "'..program' names neither a module nor a Python file"),
         ("program.py:wants", "cannot be called without arguments"),
         ("json", "does not hold exactly one strategy; write json:NAME (there: none)"),
     ],

@@ -390,3 +390,27 @@ def test_a_folder_that_is_not_there_is_not_sound(run, tmp_path):
     ended = run("facts", "verify", "--memory", str(tmp_path / "typo"))
     assert ended.code == 1
     assert "there is no memory" in ended.said
+
+
+@pytest.mark.parametrize("values", [[""], [" "], ["\t\n"], ["Oslo", ""], ["Oslo", " ", "--multiple"], ["-"]])
+def test_a_blank_value_is_refused(run, values):
+    """Nothing is kept, and what was known stays; the error says how to remove a fact."""
+    run("facts", "set", "city", "Rome")
+    ended = run("facts", "set", "city", *values, stdin=" \n")
+    assert (ended.code, ended.out) == (2, "")
+    assert "this one is blank; to remove a fact: graphagent facts forget city" in ended.said
+    assert run("facts", "show", "city").out.count("Rome") == 1
+
+
+def test_a_blank_keyword_is_refused(run):
+    """A fact under it could hardly be named again."""
+    ended = run("facts", "set", " ", "Rome")
+    assert ended.code == 2
+    assert "a keyword has some text, and this one is blank" in ended.said
+    assert run("facts", "list").out == ""
+
+
+def test_spaces_around_a_value_are_dropped(run):
+    """As in what is learned from a conversation."""
+    run("facts", "set", "city", "  Oslo ")
+    assert run("facts", "show", "city", "--format", "json").out.count('"Oslo"') == 1
