@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import tempfile
 from pathlib import Path
 
@@ -14,6 +15,9 @@ OFFLINE = Path(__file__).parent / "offline"
 # Once in this process, and at the start of every Python process that a test starts.
 runpy.run_path(str(OFFLINE / "sitecustomize.py"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OFFLINE), os.environ.get("PYTHONPATH")]))
+
+# Background jobs of a shell inherit that Ctrl-C is ignored, and would hand that down to every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):

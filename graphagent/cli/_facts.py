@@ -16,6 +16,7 @@ import typer
 from graphagent.cli import _places, _screen
 from graphagent.cli._lines import lines_to, read_lines
 from graphagent.cli._places import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner, Yes
+from graphagent.cli._prompts import confirm
 from graphagent.cli._words import counted, others, were_new
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
@@ -282,10 +283,7 @@ def _confirm(
     if not versions:
         _nothing_fits(owner)
     what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
-    typer.confirm(
-        f"Forget {counted(versions, 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?",
-        abort=True,
-    )
+    confirm(f"Forget {counted(versions, 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?")
 
 
 def _nothing_fits(owner: str) -> NoReturn:

@@ -11,16 +11,18 @@ from graphagent.errors import GraphAgentError, MissingExtraError, RunError
 
 
 def main() -> None:
-    """Run the command line. The exit code is 0, 1 where something failed, 2 where it was called wrongly."""
+    """Run the command line. The exit code is 0; 1 after a failure, 2 after a wrong call, 130 after Ctrl-C."""
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
     from graphagent.cli._app import app
+    from graphagent.cli._prompts import heed_interrupts
     from graphagent.cli._screen import aside, complain
 
     # Bytes that are no text, and letters that a terminal lacks, spoil a letter and not the command.
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
+    heed_interrupts()
     try:
         app(prog_name="graphagent")  # whatever it was started by, completion is for this name
     except GraphAgentError as error:

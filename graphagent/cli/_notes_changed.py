@@ -19,6 +19,7 @@ import typer
 from graphagent import _clock
 from graphagent.cli import _places, _screen
 from graphagent.cli._notes_opened import Place, narrowed, one, plain, with_notes
+from graphagent.cli._prompts import confirm
 from graphagent.cli._words import counted, whose
 from graphagent.errors import GraphAgentError, StoreError
 
@@ -197,9 +198,7 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
         _screen.fail(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
     if not yes:
         where = ", ".join(_screen.shortened(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
-        typer.confirm(
-            f"Remove all {counted(scopes.total(), 'note')}{whose(place.owner)} in {where} for good?", abort=True
-        )
+        confirm(f"Remove all {counted(scopes.total(), 'note')}{whose(place.owner)} in {where} for good?")
 
     async def remove(notes: NoteView) -> Receipt:
         return await notes.reset(scope)
@@ -210,7 +209,7 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
 def _agree(what: str, records: Sequence[Record]) -> None:
     told = "; ".join(repr(_screen.shortened(record.content, 40)) for record in records[:3])
     more = "; …" if len(records) > 3 else ""
-    typer.confirm(f"{what} {counted(len(records), 'note')} ({told}{more}) for good?", abort=True)
+    confirm(f"{what} {counted(len(records), 'note')} ({told}{more}) for good?")
 
 
 def _say_forgotten(receipt: Receipt, *, as_json: bool) -> None:

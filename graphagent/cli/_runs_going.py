@@ -16,6 +16,7 @@ from anyio.abc import TaskStatus
 from graphagent.cli import _screen
 from graphagent.cli._answers import read_answer, read_answers, wanted
 from graphagent.cli._progress import Progress, spent, watch
+from graphagent.cli._prompts import STOPPED, ask
 from graphagent.cli._runs_opened import Place, found, opened
 from graphagent.errors import AnswerError, GraphAgentError, RunError
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
     from graphagent.run import Question, RunResult
-
-_STOPPED = 130
-"""The exit code of what was stopped with Ctrl-C."""
 
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
@@ -45,7 +43,7 @@ def give_answers(place: Place, run: str, words: Sequence[str], *, allow_changed:
     answers: dict[str, object] = {}
     run_id = ""
 
-    async def ask(agent: Agent[Any, Any], store: Store) -> None:
+    async def read(agent: Agent[Any, Any], store: Store) -> None:
         nonlocal run_id
         run_id = await found(store, place.owner, run)
         there = await agent.read(run_id, owner=place.owner, allow_changed=allow_changed)
@@ -56,7 +54,7 @@ def give_answers(place: Place, run: str, words: Sequence[str], *, allow_changed:
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
         return await agent.resume(run_id, answers=answers, owner=place.owner, allow_changed=allow_changed)
 
-    _execute(place, work, before=ask, as_json=as_json)
+    _execute(place, work, before=read, as_json=as_json)
 
 
 def fork_run(
@@ -120,7 +118,7 @@ def _execute(
     result, stopped = anyio.run(main)
     _report(place, result, as_json=as_json)
     if stopped and not result.done:
-        raise typer.Exit(_STOPPED)
+        raise typer.Exit(STOPPED)
 
 
 async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[RunResult[Any], bool]:
@@ -145,7 +143,8 @@ async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[R
     progress = Progress()
     watch(agent, progress)
     async with anyio.create_task_group() as group:
-        if sys.platform != "win32":  # where signals cannot be received, Ctrl-C cancels
+        # Where signals cannot be received, Ctrl-C cancels; a background job that is to ignore it does.
+        if sys.platform != "win32" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             await group.start(listen)
         with anyio.CancelScope() as doing, progress:
             try:
@@ -157,7 +156,7 @@ async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[R
         raise failure
     if result is None:  # it was broken off
         if agent.last is None:
-            raise typer.Exit(_STOPPED)
+            raise typer.Exit(STOPPED)
         result = agent.last.result
     return result, stopped
 
@@ -177,7 +176,7 @@ def _asked(questions: Sequence[Question]) -> dict[str, object]:
 def _ask(question: Question) -> object:
     _say_question(question)
     while True:
-        text = typer.prompt(f"  {wanted(question)}", prompt_suffix="> ", err=True)
+        text = ask(f"  {wanted(question)}")
         try:
             return read_answer(question, text)
         except AnswerError as error:

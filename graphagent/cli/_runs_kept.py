@@ -12,6 +12,7 @@ import typer
 from graphagent.cli import _screen
 from graphagent.cli._lines import lines_to, read_lines
 from graphagent.cli._places import age_of
+from graphagent.cli._prompts import confirm
 from graphagent.cli._runs_opened import found, states, with_store
 from graphagent.cli._words import counted, were_new, whose
 from graphagent.errors import StoreError
@@ -79,7 +80,7 @@ def prune_runs(
     if not yes:
         kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.state for head in chosen).most_common())
         with_parts = f" with {counted(more, 'run')} of sub-agents" if more else ""
-        typer.confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){with_parts} for good?", abort=True)
+        confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){with_parts} for good?")
 
     async def remove(store: Store) -> Receipt:
         if ids is None and not yes:  # what a person agreed to, and not what has come since
@@ -107,7 +108,7 @@ def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) ->
         running = sum(head.running for head in heads)
         named = f" of owner {owner!r}" if owner else " without an owner"
         executed = f", {running} of which are being executed" if running else ""
-        typer.confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?", abort=True)
+        confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?")
 
     async def remove(store: Store) -> Receipt:
         return await durable.forget_runs(store, owner=owner)

@@ -1,0 +1,59 @@
+"""Questions to the person at the terminal. One Ctrl-C ends the command, as it does anywhere else."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import typer
+
+STOPPED = 130
+"""The exit code of what was stopped with Ctrl-C."""
+
+
+def heed_interrupts() -> None:
+    """Have Ctrl-C work for a person at a terminal, though whoever started the command had it ignored."""
+    # A background job of a script inherits that too, and is to keep it: its standard input is no terminal.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ask(text: str) -> str:
+    """Return what a person types.
+
+    Raises:
+        Exit: they pressed Ctrl-C; with 130.
+        Abort: the input ended.
+    """
+    with _ends_at_once():
+        return str(typer.prompt(text, prompt_suffix="> ", err=True))
+
+
+def confirm(text: str) -> None:
+    """Ask a person whether to go on.
+
+    Raises:
+        Exit: they pressed Ctrl-C; with 130.
+        Abort: they said no, or the input ended.
+    """
+    with _ends_at_once():
+        typer.confirm(text, abort=True)
+
+
+@contextmanager
+def _ends_at_once() -> Generator[None]:
+    # An event loop takes the first Ctrl-C for itself, and would hear of it only after the prompt.
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            print(file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,118 @@
+"""Ctrl-C at a prompt, as it is pressed at a real terminal, and as background jobs ignore it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from graphagent.memory import Notes
+from tests.cli.test_runs_going import WAITS, _effects, _put, _until
+
+pexpect = pytest.importorskip("pexpect")
+
+IGNORING = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+"""Begins a command that ignores Ctrl-C, as a shell has its background jobs do."""
+ignored = pytest.mark.parametrize("ignored", [False, True], ids=["", "where it is inherited as ignored"])
+
+
+def terminal(home, *words, ignored):
+    """Start a command at a terminal, as a shell does that may ignore Ctrl-C."""
+    command, *given = [*(IGNORING if ignored else ()), sys.executable, "-m", "graphagent", *words]
+    return pexpect.spawn(
+        command, given, cwd=str(home), env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, 80),
+        encoding="utf-8", timeout=600,
+    )  # fmt: skip
+
+
+def left(child):
+    """Press Ctrl-C once, and give the exit code."""
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus
+
+
+@ignored
+def test_ctrl_c_at_the_prompt_of_runs_answer_ends_it(home, begun, ignored):
+    """Pressed once, with 130; the run still waits."""
+    begun("agent", "mail-1", "the party")
+    words = ("runs", "answer", "mail-1", "--agent", "program.py:agent", "--store", "runs.db")
+    child = terminal(home, *words, ignored=ignored)
+    child.expect("yes or no> ")
+    assert left(child) == 130
+    child = terminal(home, *words, ignored=ignored)
+    child.expect("yes or no> ")
+    child.sendline("yes")
+    child.expect("sent")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+@ignored
+def test_ctrl_c_at_a_confirmation_ends_it(home, begun, ignored):
+    """With 130, where a no gives 1; nothing is removed."""
+    begun("agent", "mail-1")
+    words = ("runs", "prune", "mail-1", "--store", "runs.db")
+    child = terminal(home, *words, ignored=ignored)
+    child.expect("for good")
+    assert left(child) == 130
+    child = terminal(home, *words, ignored=ignored)
+    child.expect("for good")
+    child.sendline("n")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 1
+
+
+def test_every_confirmation_is_asked_in_the_same_way(home):
+    """Those of facts and of notes too."""
+    import anyio
+
+    async def remember():
+        async with Notes(home / "n.db") as notes:
+            await notes.remember("tea", scope="/")
+
+    anyio.run(remember)
+    child = terminal(home, "notes", "reset", "--store", "n.db", ignored=False)
+    child.expect("for good")
+    assert left(child) == 130
+    child = terminal(home, "chat", ignored=False)
+    child.expect("> ")
+    child.sendline("I live in Oslo.")
+    child.expect("learned")
+    child.sendline("/quit")
+    child.expect(pexpect.EOF)
+    child.close()
+    child = terminal(home, "facts", "forget", "city", ignored=False)
+    child.expect("for good")
+    assert left(child) == 130
+
+
+def test_ctrl_c_leaves_a_chat_that_inherited_it_as_ignored(home):
+    """A person who talks at a terminal can always leave."""
+    child = terminal(home, "chat", ignored=True)
+    child.expect("\n> ")
+    assert left(child) == 0
+
+
+def test_a_background_job_keeps_ignoring_ctrl_c(home, begun):
+    """It has no terminal for its input, and goes on to its end."""
+    process = subprocess.Popen([sys.executable, "begin.py", "waits", "w", "x", ""], cwd=_put(begun, home))
+    _until(lambda: "slow" in _effects(home))
+    process.kill()
+    process.wait()
+    child = subprocess.Popen(
+        [*IGNORING, sys.executable, "-m", "graphagent", "runs", "resume", "w", *WAITS], cwd=home, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _until(lambda: _effects(home).count("slow") == 2)
+    child.send_signal(signal.SIGINT)
+    (home / "go").touch()
+    out, err = child.communicate(timeout=600)
+    assert (child.returncode, out) == (0, "x!\n"), err
+    assert "Pausing" not in err
