@@ -36,8 +36,8 @@ _CONCEPTS = ""
 _MOST_KNOWN = 4096
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
-_READS = 2
-"""How many items are read for a concept, most often; in a sealed store, each takes a while."""
+_READS = 4
+"""How many reads a concept takes the first time; in a sealed store, each takes a while."""
 
 
 class StoreMemoryProvider:
