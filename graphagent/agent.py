@@ -8,14 +8,14 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import starmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_origin, overload
 
 import anyio
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, TextStreamed
-from graphagent.graph import Strategy, fits, show
+from graphagent.graph import Strategy, fits, is_a, show
 from graphagent.llm import Tool, ToolCalls, images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.run import (
@@ -37,12 +37,15 @@ from graphagent.run import (
     check_budgets,
     check_deps,
     check_kept,
+    check_prices,
     check_ways,
     checked_tools,
     ending,
     missing,
+    no_model,
     outermost,
     tool_of,
+    without_model,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +91,8 @@ class Agent(Generic[I, O]):
     Raises:
         StrategyError: there are tools, and the strategy has no way for tool calls.
         SerializationError: there is a store, and a node gives what cannot be kept.
-        TypeError: a callback cannot be called with a step.
+        ValueError: a budget is none, or `max_cost` has no prices to count with.
+        TypeError: an argument is not of its type, or a callback cannot be called with a step.
     """
 
     def __init__(
@@ -112,14 +116,12 @@ class Agent(Generic[I, O]):
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"an agent runs a Strategy, not {a(type(strategy).__name__)}; write Strategy(name, START >> … >> END)"
+                f"an agent runs a Strategy, not {kind_of(strategy)}; write Strategy(name, START >> … >> END)"
             )
-        if model is not None and not callable(getattr(model, "respond", None)):
-            raise TypeError(
-                f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {a(type(model).__name__)}"
-            )
-        if store is not None and not callable(getattr(store, "commit", None)):
-            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {a(type(store).__name__)}")
+        if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
+            raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+        if store is not None and (isinstance(store, type) or not callable(getattr(store, "commit", None))):
+            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {kind_of(store)}")
         if planning_interval is not None and planning_interval < 1:
             raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
         if callable(final_answer_checks):
@@ -145,8 +147,10 @@ class Agent(Generic[I, O]):
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )
-        self._budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
+        self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
+        """What a run may take."""
         check_ways(strategy, self.tools)
+        check_prices(strategy, self.tools, model, max_cost)
         if store is not None:
             check_kept(self)
         self._features: dict[type[Feature], Feature] = {}
@@ -163,6 +167,11 @@ class Agent(Generic[I, O]):
             FeatureError: the agent has run already, has this feature, or does not fit it.
             TypeError: the feature has no such setting.
         """
+        if not isinstance(feature, type) and callable(getattr(feature, "install", None)):
+            name = type(feature).__name__
+            raise TypeError(
+                f"install() makes the feature itself, for this agent; write agent.install({name}, …) with its settings"
+            )
         named = getattr(feature, "__name__", repr(feature))
         if self._made is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")
@@ -209,7 +218,14 @@ class Agent(Generic[I, O]):
             TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
         """
         if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"on() listens to an event type of graphagent.events, not to {event!r}")
+            raise TypeError(
+                f"on() takes an event type of graphagent.events and then a handler, not {kind_of(event)}; write "
+                f"agent.on(NodeFinished, handler)"
+            )
+        if not callable(handler):
+            raise TypeError(
+                f"the handler of {event.__name__} is a function, not {kind_of(handler)}; write agent.on({event.__name__}, handler)"
+            )
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             raise TypeError(
                 f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
@@ -268,7 +284,7 @@ class Agent(Generic[I, O]):
             NodeFailedError: a node raised; the original exception is the cause.
             NoPathError: no way out of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
-            FeatureError: a node needs a feature that is not installed.
+            FeatureError: a node needs a feature that is not installed, or asks a model and there is none.
         """
         return await self._begun(task, owner, run_id, steps, await load_images(images, "images"), deps).finish()
 
@@ -598,6 +614,14 @@ class Agent(Generic[I, O]):
             task = None
             if not fits(None, self.strategy.takes):
                 raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
+        elif not is_a(task, self.strategy.takes):
+            takes, given = show(self.strategy.takes), kind_of(task)
+            origin = get_origin(self.strategy.takes)
+            if isinstance(origin, type) and isinstance(task, origin):
+                given += " with other items"
+            raise TypeError(
+                f"strategy {self.strategy.name!r} takes {takes}, not {given}; write agent.run(task) with {a(takes)}"
+            )
         for name, given in (("owner", owner), ("run_id", run_id or "")):
             if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name}= is text, not {a(type(given).__name__)}")
@@ -608,6 +632,8 @@ class Agent(Generic[I, O]):
             )
         shown = images_of(images, "images")
         setup = self._made or self._setup()
+        if setup.without_model:
+            raise no_model(setup.without_model)
         if setup.asked:
             check_deps(setup.asked, deps, "agent.run(task, deps=…)")
         if deps is not None:
@@ -667,9 +693,9 @@ class Agent(Generic[I, O]):
         if self._made is None:
             plan, call = outermost(self.strategy)
             self._made = Setup(
-                self.strategy, plan, call, self.model, self.tools, self.system_prompt, self._budgets, self._features,
+                self.strategy, plan, call, self.model, self.tools, self.system_prompt, self.budgets, self._features,
                 self._handlers, self.store, tuple(self.callbacks), self._checks, self._planning_interval,
-                tuple(asking(self.strategy, self.tools)),
+                tuple(asking(self.strategy, self.tools)), without_model(self.strategy, self.tools, self.model),
             )  # fmt: skip
         return self._made
 

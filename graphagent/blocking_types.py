@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
     from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
     from graphagent.protocols import Feature
-    from graphagent.run import Callback, Question, RunResult, Setup, Status
+    from graphagent.run import Budgets, Callback, Question, RunResult, Setup, Status
     from graphagent.run.durable import Diff, Entry, Snapshot
     from graphagent.store import Change, Item, Key, Receipt
 
@@ -307,6 +307,11 @@ class BlockingAgent(Protocol[I, O]):
     @property
     def callbacks(self) -> list[Callback]:
         """What sees each step, in order. Features add theirs when they are installed."""
+        ...
+
+    @property
+    def budgets(self) -> Budgets:
+        """What a run may take."""
         ...
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> Any:

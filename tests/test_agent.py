@@ -7,14 +7,17 @@ from functools import partial
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, tap, tool
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RunError, StrategyError
 from graphagent.events import Event, NodeStarted, RunStarted
 from graphagent.graph import Tap
-from graphagent.llm import Image, Message, ToolCall, ToolCalls, ToolResult
-from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, RunMemory, TaskStep
-from graphagent.nodes import execute_tools, llm_request, passthrough
+from graphagent.llm import Image, Message, PricedModel, Prices, ToolCall, ToolCalls, ToolResult, Usage
+from graphagent.llm.openai import OpenAIModel
+from graphagent.memory import ActionStep, AgentMemory, Concept, FinalAnswerStep, MessageStep, RunMemory, TaskStep
+from graphagent.nodes import auto_detect_facts, execute_tools, llm_request, passthrough, save_facts
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_ids
+from graphagent_strategies import single_run
 
 text = passthrough(str, name="text")
 PICTURE = Image(b"\x89PNG", "image/png")
@@ -30,6 +33,10 @@ def only(*steps, **options):
 def single():
     ask, act = llm_request(), execute_tools()
     return Strategy("single", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+
+
+def only_text(name):
+    return Strategy(name, START >> llm_request(tools=False) >> END)
 
 
 @tool
@@ -364,10 +371,113 @@ def test_budgets_of_subgraphs_below_zero_are_refused():
         only(parallel(inner))
 
 
-async def test_a_node_that_asks_without_a_model_says_what_to_add():
-    """The error names the node and the argument."""
-    with pytest.raises(NodeFailedError, match=r"'llm_request' asks a model.*model="):
-        await only(llm_request(tools=False)).run("x")
+@pytest.mark.parametrize(
+    ("strategy", "path"),
+    [
+        (lambda: Strategy("s", START >> llm_request(tools=False) >> END), "llm_request"),
+        (lambda: Strategy("s", START >> only_text("inner") >> END), "inner/llm_request"),
+        (lambda: Strategy("s", START >> each(llm_request(tools=False)) >> END), "each/llm_request"),
+        (lambda: Strategy("s", START >> race(only_text("a"), only_text("b")) >> END), "race/0/a/llm_request"),
+        (lambda: Strategy("s", START >> save_facts(Concept("city")) >> END), "save_facts"),
+        (lambda: Strategy("s", START >> auto_detect_facts() >> END), "auto_detect_facts"),
+    ],
+)
+async def test_a_run_without_a_model_is_refused_before_its_first_node(strategy, path):
+    """The error names the node and the argument, and nothing is stored."""
+    store = MemoryStore()
+    agent = Agent(strategy(), store=store)
+    agent.install(AgentMemory, agent_name="a")
+    for begun in (agent.run, agent.start, agent.stream):
+        with pytest.raises(FeatureError, match=f"node '{path}' asks a model.*model="):
+            found = begun(["x"] if "each" in path else "x")
+            await (found if begun == agent.run else found.finish())
+    assert [item async for item in store.scan(())] == []
+
+
+async def test_a_model_of_a_subgraph_or_of_the_agent_around_is_enough():
+    """Whoever has a model of its own, or finds one around, is not refused; nor is a node that only may ask."""
+
+    @node
+    async def may_ask(ctx: Context, said: str) -> str:
+        return f"{said} {ctx.model_or_none is None}"
+
+    inner = only_text("inner").using(model=ScriptedModel(["said"]))
+    agent = Agent(Strategy("s", START >> inner >> may_ask >> END))
+    assert (await agent.run("x")).output == "said True"
+    helper = Agent(only_text("asks"), name="helper", description="Helps.")
+    model = ScriptedModel([ToolCalls([ToolCall("helper", {"task": "t"})]), "helped", "done"])
+    assert (await Agent(single_run(), model=model, tools=[helper]).run("x")).output == "done"
+
+
+async def test_what_was_recorded_needs_no_model():
+    """A run is read, and executed again on its recording, by an agent without one."""
+    store = MemoryStore()
+    ended = await Agent(only_text("asks"), model=ScriptedModel(["said"]), store=store).run("x")
+    agent = Agent(only_text("asks"), store=store)
+    assert (await agent.read(ended.run_id)).output == "said"
+    assert (await agent.rerun(ended.run_id)).output == "said"
+
+
+# ---- what the strategy takes
+
+
+@pytest.mark.parametrize(
+    ("takes", "task", "said"),
+    [
+        (str, 3, r"takes str, not an int; write agent\.run\(task\) with a str"),
+        (str, None, "takes str, not None"),
+        (list[str], "one", r"takes list\[str\], not a str"),
+        (list[str], [1], r"takes list\[str\], not a list with other items"),
+        (Usage, Usage, "takes Usage, not the class Usage"),
+        (str | int, 1.5, r"takes str \| int, not a float"),
+    ],
+)
+async def test_a_task_of_another_type_is_refused(takes, task, said):
+    """Before the first node, however the run is begun; the error shows the type and not the task."""
+    agent = Agent(Strategy("s", START >> passthrough(takes) >> END))
+    for begun in (agent.run, agent.start, agent.stream):
+        with pytest.raises(TypeError, match=f"strategy 's' {said}"):
+            found = begun(task)
+            await (found if begun == agent.run else found.finish())
+
+
+async def test_a_task_of_a_derived_type_is_taken():
+    """As a type checker would have it: an int for a float, a subclass for its base."""
+
+    class Text(str):
+        __slots__ = ()
+
+    assert (await Agent(Strategy("s", START >> passthrough(float) >> END)).run(1)).output == 1
+    assert (await Agent(Strategy("s", START >> passthrough(str) >> END)).run(Text("a"))).output == "a"
+
+
+# ---- money without prices
+
+
+def test_a_budget_of_money_without_prices_is_refused():
+    """It would never be used up: for an agent, a subgraph, a run that goes on and a sub-agent; the error says what to write."""
+    unpriced = OpenAIModel("gpt-5-mini", base_url="http://localhost:1/v1")
+    said = r"max_cost=1 .*'gpt-5-mini'.*write PricedModel\(model, Prices"
+    with pytest.raises(ValueError, match=said):
+        Agent(single_run(), model=unpriced, max_cost=1)
+    with pytest.raises(ValueError, match=said):
+        Agent(Strategy("s", START >> single_run().using(max_cost=1) >> END), model=unpriced)
+    with pytest.raises(ValueError, match=said):
+        Agent(Strategy("s", START >> single_run().using(model=unpriced) >> END), max_cost=1)
+    helper = Agent(single_run(), model=unpriced, name="helper", description="Helps.")
+    with pytest.raises(ValueError, match=said):
+        Agent(single_run(), model=ScriptedModel([]), tools=[helper], max_cost=1)
+    with pytest.raises(ValueError, match=said):
+        Agent(single_run(), model=unpriced).start("x").allow(max_cost=1)
+
+
+def test_a_budget_of_money_with_prices_is_taken():
+    """A PricedModel, a server that says what its answers cost, and a model of one's own, which may say so too."""
+    unpriced = OpenAIModel("gpt-5-mini", base_url="http://localhost:1/v1")
+    Agent(single_run(), model=PricedModel(unpriced, Prices(input="0.15", output="0.60")), max_cost=1)
+    Agent(single_run(), model=OpenAIModel("o", base_url="https://openrouter.ai/api/v1"), max_cost=1)
+    Agent(single_run(), model=ScriptedModel([]), max_cost=1)
+    Agent(single_run(), model=unpriced, max_tokens=1).start("x").allow(max_tokens=2)
 
 
 # ---- strategies with policies or settings at the root

@@ -79,6 +79,10 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
     if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.hints(function, 3)
+    context: Any = getattr(function, "__annotations__", {}).get(names[0], "")
+    # Of the context only the type of deps matters: a plain Context may be imported for type checkers alone.
+    read = names if isinstance(context, str) and "[" in context else names[1:]
+    _types.check_known(function, found, f"@{kind} {named!r}", *read, *(["return"] if kind == "node" else []))
     taken = found.get(names[1])
     if getattr(get_origin(taken) or taken, "__graphagent_context__", False):
         raise TypeError(f"@{kind} {named!r} takes the context first: write `async def {named}(ctx: Context, …)`")

@@ -86,7 +86,7 @@ class End:
 class _Tapping:
     """What a Tap and a TapOf are when the program runs."""
 
-    __slots__ = ("context", "function", "name", "needs", "takes")
+    __slots__ = ("asks_model", "context", "function", "name", "needs", "takes")
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class _Tapping:
         name: str,
         takes: Any = object,
         needs: tuple[type[Feature], ...] = (),
+        asks_model: bool = False,
         context: Any = None,
     ) -> None:
         self.function = function
@@ -105,6 +106,8 @@ class _Tapping:
         """The type that the input must have."""
         self.needs = needs
         """The features that must be installed."""
+        self.asks_model = asks_model
+        """Whether it asks a model, so that no run begins without one."""
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
 
@@ -271,7 +274,11 @@ class Outlet(Path[I, O]):
         """Hand on what `change` makes of the output. It must not have effects."""
         if plain_arguments(change) not in (0, 1):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
-        given = _types.hints(change, 1).get("return", Any) if not isinstance(change, type) else change
+        if isinstance(change, type):
+            return self._add(Rule(described("map", change), change=change, value=change))
+        found = _types.hints(change, 1)
+        _types.check_known(change, found, f".{described('map', change)}", "return")
+        given = found.get("return", Any)
         return self._add(Rule(described("map", change), change=change, value=given))
 
 
@@ -281,7 +288,17 @@ class Node(Outlet[I, O]):
     A node is a value. It holds nothing of a run, so any number of strategies and runs may share it.
     """
 
-    __slots__ = ("context", "function", "gives", "name", "needs", "policies", "takes", "tool_outputs")
+    __slots__ = (
+        "asks_model",
+        "context",
+        "function",
+        "gives",
+        "name",
+        "needs",
+        "policies",
+        "takes",
+        "tool_outputs",
+    )
 
     def __init__(
         self,
@@ -292,6 +309,7 @@ class Node(Outlet[I, O]):
         gives: Any = Any,
         needs: tuple[type[Feature], ...] = (),
         tool_outputs: Any = Never,
+        asks_model: bool = False,
         context: Any = None,
     ) -> None:
         self.function = function
@@ -306,6 +324,8 @@ class Node(Outlet[I, O]):
         """The features that must be installed."""
         self.tool_outputs = tool_outputs
         """The part of its output that there is only where tools are offered: a way for it is asked for only there."""
+        self.asks_model = asks_model
+        """Whether it asks a model, so that no run begins without one."""
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()

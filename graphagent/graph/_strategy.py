@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
+from graphagent._article import kind_of
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, Part, Placed, Start, Tap, TapOf
@@ -166,6 +167,8 @@ class Strategy(Node[I, O]):
             max_tokens: Tokens inside, likewise.
             max_cost: Money inside, likewise.
         """
+        if isinstance(model, type):
+            raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
         own = self._copy()
         own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens, max_cost)
         return own

@@ -47,6 +47,23 @@ def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
     return found
 
 
+def check_known(function: Callable[..., Any], found: Mapping[str, Any], what: str, *names: str) -> None:
+    """See that annotations were read: what is not known cannot be checked.
+
+    Raises:
+        TypeError: one names what is not known where the function was written.
+    """
+    seen: Any = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
+    written: dict[str, Any] = getattr(seen, "__annotations__", {})
+    for name in names:
+        if name in written and name not in found:
+            of = "its result" if name == "return" else f"{name!r}"
+            raise TypeError(
+                f"{what} annotates {of} with {written[name]!r}, which is not known when the program runs; import or define it "
+                f"above, not only under TYPE_CHECKING"
+            )
+
+
 def fits(source: Any, target: Any) -> bool:
     """Tell whether a value declared as `source` may go where `target` is declared. True wherever that cannot be known."""
     try:

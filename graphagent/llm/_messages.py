@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
+from graphagent._article import kind_of
 from graphagent.llm._images import Image, image_of, images_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from graphagent.llm._tools import Tool
 
 Role = Literal["system", "user", "assistant", "tool"]
+_ROLES = frozenset(get_args(Role))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class ToolCall:
     """Names the call in its result. Empty and repeated ids get fresh ones before a call is run."""
     malformed: str = ""
     """The arguments as they came, where they are no JSON object; `arguments` is empty then."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.name, str) and isinstance(self.arguments, Mapping) and isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return
+        name, arguments, id_ = kind_of(self.name), kind_of(self.arguments), kind_of(self.id)
+        raise TypeError(
+            f"a ToolCall has a name, a dict of arguments and an id, and was given {name}, {arguments} and {id_}; write "
+            f"ToolCall('search', {{'query': '…'}}, id='1')"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,13 @@ class Message:
 
     role: Role
     parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if self.role not in _ROLES or isinstance(self.parts, str | Mapping) or not isinstance(self.parts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "a Message has a role, one of 'system', 'user', 'assistant' and 'tool', and a tuple of parts; write "
+                "Message.user('…') for text"
+            )
 
     @staticmethod
     def system(text: str) -> Message:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
+from graphagent._article import kind_of
 from graphagent.llm._messages import MONEY, ModelRequest, ModelResponse, Usage
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ class PricedModel:
     """
 
     def __init__(self, model: Model, prices: Prices) -> None:
+        if (
+            isinstance(model, type) or not callable(getattr(model, "respond", None)) or not isinstance(prices, Prices)  # pyright: ignore[reportUnnecessaryIsInstance]
+        ):
+            raise TypeError(
+                f"a PricedModel is made of a model and its prices, not of {kind_of(model)} and {kind_of(prices)}; write "
+                f"PricedModel(model, Prices(input='0.15', output='0.60'))"
+            )
         self.model = model
         """The model that is asked."""
         self.prices = prices

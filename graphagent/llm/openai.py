@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
+from urllib.parse import urlsplit
 
 from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
@@ -61,6 +63,7 @@ class OpenAIModel:
         """What the server calls the model."""
         self.parameters = parameters
         """Sent along with every request."""
+        self._base_url = base_url
         self._server = Server(
             f"model {model!r}",
             error=ModelRequestError,
@@ -72,6 +75,12 @@ class OpenAIModel:
         )
         self._takes_schema = True
         self._takes_stream_options = True
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
+        host = urlsplit(self._base_url or os.environ.get("OPENAI_BASE_URL", "")).hostname or ""
+        return host == "openrouter.ai" or host.endswith(".openrouter.ai")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._server}>"

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from graphagent import _clock
+from graphagent._article import kind_of
 from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
 from graphagent.llm import structured
@@ -23,6 +24,7 @@ from graphagent.memory._facts import (
     Source,
     Subject,
     check_filter,
+    check_given,
     least_trust,
 )
 from graphagent.memory._known import found_again, kept_version, known_fact, looked_up, reference, saved_id
@@ -177,6 +179,7 @@ class AgentMemory:
             StoreError: it could not be kept.
             FeatureError: the scope kind has no name.
         """
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
         within = self._scope(scope)
         if self._ctx is None:
             await self._save(fact, subject, within, "trusted")
@@ -250,6 +253,9 @@ class AgentMemory:
             StoreError: it could not be kept.
             ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
         """
+        check_given("save_facts_from_history(concept, subject=…, scope=…)", subject=subject, place=scope)
+        for concept in concepts:
+            check_given("save_facts_from_history(concept, …)", concept=concept)
         steps, trust = self._said()
         within = self._scope(scope)
 
@@ -277,7 +283,7 @@ class AgentMemory:
             ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
         """
         asked = self._subjects_or(subjects)
-        places = [self._scope(place) for place in (scopes if scopes is not None else (ScopeKind.AGENT,))]
+        places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
         steps, trust = self._said()
 
         async def find() -> list[Found]:
@@ -311,6 +317,7 @@ class AgentMemory:
             UnsupportedError: the provider keeps no history.
             StoreError: it could not be read.
         """
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
         provider = self._keeping("history")
         return self._heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
 
@@ -330,8 +337,8 @@ class AgentMemory:
             StoreError: it could not be written.
         """
         within = None if scope is None else self._scope(scope)
-        provider = self._keeping("forgetting")
         check_filter(concept, subject, within, everything=everything)
+        provider = self._keeping("forgetting")
         if everything:
             return await provider.forget(everything=True, **self._options())
         return await provider.forget(concept=concept, subject=subject, scope=within, **self._options())
@@ -344,6 +351,7 @@ class AgentMemory:
     def _scope(self, place: Place, node: str = "") -> Scope:
         if isinstance(place, Scope):
             return place
+        check_given("scope=ScopeKind.AGENT, or scopes=[ScopeKind.AGENT]", place=place)
         scope = self._scopes.get(place)
         if scope is None:
             raise FeatureError(
@@ -353,20 +361,22 @@ class AgentMemory:
         return scope
 
     def _subjects_or(self, subjects: Iterable[Subject] | None) -> list[Subject]:
-        return _by_priority(self._subjects or ()) if subjects is None else list(subjects)
+        return _by_priority(self._subjects or ()) if subjects is None else _checked_subjects(subjects)
 
     def _places(
         self, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
     ) -> list[tuple[Subject, Scope]]:
-        wanted = list(self._scopes.values()) if scopes is None else [self._scope(place) for place in scopes]
+        wanted = list(self._scopes.values()) if scopes is None else list(map(self._scope, _several(scopes, "scopes")))
         return [(subject, scope) for subject in self._subjects_or(subjects) for scope in wanted]
 
     def _options(self) -> dict[str, Any]:
         return {"owner": self._ctx.owner} if self._ctx is not None and self._ctx.owner else {}
 
     async def _found(
-        self, concepts: Iterable[Concept] | None, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
+        self, concepts: Sequence[Concept] | None, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
     ) -> list[Found]:
+        for concept in concepts or ():
+            check_given("load(concept, subjects=[…], scopes=[…])", concept=concept)
         places, options = self._places(subjects, scopes), self._options()
         if concepts is None:
             return [
@@ -474,8 +484,26 @@ class AgentMemory:
         return f"<AgentMemory over {type(self.provider).__name__}>"
 
 
+def _several(given: Iterable[Any], name: str) -> Iterable[Any]:
+    """See that there are several.
+
+    Raises:
+        TypeError: it is a single one.
+    """
+    if isinstance(given, Subject | Scope | str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} is a list, not {kind_of(given)}; write {name}=[{name[:-1]}]")
+    return given
+
+
+def _checked_subjects(subjects: Iterable[Subject]) -> list[Subject]:
+    found = list(_several(subjects, "subjects"))
+    for each in found:
+        check_given("subjects=[subject]", subject=each)
+    return found
+
+
 def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
-    found = dict.fromkeys((*subjects, EVERYTHING))
+    found = dict.fromkeys((*_checked_subjects(subjects), EVERYTHING))
     return sorted(found, key=lambda subject: subject.priority)
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import total_ordering
 
 from graphagent import _clock
-from graphagent._article import a
+from graphagent._article import a, kind_of
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -357,6 +357,28 @@ class MultipleFacts:
 
 Fact = SingleFact | MultipleFacts
 """Something that is known."""
+
+
+_GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
+    "fact": ((SingleFact, MultipleFacts), "a SingleFact or MultipleFacts"),
+    "concept": ((Concept,), "a Concept, such as Concept('city')"),
+    "subject": ((Subject,), "a Subject, such as Subject('user')"),
+    "scope": ((Scope,), "a Scope, such as Scope.agent('shop')"),
+    "place": ((Scope, ScopeKind), "a Scope or ScopeKind, such as ScopeKind.AGENT"),
+    "description": ((str,), "text"),
+}
+
+
+def check_given(call: str, **given: object) -> None:
+    """See that what a method takes by position is of the right types: in another order it would be kept in another place.
+
+    Raises:
+        TypeError: something is of another type; the error ends with `call`, such as `save(fact, subject, scope)`.
+    """
+    for name, value in given.items():
+        kinds, wanted = _GIVEN[name]
+        if not isinstance(value, kinds):
+            raise TypeError(f"the {name} is {wanted}, not {kind_of(value)}; write {call}")
 
 
 def stamped(fact: Fact, version: int) -> Fact:

@@ -14,7 +14,7 @@ from anyio import to_thread
 from graphagent._threads import Worker
 from graphagent.errors import StoreError
 from graphagent.memory._fact_files import FactFiles
-from graphagent.memory._facts import Concept, Fact, Scope, Subject, check_filter, checked_owner
+from graphagent.memory._facts import Concept, Fact, Scope, Subject, check_filter, check_given, checked_owner
 from graphagent.memory._records import export_record, read_export
 
 if TYPE_CHECKING:
@@ -50,28 +50,35 @@ class FileMemoryProvider:
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Keep a fact as the next version of its concept; it is on the disk when this returns."""
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
         place = (checked_owner(owner), scope, subject.name)
         await self._writer.run(lambda: self._files.save(place, fact))
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         fact = (await self._page((checked_owner(owner), scope, subject.name))).fact(concept.keyword)
         return [fact] if fact else []
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give what is known of every concept, in the order in which the concepts were first saved."""
+        check_given("load_all(subject, scope)", subject=subject, scope=scope)
         return (await self._page((checked_owner(owner), scope, subject.name))).all()
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
         """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        check_given(
+            "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
+        )
         wanted = description.casefold()
         found = await self.load_all(subject, scope, owner=owner)
         return [fact for fact in found if wanted in fact.concept.description.casefold()]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give every version of a concept's facts as it was saved, the newest first. Reads the whole file."""
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         facts = await to_thread.run_sync(self._files.facts, (checked_owner(owner), scope, subject.name))
         return [fact for fact in reversed(facts) if fact.concept.keyword == concept.keyword]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
 
+from graphagent._article import kind_of
 from graphagent._threads import turn
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._facts import (
@@ -20,6 +21,7 @@ from graphagent.memory._facts import (
     SingleFact,
     Subject,
     check_filter,
+    check_given,
     checked_owner,
     stamped,
 )
@@ -54,6 +56,10 @@ class StoreMemoryProvider:
     """
 
     def __init__(self, store: Store) -> None:
+        if isinstance(store, type) or not callable(getattr(store, "commit", None)):
+            raise TypeError(
+                f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
+            )
         self._store = store
         self._versions: dict[Key, int] = {}
         self._known: dict[Key, Known] = {}
@@ -63,6 +69,7 @@ class StoreMemoryProvider:
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Keep a fact as the next version of its concept; it is as durable as the store when this returns."""
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
         keys = (*domain, fact.concept.keyword)
         number = self._versions.get(keys, 0)
@@ -85,11 +92,13 @@ class StoreMemoryProvider:
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         fact = await self._load((*_domain((checked_owner(owner), scope, subject.name)), concept.keyword))
         return [fact] if fact else []
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give what is known of every concept, in the order in which the concepts were first saved."""
+        check_given("load_all(subject, scope)", subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
         listed = [_keyword(item) async for item in self._store.scan((*domain, _CONCEPTS))]
         found: list[Fact] = []
@@ -104,12 +113,16 @@ class StoreMemoryProvider:
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
         """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        check_given(
+            "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
+        )
         wanted = description.casefold()
         found = await self.load_all(subject, scope, owner=owner)
         return [fact for fact in found if wanted in fact.concept.description.casefold()]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Give every version of a concept's facts as it was saved, the newest first."""
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         keys = (*_domain((checked_owner(owner), scope, subject.name)), concept.keyword)
         return [_fact(item) async for item in self._store.scan(keys, reverse=True)]
 

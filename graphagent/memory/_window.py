@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, ToolError
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Message, Reasoning, Text, Tool, ToolCall, ToolResult
@@ -75,9 +75,9 @@ class ContextWindow:
         for name, (limit, least) in limits.items():
             if limit is not None and (type(limit) is not int or limit < least):
                 raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
-        if not callable(getattr(compression, "compress", None)):
+        if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
             raise TypeError(
-                f"compression= is a way to compress, such as WholeHistory(keep=3), not {a(type(compression).__name__)}"
+                f"compression= is a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}"
             )
         self.tokens = tokens
         """How long a prompt may be."""

@@ -111,9 +111,9 @@ def save_facts(
     """
     if not concepts:
         raise TypeError("save_facts() takes concepts; for facts of any concept use auto_detect_facts()")
-    [about] = _all_of((subject,), "subject=", "a Subject", Subject)
+    [about] = _all_of((subject,), "subject=", "a Subject, such as Subject('user')", Subject)
     [within] = _scopes((scope,))
-    return Tap(_Save(_concepts(concepts), about, within), name=name, needs=(AgentMemory,))
+    return Tap(_Save(_concepts(concepts), about, within), name=name, needs=(AgentMemory,), asks_model=True)
 
 
 def auto_detect_facts(
@@ -129,19 +129,21 @@ def auto_detect_facts(
         scopes: Where they are kept: in each of these.
         name: How the tap is called.
     """
-    return Tap(_Detect(_subjects(subjects), _scopes(scopes)), name=name, needs=(AgentMemory,))
+    return Tap(_Detect(_subjects(subjects), _scopes(scopes)), name=name, needs=(AgentMemory,), asks_model=True)
 
 
 def _concepts(given: tuple[Concept, ...]) -> tuple[Concept, ...]:
-    return _all_of(given, "the node", "concepts", Concept)
+    return _all_of(given, "the node", "concepts, such as Concept('city')", Concept)
 
 
 def _subjects(given: Subjects) -> tuple[Subject, ...] | None:
-    return None if given is None else _all_of(given, "subjects=", "a list of Subject", Subject)
+    return (
+        None if given is None else _all_of(given, "subjects=", "a list of subjects, such as [Subject('user')]", Subject)
+    )
 
 
 def _scopes(given: Iterable[ScopeKind | Scope]) -> tuple[ScopeKind | Scope, ...]:
-    return _all_of(given, "scopes=", "a list of ScopeKind or Scope", ScopeKind, Scope)
+    return _all_of(given, "scopes=", "a list of scopes, such as [ScopeKind.AGENT]", ScopeKind, Scope)
 
 
 def _all_of(given: Iterable[T], what: str, wanted: str, *kinds: type) -> tuple[T, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.graph import Tap
 from graphagent.memory import AgentMemory, FactUse, StoredFacts, WholeHistory, compress
 
@@ -42,9 +42,7 @@ def compress_history(compression: Compression = _ALL, *, name: str = "compress_h
             way of one's own. With `keep`, so many model turns at the end stay as they are.
         name: How the tap is called.
     """
-    if not callable(getattr(compression, "compress", None)):
-        raise TypeError(
-            f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {a(type(compression).__name__)}"
-        )
+    if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
+        raise TypeError(f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}")
     needs = (AgentMemory,) if isinstance(compression, StoredFacts) else ()
     return Tap(_CompressHistory(compression), name=name, needs=needs)

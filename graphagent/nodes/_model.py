@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent import _clock
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.errors import ModelError, OutputError, TruncatedError
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
@@ -176,14 +176,16 @@ def llm_request(
         )
     offered = tools if tools is not None else output is None
     form = OutputFormat.of(output) if output is not None else None
+    if force is not None and not isinstance(force, Tool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"force= is a tool, or the name of one, not {kind_of(force)}; put @tool on the function")
     forced = force.name if isinstance(force, Tool) else force
     request = _LlmRequest(offered, forced, form, dict(parameters or {}))
     if forced is not None:
-        return Node(request, name=name, takes=Prompt, gives=ToolCalls)
+        return Node(request, name=name, takes=Prompt, gives=ToolCalls, asks_model=True)
     answer: Any = str if output is None else output
     if not offered:
-        return Node(request, name=name, takes=Prompt, gives=answer)
-    return Node(request, name=name, takes=Prompt, gives=answer | ToolCalls, tool_outputs=ToolCalls)
+        return Node(request, name=name, takes=Prompt, gives=answer, asks_model=True)
+    return Node(request, name=name, takes=Prompt, gives=answer | ToolCalls, tool_outputs=ToolCalls, asks_model=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,9 @@ class _UpdatePrompt:
 
 def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:
     """Make a tap that adds messages to what the model is sent; plain text is the user's."""
+    for each in messages:
+        if not isinstance(each, str | Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name!r} adds text or messages, not {kind_of(each)}; write update_prompt('…')")
     added = tuple(message if isinstance(message, Message) else Message.user(message) for message in messages)
     return Tap(_UpdatePrompt(added), name=name)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from graphagent.run._agents import check_kept as check_kept
+from graphagent.run._agents import check_prices as check_prices
 from graphagent.run._agents import check_ways as check_ways
 from graphagent.run._agents import checked_tools as checked_tools
 from graphagent.run._agents import tool_of as tool_of
+from graphagent.run._agents import without_model as without_model
 from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._budgets import Meter as Meter
 from graphagent.run._budgets import check_budgets as check_budgets
@@ -17,6 +19,7 @@ from graphagent.run._claim import Claim as Claim
 from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context
 from graphagent.run._context import missing as missing
+from graphagent.run._context import no_model as no_model
 from graphagent.run._deps import asking as asking
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._engine import outermost as outermost

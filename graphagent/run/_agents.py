@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import kind_of
 from graphagent.errors import SerializationError, StrategyError
 from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits
 from graphagent.llm import Tool, tool
@@ -13,7 +14,11 @@ from graphagent.run._context import Context, as_tool
 from graphagent.run._sub_agents import AgentTool, agent_tools
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from graphagent.agent import Agent
+    from graphagent.graph import Element
+    from graphagent.protocols import Model
     from graphagent.run._setup import Setup
 
 
@@ -36,7 +41,70 @@ def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
         check_kept(each.agent, f"{path}{each.name}/")
 
 
+def placed(
+    strategy: Strategy[Any, Any],
+    tools: Sequence[Any],
+    model: Model | None,
+    limit: Decimal | float | None,
+    path: str = "",
+) -> Iterator[tuple[str, Element, Model | None, Decimal | float | None]]:
+    """Yield every node and tap with its path, the model that it asks, and the budget of money in which that counts.
+
+    The strategy itself comes first; those of agents that are called as tools come last.
+    """
+    found = {"": _own(strategy, model, limit)}
+    yield path, strategy, *found[""]
+    for name, element in strategy.walk():
+        around = name.rpartition("/")[0]
+        while around not in found:  # the number of a branch
+            around = around.rpartition("/")[0]
+        found[name] = _own(element, *found[around])
+        yield path + name, element, *found[name]
+    models = [each for each, _ in found.values() if each is not None]
+    for each in agent_tools(strategy, tools):
+        inner, budget = each.agent, each.agent.budgets.max_cost
+        asked = next((given for given in (inner.model, *models) if given is not None), None)
+        yield from placed(
+            inner.strategy, inner.tools, asked, limit if budget is None else budget, f"{path}{each.name}/"
+        )
+
+
+def _own(
+    element: Element, model: Model | None, limit: Decimal | float | None
+) -> tuple[Model | None, Decimal | float | None]:
+    own = element.setting if isinstance(element, Strategy) else None
+    if own is None:
+        return model, limit
+    return model if own.model is None else own.model, limit if own.max_cost is None else own.max_cost
+
+
+def check_prices(
+    strategy: Strategy[Any, Any], tools: Sequence[Any], model: Model | None, limit: Decimal | float | None
+) -> None:
+    """See that a budget of money has prices to count with.
+
+    Raises:
+        ValueError: a model does not say what its answers cost.
+    """
+    for _, _, asked, most in placed(strategy, tools, model, limit):
+        if most is not None and asked is not None and not getattr(asked, "tells_cost", True):
+            raise ValueError(
+                f"max_cost={most} would never be used up: the model {asked.name!r} does not say what its answers cost; write "
+                f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm"
+            )
+
+
+def without_model(strategy: Strategy[Any, Any], tools: Sequence[Any], model: Model | None) -> str:
+    """Return the path of the first node that asks a model and has none; empty if there is no such node."""
+    found = (
+        path for path, element, asked, _ in placed(strategy, tools, model, None) if element.asks_model and asked is None
+    )
+    return next(found, "")
+
+
 def checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
+    if isinstance(tools, type | Tool | str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
     found: dict[str, Tool] = {}
     for each in tools:
         given: object = as_tool(each) if callable(getattr(each, "as_tool", None)) else each

@@ -148,7 +148,7 @@ class Context(Generic[Deps]):
             FeatureError: the agent has none.
         """
         if self._model is None:
-            raise FeatureError(f"node {self.node!r} asks a model, and there is none; write Agent(strategy, model=…)")
+            raise no_model(self.node)
         return self._model
 
     @property
@@ -480,6 +480,11 @@ class Context(Generic[Deps]):
 def as_tool(given: Any) -> Tool:
     """Give a tool as it is, and an agent as a tool."""
     return given if isinstance(given, Tool) else given.as_tool()
+
+
+def no_model(node: str) -> FeatureError:
+    """Return the error of a node that asks a model where there is none, with what to write."""
+    return FeatureError(f"node {node!r} asks a model, and there is none; write Agent(strategy, model=…)")
 
 
 def missing(kind: type[Any], node: str) -> FeatureError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.graph import Strategy, is_a, show
 from graphagent.run._sub_agents import AgentTool, all_tools
 
@@ -57,6 +57,5 @@ def check_deps(asked: Iterable[Asked], deps: object, call: str) -> None:
         if is_a(deps, each.kind):
             continue
         kind = show(each.kind)
-        given = f"the class {deps.__name__}" if isinstance(deps, type) else a(type(deps).__name__)
-        wrong = "deps= is missing" if deps is None else f"deps= is {given}"
+        wrong = "deps= is missing" if deps is None else f"deps= is {kind_of(deps)}"
         raise TypeError(f"{each.who} takes Context[{kind}], and {wrong}; write {call} with {a(kind)}")

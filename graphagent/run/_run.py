@@ -203,10 +203,19 @@ class Run(Generic[O]):
         max_cost: Decimal | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
-        """Set what the run may take in all, after a BudgetError for example. What is left out stays as it is."""
+        """Set what the run may take in all, after a BudgetError for example. What is left out stays as it is.
+
+        Raises:
+            ValueError: one is no budget, or `max_cost` has no prices to count with.
+        """
+        from graphagent.run._agents import check_prices  # which knows sub-agents, and they are runs
+
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )
+        setup = self.setup
+        if max_cost is not None:
+            check_prices(setup.strategy, setup.tools, setup.model, max_cost)
         meter = self.state.meter
         meter.max_nodes = meter.max_nodes if max_nodes is None else max_nodes
         meter.max_turns = meter.max_turns if max_turns is None else max_turns

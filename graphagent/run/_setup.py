@@ -41,6 +41,8 @@ class Setup:
     planning_interval: int | None = None
     asked: tuple[Asked, ...] = ()
     """Who asks for `deps`, and of which type."""
+    without_model: str = ""
+    """The path of the first node that asks a model and has none."""
     deps: Any = None
     """What the run was passed as `deps`; None in what an agent keeps for all runs."""
     clock: Callable[[], float] = field(default=time.monotonic)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.store._forks import OwnLock
 from graphagent.store._key_sources import HeldKey, KeySource
 
@@ -43,9 +43,9 @@ class EncryptedStore:
     """
 
     def __init__(self, store: Store, key: KeySource, *, domains: Mapping[str, int] | None = None) -> None:
-        if not callable(getattr(store, "commit", None)):
+        if isinstance(store, type) or not callable(getattr(store, "commit", None)):
             raise TypeError(
-                f"an EncryptedStore is made around a store: EncryptedStore(SqliteStore(path), key); {a(type(store).__name__)} "
+                f"an EncryptedStore is made around a store: EncryptedStore(SqliteStore(path), key); {kind_of(store)} "
                 f"is not a store"
             )
         for room, depth in (domains or {}).items():

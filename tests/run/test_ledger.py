@@ -469,7 +469,7 @@ def test_what_is_no_budget_is_refused(wrong):
     with pytest.raises(ValueError, match="is no budget"):
         Agent(strategy, max_cost=wrong)
     with pytest.raises(ValueError, match="is no budget"):
-        Agent(strategy).start("x").allow(max_cost=wrong)
+        Agent(strategy, model=ScriptedModel([])).start("x").allow(max_cost=wrong)
     with pytest.raises(ValueError, match="is no budget"):
         Agent(Strategy("around", START >> strategy.using(max_cost=wrong) >> END))
 

@@ -356,13 +356,13 @@ async def test_a_childs_own_budget_is_an_error_that_the_model_sees():
     assert (result.turns, result.children[0].result.turns) == (2, 3)
 
 
-async def test_what_a_child_has_no_model_for_is_an_error_that_the_model_sees():
-    """Neither has the run around one to lend."""
+async def test_a_child_without_a_model_is_refused_where_the_run_around_has_none_to_lend():
+    """Before the first node; the error names the node with its path."""
     step = llm_request(tools=False, name="say")
     inner = helper(Strategy("s", START >> step >> END), None)
     calls = node_calls(inner)
-    result = await Agent(Strategy("s", START >> calls >> execute_tools() >> last() >> END), tools=[inner]).run("x")
-    assert "the agent 'helper' failed: node 'say' failed with FeatureError" in result.output
+    with pytest.raises(FeatureError, match="node 'helper/say' asks a model"):
+        await Agent(Strategy("s", START >> calls >> execute_tools() >> last() >> END), tools=[inner]).run("x")
 
 
 def node_calls(*helpers):
