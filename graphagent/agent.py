@@ -666,7 +666,10 @@ class Agent(Generic[I, O]):
             RunError: there is no store.
         """
         if self.store is None:
-            raise RunError("this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db'))")
+            raise RunError(
+                "this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')). Without one, a run that waits is "
+                "continued in its own process: agent.last.answer(…), and then await agent.last.finish()"
+            )
         setup = self._setup()
         return setup if deps is None else replace(setup, deps=deps)
 

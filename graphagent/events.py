@@ -51,7 +51,7 @@ class RunSuspended(Event):
     """A run stopped before its end without failing: it waits for answers, or was paused."""
 
     reason: str
-    """`waiting` or `paused`."""
+    """`waiting`; or why it was paused, as `run.pause(reason)` says, and `paused` where that gives no reason."""
     questions: tuple[Question, ...] = field(default=(), repr=False)
 
 

@@ -69,7 +69,7 @@ class Console:
 
     def _suspended(self, event: RunSuspended) -> None:
         asked = [f"    {question.id}: {question.question!r}" for question in event.questions]
-        self._say(event, "\n".join(["Run waits for answers", *asked]) if asked else "Run paused")
+        self._say(event, "\n".join(["Run waits for answers", *asked]) if asked else _paused(event.reason))
 
     def _say(self, event: Event, text: str) -> None:
         first, *rest = text.splitlines()
@@ -80,3 +80,7 @@ class Console:
 
     def __repr__(self) -> str:
         return f"Console(level={self._level})"
+
+
+def _paused(reason: str) -> str:
+    return "Run paused" if reason == "paused" else f"Run paused: {reason}"

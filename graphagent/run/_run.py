@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 O = TypeVar("O", covariant=True)
 _NO_ANSWER: Any = object()
+_WITHOUT_STORE = (
+    "it is in no store, so it can be continued in this process alone: run = agent.start(…), or agent.last after agent.run(…); "
+    "run.answer(…); await run.finish()"
+)
 
 
 class Run(Generic[O]):
@@ -385,14 +389,15 @@ class Run(Generic[O]):
             await self._stop("paused", f"it was paused: {reason}")
         elif state.questions:
             asked = "; ".join(question.question for question in state.questions.values())
-            await self._stop("waiting", f"it waits for an answer: {asked}")
+            how = "" if self.setup.store is not None else f"; {_WITHOUT_STORE}"
+            await self._stop("waiting", f"it waits for an answer: {asked}{how}")
             self._idle = True
         else:
             self.at_rest = state.result(status="running", unfinished="it is being stepped through")
             return
         self._stopped = True
         state.told()
-        state.emit(RunSuspended(state.run_id, "paused" if reason is not None else "waiting", self.questions))
+        state.emit(RunSuspended(state.run_id, reason if reason is not None else "waiting", self.questions))
 
     async def _broken(self, error: BaseException) -> None:
         state = self.state

@@ -50,6 +50,20 @@ class Question:
 
         return self.about if isinstance(self.about, ToolCall) else None
 
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON schema of the answer, for a web form; empty where anything may be answered.
+
+        For approvals it is a yes or no, or a text that says why not.
+        """
+        if self.kind in ("approval", "in_flight"):
+            return {"anyOf": [{"type": "boolean"}, {"type": "string"}]}
+        if self.kind == "result" or self.type in (None, Any, object):
+            return {}
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self.type).json_schema()
+
     def check(self, answer: object) -> object:
         """Give an answer as its type has it.
 

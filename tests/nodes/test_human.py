@@ -17,6 +17,7 @@ from graphagent.errors import AnswerError, NodeFailedError, RunError, Veto
 from graphagent.events import RunSuspended, ToolCalled
 from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 
@@ -549,3 +550,45 @@ async def test_the_idempotency_key_is_another_one_for_each_call():
         await Agent(strategy, model=model, tools=[note]).run("x", run_id=run_id)
     assert len(keys) == len(set(keys)) == 10
     assert all(key.startswith(("a:", "b:")) for key in keys)
+
+
+async def test_a_run_without_a_store_says_how_it_is_continued():
+    """The result that waits and the refused resume name calls, and these calls work."""
+    agent = Agent(Strategy("s", START >> ask_human("Well?", bool) >> END))
+    result = await agent.run("x")
+    with pytest.raises(RunError, match=r"agent\.last after agent\.run\(…\); run\.answer\(…\); await run\.finish\(\)"):
+        _ = result.output
+    with pytest.raises(RunError, match=r"agent\.last\.answer\(…\), and then await agent\.last\.finish\(\)"):
+        await agent.resume(result.run_id, answer=True)
+    agent.last.answer(True)
+    assert (await agent.last.finish()).output is True
+
+
+class Shape(BaseModel):
+    sides: int
+    name: str = "square"
+
+
+@pytest.mark.parametrize(
+    ("question", "schema"),
+    [
+        (Question("q", "?", "n", type=bool), {"type": "boolean"}),
+        (Question("q", "?", "n", type=Literal["red", "green"]), {"enum": ["red", "green"], "type": "string"}),
+        (Question("q", "?", "n", type=Any), {}),
+        (Question("q", "?", "n", kind="result"), {}),
+        (Question("q", "?", "n", kind="approval"), {"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
+    ],
+)
+def test_a_question_has_the_json_schema_of_its_answer(question, schema):
+    """For web forms; empty where anything may be answered."""
+    assert question.json_schema == schema
+
+
+async def test_the_json_schema_of_a_question_names_the_fields_of_its_type():
+    """What a form made of it gives is an answer."""
+    run = Agent(Strategy("s", START >> ask_human("Which?", Shape) >> END)).start("x")
+    result = await run.finish()
+    schema = result.pending.json_schema
+    assert (list(schema["properties"]), schema["required"]) == (["sides", "name"], ["sides"])
+    run.answer({"sides": 4, "name": "square"})
+    assert (await run.finish()).output == Shape(sides=4)

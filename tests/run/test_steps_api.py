@@ -313,7 +313,7 @@ async def test_a_pause_stops_before_the_next_node():
     async with anyio.create_task_group() as group:
         group.start_soon(pause)
         result = await run.finish()
-    assert (result.status, result.nodes, events[0].reason) == ("paused", 1, "paused")
+    assert (result.status, result.nodes, events[0].reason) == ("paused", 1, "lunch")
     with pytest.raises(RunError, match="it was paused: lunch"):
         _ = result.output
     assert (await run.finish()).output == "X"
