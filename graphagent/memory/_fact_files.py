@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.errors import DamagedStoreError, StoreError
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from graphagent.memory._records import Place
 
 _log = logging.getLogger("graphagent")
-_MOST_PAGES = 512
 _NO_OWNER = "default"
+_PAGE_SIZE = 3000
+"""About how many bytes of memory a page takes without its facts, with the names and the path of its file."""
 _SUFFIX = ".jsonl"
 _Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
 
@@ -38,43 +39,88 @@ class Location(NamedTuple):
     """All of it in one."""
 
 
+class _PageCache:
+    """The pages that were used last, with where their files are: as many as fit into a number of bytes, and the last one.
+
+    The event loop looks for pages while a worker thread reads others, so its lock is held for moments only.
+    """
+
+    def __init__(self, root: str, most: int) -> None:
+        self.root = root
+        self.most = most
+        self._kept: OrderedDict[Place, tuple[Page, Location, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, place: Place) -> tuple[Page | None, Location]:
+        """Return the page of a place if it is kept, and where its file is."""
+        with self._lock:
+            kept = self._kept.get(place)
+            if kept is not None:
+                self._kept.move_to_end(place)
+                return kept[:2]
+        return None, _locate(self.root, place)
+
+    def keep(self, place: Place, page: Page, location: Location) -> None:
+        """Keep a page, and drop those that were not used for longest."""
+        size = page.size + _PAGE_SIZE
+        with self._lock:
+            self._size += size - self._kept.pop(place, (page, location, 0))[2]
+            self._kept[place] = page, location, size
+            while self._size > self.most and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1][2]
+
+    def drop(self, place: Place) -> None:
+        """Drop a page."""
+        with self._lock:
+            self._size -= self._kept.pop(place, (None, None, 0))[2]
+
+    def clear(self) -> None:
+        """Drop all pages."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
 class FactFiles:
     """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
 
     One lock stands for the whole folder, so that forgetting leaves no lock file with a name behind.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, cache_bytes: int) -> None:
         self.root = root
-        self._pages: dict[Place, Page] = {}
+        self._pages = _PageCache(root, cache_bytes)
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def close(self) -> None:
         """Let go of what is known; it is read again when it is needed."""
-        self._pages = {}  # whoever saves meanwhile keeps the one that it has in hand
+        self._turn()
+        self._pages.clear()
 
     def current(self, place: Place) -> Page | None:
         """Give the page of a place if nothing was written since it was read, else None. Quick enough for an event loop."""
-        path = _located(self.root, place).path
         self._turn()
-        with _files.typed_errors("read", path):
+        page, location = self._pages.get(place)
+        with _files.typed_errors("read", location.path):
             try:
-                stat = os.stat(path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
+                stat = os.stat(location.path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
             except FileNotFoundError:
                 self._refuse_sealed()
                 return Page()
-        page = self._pages.get(place)
         return page if page and page.stamp == _pages.stamp_of(stat) else None
 
     def page(self, place: Place) -> Page:
         """Give the page of a place, read as far as it was not yet."""
-        with self._turn(), self._reading(_located(self.root, place)) as file:
-            return Page() if file is None else self._read(file, place)
+        with self._turn():
+            _, location = self._pages.get(place)
+            with self._reading(location) as file:
+                return Page() if file is None else self._read(file, place, location)
 
     def facts(self, place: Place) -> list[Fact]:
         """Give every version of every fact of a place, in the order of saving."""
-        location = _located(self.root, place)
+        location = _locate(self.root, place)
         with self._reading(location) as file:
             return [] if file is None else _lines(file, place, location.path).facts
 
@@ -148,7 +194,7 @@ class FactFiles:
             if file is None:
                 return None, None
             place = _pages.read_place_of(file, location.path)
-            if _located(self.root, place) != location:
+            if _locate(self.root, place) != location:
                 raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
             return place, _lines(file, place, location.path)
 
@@ -167,7 +213,8 @@ class FactFiles:
         """Give what one thread at a time holds while it reads or writes pages."""
         if self._pid != os.getpid():
             # In a forked process the threads that hold locks are not there, and will never give them back.
-            self._pid, self._lock, self._pages = os.getpid(), threading.Lock(), {}
+            self._pages = _PageCache(self.root, self._pages.most)
+            self._pid, self._lock = os.getpid(), threading.Lock()
         return self._lock
 
     @contextmanager
@@ -181,55 +228,51 @@ class FactFiles:
                 file = None
             yield file
 
-    def _read(self, file: int, place: Place) -> Page:
-        page, stamp = self._pages.pop(place, None), _pages.stamp_of(os.fstat(file))
+    def _read(self, file: int, place: Place, location: Location) -> Page:
+        page, stamp = self._pages.get(place)[0], _pages.stamp_of(os.fstat(file))
         if page is None or page.stamp != stamp:
+            self._pages.drop(place)
             if page is None or not page.continues(file, stamp):
                 page = Page()
-            page.add(_lines(file, place, _located(self.root, place).path, page), stamp)
-        self._keep(place, page)
+            page.add(_lines(file, place, location.path, page), stamp)
+            self._pages.keep(place, page, location)
         return page
-
-    def _keep(self, place: Place, page: Page) -> None:
-        pages = self._pages
-        pages[place] = page
-        while len(pages) > _MOST_PAGES:
-            pages.pop(next(iter(pages)))
 
     def _append(self, place: Place, make: _Make) -> int:
         """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
-        folders, name, path = _located(self.root, place)
-        with _files.typed_errors("write", path), self._turn(), self._locked(make=True):
-            page = self._pages.get(place)
-            if page is not None:
-                # The file that was reached without links before is the same one now: there is no need to go the long way.
-                with _files.opened(path, write=True) as file:
-                    if file is not None and page.is_of(_pages.stamp_of(os.fstat(file))):
-                        return self._append_to(file, place, make)
-            with _files.opened_folder(self.root, folders, make=True) as folder:
-                with _files.opened(name, folder, write=True) as file:
-                    if file is not None:
-                        return self._append_to(file, place, make)
-                page = Page()
-                lines = _pages.new_file(place, make(page, list))
-                self._take(place, page, lines, _files.replace(name, folder, lines.data))
-                return len(lines.facts)
+        with self._turn():
+            page, location = self._pages.get(place)
+            with _files.typed_errors("write", location.path), self._locked(make=True):
+                if page is not None:
+                    # The file that was reached without links before is the same one now: there is no need to go the long way.
+                    with _files.opened(location.path, write=True) as file:
+                        if file is not None and page.is_of(_pages.stamp_of(os.fstat(file))):
+                            return self._append_to(file, place, location, make)
+                with _files.opened_folder(self.root, location.folders, make=True) as folder:
+                    with _files.opened(location.name, folder, write=True) as file:
+                        if file is not None:
+                            return self._append_to(file, place, location, make)
+                    page = Page()
+                    lines = _pages.new_file(place, make(page, list))
+                    page.add(lines, _pages.stamp_of(_files.replace(location.name, folder, lines.data)))
+                    self._pages.keep(place, page, location)
+                    return len(lines.facts)
 
-    def _append_to(self, file: int, place: Place, make: _Make) -> int:
-        location = _located(self.root, place)
-        page = self._read(file, place)
+    def _append_to(self, file: int, place: Place, location: Location, make: _Make) -> int:
+        page = self._read(file, place, location)
         facts = make(page, lambda: _pages.read_lines(file, place, location.path).facts)
         if facts and page.stamp is not None:
             lines = _pages.lines(facts, page.link)
             if page.unended:
                 lines = lines._replace(data=b"\n" + lines.data)
-            self._pages.pop(place, None)
+            self._pages.drop(place)
             if page.torn or len(facts) > 1:
                 # Only one line at a time is appended, so that what a power loss tears is the last line alone.
                 stat = self._write_anew(location, _files.read_from(file, 0), page, lines)
             else:
                 stat = _files.append(file, lines.data, page.end, page.stamp.size, location.path)
-            self._take(place, page, lines, stat)
+            page.add(lines, _pages.stamp_of(stat))
+            self._pages.keep(place, page, location)
         return len(facts)
 
     def _write_anew(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
@@ -242,10 +285,6 @@ class FactFiles:
                 _files.replace(aside, folder, torn)
                 _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
             return _files.replace(name, folder, data[: page.end] + lines.data)
-
-    def _take(self, place: Place, page: Page, lines: Lines, stat: os.stat_result) -> None:
-        page.add(lines, _pages.stamp_of(stat))
-        self._keep(place, page)
 
     def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
         wanted = (
@@ -295,8 +334,7 @@ def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Line
     return found
 
 
-@lru_cache(maxsize=4 * _MOST_PAGES)
-def _located(root: str, place: Place) -> Location:
+def _locate(root: str, place: Place) -> Location:
     owner, scope, subject = place
     folders = (_owner_folder(owner), scope.kind.value, _files.file_name(scope.name))
     name = _files.file_name(subject) + _SUFFIX

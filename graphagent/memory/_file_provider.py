@@ -28,21 +28,27 @@ class FileMemoryProvider:
 
     There is one file for each owner, scope and subject: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`. A save is one line
     that is on the disk when it returns; it costs the same however many facts there are. Any number of handles and processes
-    may use one folder at the same time. What is known of the last 512 files is kept in memory, and checked against the
-    disk at every load. Names and values stand readable on the disk; EncryptedMemoryProvider seals them. It needs the file
+    may use one folder at the same time. What is known of the files that were used last is kept in memory, up to `cache_bytes`
+    bytes in all (but always that of the last file), and checked against the disk at every load. Names and values stand readable on the disk; EncryptedMemoryProvider seals them. It needs the file
     locks of POSIX systems.
 
     Every method raises StoreError where a file cannot be read or written, and DamagedStoreError, which names file and line,
     where one is not sound. A last line that is damaged, as a power loss may leave it, is passed over with a warning in the log;
     the next save moves it to a file beside.
+
+    Raises:
+        ValueError: `cache_bytes` is no number of bytes.
+        StoreError: this system lacks the file locks of POSIX.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, cache_bytes: int = 64 * 2**20) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         if sys.platform == "win32":
             raise StoreError(
                 "FileMemoryProvider needs the locks of POSIX; use StoreMemoryProvider(SqliteStore(path)) here"
             )
-        self._files = FactFiles(str(Path(root).absolute()))
+        self._files = FactFiles(str(Path(root).absolute()), cache_bytes)
         self._writer = Worker()
 
     def __repr__(self) -> str:

@@ -84,7 +84,7 @@ def lines(facts: Iterable[Fact], link: Link) -> Lines:
 class Page:
     """What one file says, as far as it was read: enough to load and to save without reading it again."""
 
-    __slots__ = ("_known", "_lock", "_tail", "end", "facts", "link", "stamp", "torn", "unended")
+    __slots__ = ("_known", "_lock", "_tail", "end", "facts", "link", "size", "stamp", "torn", "unended")
 
     def __init__(self) -> None:
         self.facts = 0
@@ -96,6 +96,8 @@ class Page:
         self.torn = False
         """Whether what follows is a damaged line, and not only the beginning of one."""
         self.link = Link(None, linked=False)
+        self.size = 0
+        """About how many bytes of memory the known facts take."""
         self.stamp: Stamp | None = None
         self._tail = b""
         self._known: dict[str, Known] = {}
@@ -124,9 +126,11 @@ class Page:
             for fact in added.facts:
                 known = self._known.get(fact.concept.keyword)
                 if known is None:
-                    self._known[fact.concept.keyword] = Known(fact)
+                    known = self._known[fact.concept.keyword] = Known(fact)
                 else:
+                    self.size -= known.size
                     known.add(fact)
+                self.size += known.size
                 self.facts += 1
         self.end += len(added.data)
         self.unended = bool(added.data) and not added.data.endswith(b"\n")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from sys import getsizeof
 
 from graphagent.memory._facts import Fact, MultipleFacts, Scope, SingleFact, Source, Subject, least_trust
 
 Found = tuple[Fact, Subject, Scope]
 """A fact, and where it was found."""
+
+_FACT_SIZE = 1000
+"""About how many bytes of memory a fact and its concept take without its values."""
+_VALUE_SIZE = 60
+"""About how many more a value takes that is in a list of them."""
 
 
 def resolve(found: Iterable[Found]) -> list[Fact]:
@@ -68,11 +74,13 @@ class Known:
     adding a version does not grow with their number; `fact` costs the values once, after each change.
     """
 
-    __slots__ = ("_fact", "_trust", "_values", "last")
+    __slots__ = ("_fact", "_trust", "_values", "last", "size")
 
     def __init__(self, first: Fact) -> None:
         self.last = first
         """The version that was added last."""
+        self.size = _size(first.values)
+        """About how many bytes of memory it takes."""
         self._values = dict.fromkeys(first.values)
         self._trust = first.source.trust
         self._fact: Fact | None = None
@@ -81,7 +89,9 @@ class Known:
         """Add the next version."""
         if isinstance(fact, SingleFact):
             self._values, self._trust = dict.fromkeys(fact.values), fact.source.trust
+            self.size = _size(fact.values)
         else:
+            self.size += sum(map(_value_size, (each for each in fact.values if each not in self._values)))
             self._values.update(dict.fromkeys(fact.values))
             self._trust = least_trust((self._trust, fact.source.trust))
         self.last, self._fact = fact, None
@@ -101,3 +111,11 @@ class Known:
                     last.concept, values, last.timestamp, id=last.id, version=last.version, source=source
                 )
         return self._fact
+
+
+def _size(values: Iterable[str]) -> int:
+    return _FACT_SIZE + sum(map(_value_size, values))
+
+
+def _value_size(value: str) -> int:
+    return _VALUE_SIZE + getsizeof(value)

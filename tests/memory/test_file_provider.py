@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import anyio
@@ -297,16 +299,16 @@ async def test_every_flipped_byte_is_noticed(tmp_path):
 def torn(whole):
     """A file with its last line damaged in every way that a power loss or a bad sector leaves, up to line breaks in the middle."""
     start = whole.rindex(b"\n", 0, -1) + 1
-    for size, filler in (
-        (1, b"\0"),
-        (1, b"\n"),
-        (1, b"~"),
-        (32, b"\0"),
-        (32, b"old\n"),
-        (100, b"{\t}"),
-        (len(whole), b"\0"),
+    for size, step, filler in (
+        (1, 2, b"\0"),
+        (1, 3, b"\n"),
+        (1, 5, b"~"),
+        (32, 32, b"\0"),
+        (32, 32, b"old\n"),
+        (100, 100, b"{\t}"),
+        (len(whole), 1, b"\0"),
     ):
-        for place in range(start, len(whole), size):
+        for place in {*range(start, len(whole), step), len(whole) - 1} if size < len(whole) else [start]:
             end = min(place + size, len(whole))
             damaged = whole[:place] + (filler * size)[: end - place] + whole[end:]
             if damaged != whole:
@@ -317,10 +319,13 @@ async def test_a_torn_last_line_costs_no_other(tmp_path, caplog):
     """Whatever the last save left of its line, what was saved before is found, as it was, and this is logged without values."""
     file, whole = await _small_file(tmp_path)
     provider = FileMemoryProvider(tmp_path)
-    for damaged, _, _ in torn(whole):
+    for number, (damaged, _, _) in enumerate(torn(whole)):
         file.write_bytes(damaged)
         caplog.clear()
-        assert await values(FileMemoryProvider(tmp_path)) == await values(provider) == ["city-2"]
+        assert await values(FileMemoryProvider(tmp_path)) == ["city-2"]
+        if number % 11:
+            continue
+        assert await values(provider) == ["city-2"]
         for record in caplog.records:
             assert str(file) in record.getMessage()
             assert record.getMessage().startswith("line 5 of ")
@@ -336,7 +341,7 @@ async def test_a_torn_last_line_is_put_aside_by_the_next_save(tmp_path, caplog):
     """The next save succeeds; the damaged bytes are then in a file of their own, which `verify` names until it is removed."""
     file, whole = await _small_file(tmp_path)
     provider = FileMemoryProvider(tmp_path)
-    for damaged, sound, left in list(torn(whole))[::5]:
+    for damaged, sound, left in list(torn(whole))[::11]:
         file.write_bytes(damaged)
         caplog.clear()
         await provider.save(SingleFact(CITY, "next"), USER, APP)
@@ -1013,15 +1018,100 @@ async def test_closing_disturbs_no_save(tmp_path, monkeypatch):
         assert (await values(provider), await provider.verify()) == (["4"], 5)
 
 
-async def test_more_files_than_are_kept_in_memory(tmp_path, monkeypatch):
-    """Files beyond the number that is kept in memory are read again when they are needed."""
-    monkeypatch.setattr("graphagent.memory._fact_files._MOST_PAGES", 3)
+def counted_reads(monkeypatch):
+    """The paths of files that are read, from now on."""
+    read, real = [], _pages.read_lines
+
+    def reads(file, place, path, *rest):
+        read.append(path)
+        return real(file, place, path, *rest)
+
+    monkeypatch.setattr(_pages, "read_lines", reads)
+    return read
+
+
+async def test_files_that_were_not_used_for_longest_leave_the_memory(tmp_path, monkeypatch):
+    """Within the budget a file is read once; beyond it, the one that was used last stays, whether it was loaded or saved."""
+    provider = FileMemoryProvider(tmp_path, cache_bytes=50_000)
+    for name in "abcd":
+        await provider.save(SingleFact(CITY, name * 10_000), USER, Scope.agent(name))
+    read = counted_reads(monkeypatch)
+    assert await values(provider, scope=Scope.agent("b")) == ["b" * 10_000]
+    assert read == []
+    await provider.save(SingleFact(CITY, "e" * 10_000), USER, Scope.agent("e"))
+    for name in "bde":
+        assert await values(provider, scope=Scope.agent(name)) == [name * 10_000]
+    assert read == []
+    for name in "ca":
+        assert await values(provider, scope=Scope.agent(name)) == [name * 10_000]
+    assert len(read) == 2
+
+
+async def test_a_file_larger_than_the_budget_is_still_read_once(tmp_path, monkeypatch):
+    """What is known of the file that was used last is kept whatever it takes."""
+    provider = FileMemoryProvider(tmp_path, cache_bytes=0)
+    await provider.save(SingleFact(CITY, "x" * 10_000), USER, APP)
+    read = counted_reads(monkeypatch)
+    for _ in range(3):
+        assert await values(provider) == ["x" * 10_000]
+    assert read == []
+    await provider.save(SingleFact(CITY, "y"), USER, Scope.agent("other"))
+    assert await values(provider) == ["x" * 10_000]
+    assert len(read) == 1
+
+
+async def test_memory_does_not_grow_with_the_files(tmp_path):
+    """However many files were read and written, what is kept of them takes the budget at most, and nothing once it is closed."""
+    budget = 200_000
+    provider = FileMemoryProvider(tmp_path, cache_bytes=budget)
+    await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(100):
+            for letter in "ab":
+                await provider.save(SingleFact(CITY, letter * 20_000), USER, APP, owner=f"owner {number}")
+        gc.collect()
+        assert budget / 2 < tracemalloc.get_traced_memory()[0] - before < 1.5 * budget
+        async with provider:
+            pass
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < budget / 2
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("type_", "count"), [(FactType.SINGLE, 300), (FactType.MULTIPLE, 1)])
+async def test_small_facts_take_about_what_is_counted(tmp_path, type_, count):
+    """The budget is meant in bytes of memory, also for many small facts and for one with many values."""
+    source = FileMemoryProvider(tmp_path / "source")
+    await source.save(SingleFact(CITY, "Oslo"), USER, APP)
+    [record] = [each async for each in source.export()]
+    wanted = {"type": type_.value, "keyword": "tools"}
+    records = [
+        {**record, **wanted, "id": f"{number}", "keyword": f"fact {number % count}", "values": [f"some value {number}"]}
+        for number in range(300)
+    ]
+    await FileMemoryProvider(tmp_path).import_(records)
     provider = FileMemoryProvider(tmp_path)
-    for number in range(8):
-        await provider.save(SingleFact(CITY, str(number)), USER, Scope.agent(str(number)))
-    assert len(provider._files._pages) == 3
-    for number in range(8):
-        assert await values(provider, scope=Scope.agent(str(number))) == [str(number)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        assert len(await provider.load_all(USER, APP)) == count
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / 2 < provider._files._pages._size < 2 * taken
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "64", None, True])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path, wrong):
+    """It is a ValueError that names the argument."""
+    with pytest.raises(ValueError, match="cache_bytes="):
+        FileMemoryProvider(tmp_path, cache_bytes=wrong)
 
 
 @settings(max_examples=60, deadline=None)
