@@ -60,7 +60,9 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
     try:
         given: object = found() if _makes(found) else found
     except TypeError as error:
-        raise typer.BadParameter(f"{target!r} cannot be called without arguments: {error}") from None
+        raise typer.BadParameter(
+            f"{target!r} cannot be called without arguments: {error}; {several} in {place!r}: {there}"
+        ) from None
     if not isinstance(given, (kind, Agent)):
         raise typer.BadParameter(f"{target!r} is {a(type(given).__name__)}, and no {one}; in it are: {there}")
     return given

@@ -126,7 +126,8 @@ def test_a_markdown_file_has_a_block_of_mermaid(run, program, home):
         ("", "'' names neither a module nor a Python file"),
         (":loud", "'' names neither a module nor a Python file"),
         ("..program:loud", "'..program' names neither a module nor a Python file"),
-        ("program.py:wants", "cannot be called without arguments"),
+        ("program.py:wants", "cannot be called without arguments: wants() missing 1"),
+        ("program.py:wants", "strategies in 'program.py': agent, loud, make, make_agent"),
         ("json", "does not hold exactly one strategy; write json:NAME (there: none)"),
     ],
 )

@@ -90,8 +90,13 @@ def _fits(record: Record, fits: Filter) -> bool:
         any(is_within(record.scope, scope) for scope in fits.scopes)
         and _has_each(record, fits.categories)
         and (fits.source is None or record.source == fits.source)
-        and (not fits.metadata or entries_of(fits.metadata) <= entries_of(record.metadata))
+        and (not fits.metadata or _has_metadata(record, fits.metadata))
     )
+
+
+def _has_metadata(record: Record, wanted: Mapping[str, Any]) -> bool:
+    has = {name: record.metadata[name] for name in wanted if name in record.metadata}
+    return len(has) == len(wanted) and entries_of(has) == entries_of(wanted)
 
 
 def _has_each(record: Record, categories: Iterable[frozenset[str]]) -> bool:
