@@ -190,17 +190,20 @@ class RunNotFoundError(RunError, LookupError):
 
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id
-        whose = "of this owner" if owner else "without an owner"
-        super().__init__(f"there is no run {run_id!r} {whose} in the store; `graphagent runs list` shows what is there")
+        whose, named = ("of this owner", " --owner NAME") if owner else ("without an owner", "")
+        super().__init__(
+            f"there is no run {run_id!r} {whose} in the store; `graphagent runs list{named}` shows what is there"
+        )
 
 
 class RunExistsError(RunError):
     """A run of this id is there already; nothing was written."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, owner: str = "") -> None:
         self.run_id = run_id
+        whose = f", owner={owner!r}" if owner else ""
         super().__init__(
-            f"there is a run {run_id!r} already; go on with agent.resume({run_id!r}), or give another run_id="
+            f"there is a run {run_id!r} already; continue it with agent.resume({run_id!r}{whose}), or give another run_id="
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Never
 
 from graphagent.graph import _types
-from graphagent.graph._node import END, START, End, Node, Start, Tap, TapOf
+from graphagent.graph._node import END, START, End, Node, Rule, Start, Tap, TapOf
 from graphagent.graph._strategy import Edge, Element
 
 Place = Element | Start | End
@@ -88,10 +88,13 @@ def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
     stuck = graph.subgraph(place for place in graph if place in reached and place not in ending)
     for loop in networkx.strongly_connected_components(stuck):
         names = sorted(place.name for place in loop)
+        leaving = min((place.name for place in loop if isinstance(place, Node)), default="node")
         if all(target in loop for place in loop for target in graph[place]) and any(graph[place] for place in loop):
             report.problems.append(
                 Problem(
-                    names[0], f"the cycle of {', '.join(map(repr, names))} has no way out; add a path that leads to END"
+                    names[0],
+                    f"the cycle of {', '.join(map(repr, names))} has no way out; add one before the plain edge of a node, such "
+                    f"as {leaving}.when(…) >> END",
                 )
             )
 
@@ -176,12 +179,26 @@ def _first_type(ways: dict[Place, list[Edge]]) -> Any:
 
 
 def _misfit(edge: Edge, kind: Any, target: Element) -> Problem:
-    mapped = "….map(…)" if edge.outlet is not None else f"{edge.source.name}.map(…)"
-    advice = f"change one of them, or map it: {mapped}" if isinstance(edge.source, Node) else "change one of them"
+    name, after = edge.source.name, f".map(…) >> {target.name}"
+    if edge.outlet is not None:
+        advice = f", or map it: {name}{''.join(map(_written, edge.outlet.rules))}{after}"
+    elif isinstance(edge.source, Node):
+        advice = f", or map it: end this path with {name}, and give Strategy one more: {name}{after}"
+    else:
+        advice = ""
     return Problem(
         edge.source.name,
-        f"its output {_types.show(kind)} does not fit the input {_types.show(target.takes)} of {target.name!r}; {advice}",
+        f"its output {_types.show(kind)} does not fit the input {_types.show(target.takes)} of {target.name!r}; change one "
+        f"of them{advice}",
     )
+
+
+def _written(rule: Rule) -> str:
+    """Return a condition or change of an outlet as it is written, such as `.on(str)`."""
+    if rule.error is not None:
+        return f".on_error({rule.error.__name__})"
+    verb, _, rest = rule.label.partition(" ")
+    return f".{verb}({rest or ('' if verb == 'otherwise' else '…')})"
 
 
 def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tuple[Edge, Any]]:

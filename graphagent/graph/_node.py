@@ -450,7 +450,11 @@ def _next(link: Link, other: Placed) -> Placed:
         return other
     if isinstance(other, Outlet):
         way = f"{other.node.name!r}, {', '.join(rule.label for rule in other.rules)}"
-        raise TypeError(f"the way out ({way}) stands at the head of a path; give it to Strategy as a path of its own")
+        name = other.node.name
+        raise TypeError(
+            f"the way out ({way}) stands at the head of a path; end this one with {name}, and give Strategy one more that begins "
+            f"with the way out"
+        )
     before = link.element.node if isinstance(link.element, Outlet) else link.element
     named = getattr(before, "name", type(before).__name__)
     raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")

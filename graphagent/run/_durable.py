@@ -64,7 +64,7 @@ async def create(run: Run[Any], store: Store) -> None:
             await journal.begin(ctx, lines, task, setup.strategy.takes, setup.plan.first)
     except RunClaimedError as error:
         state.journal = None
-        raise RunExistsError(state.run_id) from error
+        raise RunExistsError(state.run_id, state.owner) from error
     except SerializationError:
         state.journal = None
         raise

@@ -204,7 +204,7 @@ async def fork(
     assert setup.store is not None
     run_id = run_id or _clock.new_id()
     if await setup.store.get(head_key(owner, run_id)) is not None:
-        raise RunExistsError(run_id)
+        raise RunExistsError(run_id, owner)
     head = recording.head
     source, source_head = origin, head
     while source_head.origin is not None and number <= source_head.origin[1]:
@@ -231,7 +231,7 @@ async def fork(
     try:
         await journal.commit(head=True)
     except RunClaimedError as error:
-        raise RunExistsError(run_id) from error
+        raise RunExistsError(run_id, owner) from error
     run.token, run.held = token, True
     return run
 

@@ -64,11 +64,13 @@ def test_a_cycle_without_a_way_out():
     a, b, c, d = steps("a b c d")
     assert problems(START >> a >> b >> c >> b, c.named("other") >> END) == snapshot(
         [
-            "'b': the cycle of 'b', 'c' has no way out; add a path that leads to END",
+            "'b': the cycle of 'b', 'c' has no way out; add one before the plain edge of a node, such as b.when(…) >> END",
             "'other': START never reaches it; add a path that leads to it, or remove it",
         ]
     )
-    assert problems(START >> a >> a) == snapshot(["'a': the cycle of 'a' has no way out; add a path that leads to END"])
+    assert problems(START >> a >> a) == snapshot(
+        ["'a': the cycle of 'a' has no way out; add one before the plain edge of a node, such as a.when(…) >> END"]
+    )
     assert problems(START >> a, a.when(bool) >> a, a.otherwise() >> d) == snapshot(
         ["'d': no path goes on from it; end it with d >> END"]
     )
@@ -150,22 +152,32 @@ def test_types_that_do_not_fit():
 
     inner = Strategy("inner", START >> step("n", int, int) >> END)
     assert problems(START >> a >> b >> END) == snapshot(
-        ["'a': its output int does not fit the input str of 'b'; change one of them, or map it: a.map(…)"]
+        [
+            "'a': its output int does not fit the input str of 'b'; change one of them, or map it: end this path with a, and give Strategy one more: a.map(…) >> b"
+        ]
     )
     assert problems(START >> a >> taps("any") >> b >> END) == snapshot(
         ["'any': its output int does not fit the input str of 'b'; change one of them"]
     )
     assert problems(START >> a >> log >> END) == snapshot(
-        ["'a': its output int does not fit the input bytes of 'log'; change one of them, or map it: a.map(…)"]
+        [
+            "'a': its output int does not fit the input bytes of 'log'; change one of them, or map it: end this path with a, and give Strategy one more: a.map(…) >> log"
+        ]
     )
     assert problems(START >> a, a.when(bool).map(shout) >> b >> END, a.otherwise() >> END) == snapshot(
-        ["'a': its output bytes does not fit the input str of 'b'; change one of them, or map it: ….map(…)"]
+        [
+            "'a': its output bytes does not fit the input str of 'b'; change one of them, or map it: a.when(bool).map(shout).map(…) >> b"
+        ]
     )
     assert problems(START >> a >> END, a.on_error(OSError) >> b >> END) == snapshot(
-        ["'a': its output OSError does not fit the input str of 'b'; change one of them, or map it: ….map(…)"]
+        [
+            "'a': its output OSError does not fit the input str of 'b'; change one of them, or map it: a.on_error(OSError).map(…) >> b"
+        ]
     )
     assert problems(START >> a >> inner >> b >> END) == snapshot(
-        ["'inner': its output int does not fit the input str of 'b'; change one of them, or map it: inner.map(…)"]
+        [
+            "'inner': its output int does not fit the input str of 'b'; change one of them, or map it: end this path with inner, and give Strategy one more: inner.map(…) >> b"
+        ]
     )
     assert not problems(START >> a, a.when(bool).map(str) >> b >> END, a.otherwise() >> END)
 
@@ -281,7 +293,7 @@ def test_all_problems_at_once():
     assert str(caught.value) == snapshot("""\
 strategy 'wrong' has 4 problems:
   'read': on int is never taken: its output is list[str]
-  'read': its output list does not fit the input str of 'length'; change one of them, or map it: ….map(…)
+  'read': its output list does not fit the input str of 'length'; change one of them, or map it: read.on(list).map(…) >> length
   's': START never reaches it; add a path that leads to it, or remove it
   'upper': no path goes on from it; end it with upper >> END\
 """)

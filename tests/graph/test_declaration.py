@@ -104,8 +104,8 @@ def test_wrong_paths_are_refused():
             "TypeError: behind 'a' comes a node, a tap, a strategy or END; got int. See @node",
             "TypeError: behind 'START' comes a node, a tap, a strategy or END; got str. See @node",
             "TypeError: behind 'START' comes a node, a tap, a strategy or END; got Start. See @node",
-            "TypeError: the way out ('b', on str) stands at the head of a path; give it to Strategy as a path of its own",
-            "TypeError: the way out ('b', when bool, map str) stands at the head of a path; give it to Strategy as a path of its own",
+            "TypeError: the way out ('b', on str) stands at the head of a path; end this one with b, and give Strategy one more that begins with the way out",
+            "TypeError: the way out ('b', when bool, map str) stands at the head of a path; end this one with b, and give Strategy one more that begins with the way out",
             "TypeError: a path cannot begin at the tap 'log'; begin it at START, a node or an outlet",
         ]
     )

@@ -809,7 +809,7 @@ async def test_a_run_id_that_is_taken_is_refused(how):
         before = await items(store)
         second = Agent(holding(at_once), store=store)
         with pytest.raises(
-            RunExistsError, match=r"there is a run 'r' already; go on with agent.resume\('r'\)"
+            RunExistsError, match=r"there is a run 'r' already; continue it with agent.resume\('r', owner='ada'\)"
         ) as caught:
             await second.run("y", run_id="r", owner="ada")
         assert caught.value.run_id == "r"
