@@ -201,11 +201,11 @@ class CompressionFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExtractionFailed(Event):
-    """A model's answer held no usable facts, even when asked again; nothing was kept."""
+    """Facts were looked for and not kept: the answer held none that can be used, even when asked again, or the model or the memory failed."""
 
     node: str
     reason: str
-    """What was wrong with the answer, without the answer."""
+    """What was wrong, without the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,11 +159,31 @@ def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
         if edge.source is not START and not _types.fits(kind, target.takes):
             report.problems.append(_misfit(edge, kind, target))
         if isinstance(target, Tap | TapOf):
-            waiting.extend((way, kind) for way in ways.get(target, [])[:1])
+            waiting.extend(_passing(target, kind, ways.get(target, []), report, first=len(arriving[target]) == 1))
         elif target not in followed:
             followed.add(target)
             waiting.extend(_leaving(target, ways.get(target, []), report))
     report.gives = _types.union(ends)
+
+
+def _passing(
+    tap: Tap | TapOf[Any], kind: Any, out: list[Edge], report: Report, *, first: bool
+) -> list[tuple[Edge, Any]]:
+    """Give the types that leave a tap along each of its ways: what it is given, and what an error path makes of that."""
+    errors = list[type[Exception]]()
+    found: list[tuple[Edge, Any]] = []
+    for edge in [*[edge for edge in out if not _on_error(edge)][:1], *filter(_on_error, out)]:
+        rules = edge.outlet.rules if edge.outlet else ()
+        problem = _error_problem(tap, edge, errors) if _on_error(edge) else None
+        if problem is None:
+            found.append((edge, next((rule.value for rule in reversed(rules) if rule.change is not None), kind)))
+        elif first:
+            report.problems.append(problem)
+    if first and out and all(map(_on_error, out)):
+        report.problems.append(
+            Problem(tap.name, f"no way on takes what it passes on, only its errors; go on with {tap.name} >> …")
+        )
+    return found
 
 
 def _first_type(ways: dict[Place, list[Edge]]) -> Any:
@@ -234,7 +254,7 @@ def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tupl
     return found
 
 
-def _error_problem(node: Node[Any, Any], edge: Edge, before: list[type[Exception]]) -> Problem | None:
+def _error_problem(node: Element, edge: Edge, before: list[type[Exception]]) -> Problem | None:
     """Find that an error is taken by an earlier way; note what this one takes."""
     rules = edge.outlet.rules if edge.outlet else ()
     for rule in rules[:1]:

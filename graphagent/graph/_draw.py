@@ -22,8 +22,6 @@ def to_mermaid(strategy: Strategy[Any, Any]) -> str:
 
 def notes(element: Element) -> list[str]:
     """Say shortly what is special about a node: its policies, its limits, what a subgraph has of its own."""
-    if not isinstance(element, Node):
-        return []
     said: list[str] = []
     if isinstance(element, Parallel | Each | Race):
         kind = type(element).__name__.lower()

@@ -86,7 +86,7 @@ class End:
 class _Tapping:
     """What a Tap and a TapOf are when the program runs."""
 
-    __slots__ = ("asks_model", "context", "function", "name", "needs", "takes")
+    __slots__ = ("asks_model", "context", "function", "name", "needs", "policies", "takes")
 
     def __init__(
         self,
@@ -110,12 +110,44 @@ class _Tapping:
         """Whether it asks a model, so that no run begins without one."""
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
+        self.policies: tuple[Policy, ...] = ()
+        """What wraps its execution, the innermost first."""
 
     def named(self, name: str) -> Self:
         """Give the same tap under another name, for a second place in one strategy."""
         tap = copy.copy(self)
         tap.name = _checked_name(name)
         return tap
+
+    def _with(self, policy: Policy) -> Self:
+        wrapped = copy.copy(self)
+        wrapped.policies = (*self.policies, policy)
+        return wrapped
+
+    def retry(
+        self,
+        *,
+        attempts: int,
+        wait: float = 1.0,
+        factor: float = 2.0,
+        max_wait: float = 60.0,
+        errors: type[Exception] | tuple[type[Exception], ...] = Exception,
+    ) -> Self:
+        """Return a tap that is executed again when it raises; each attempt counts in the budget.
+
+        Args:
+            attempts: How often at the most, the first one counted.
+            wait: Seconds before the second attempt; an error's `retry_after` counts where it is longer.
+            factor: How much longer each further wait is.
+            max_wait: Seconds that no wait exceeds.
+            errors: What is tried again.
+        """
+        chosen = errors if isinstance(errors, tuple) else (errors,)
+        return self._with(Retry(attempts, wait, factor, max_wait, chosen))
+
+    def timeout(self, seconds: float) -> Self:
+        """Return a tap that is cancelled, and raises TimeoutError, after so many seconds."""
+        return self._with(Timeout(seconds))
 
     def __repr__(self) -> str:
         return f"<tap {self.name!r}>"
@@ -132,6 +164,10 @@ class Tap(_Tapping):
 
     __slots__ = ()
 
+    def on_error(self, kind: type[Exception]) -> Outlet[Any, Any]:
+        """Take this way out when the tap raises such an error; what the tap was given is passed on, as always."""
+        return _error_outlet(self, kind)
+
 
 @final
 class TapOf(_Tapping, Generic[T]):
@@ -140,6 +176,10 @@ class TapOf(_Tapping, Generic[T]):
     __slots__ = ()
     if TYPE_CHECKING:
         _takes: Callable[[T], None]
+
+    def on_error(self: TapOf[A], kind: type[Exception]) -> Outlet[A, A]:
+        """Take this way out when the tap raises such an error; what the tap was given is passed on, as always."""
+        return _error_outlet(self, kind)
 
 
 class Edges(First[I, O], Generic[I, O]):
@@ -243,10 +283,10 @@ class Outlet(Path[I, O]):
 
     __slots__ = ("node", "rules")
 
-    def __init__(self, node: Node[Any, Any], rules: tuple[Rule, ...]) -> None:
+    def __init__(self, node: Node[Any, Any] | _Tapping, rules: tuple[Rule, ...]) -> None:
         super().__init__(Link(None, self))
         self.node = node
-        """The node whose way out it is."""
+        """The node, or the tap, whose way out it is."""
         self.rules = rules
         """Its conditions and changes, tried and made from left to right."""
 
@@ -280,6 +320,11 @@ class Outlet(Path[I, O]):
         _types.check_known(change, found, f".{described('map', change)}", "return")
         given = found.get("return", Any)
         return self._add(Rule(described("map", change), change=change, value=given))
+
+
+def _error_outlet(tap: _Tapping, kind: type[Exception]) -> Outlet[Any, Any]:
+    check_errors(f".on_error() of tap {tap.name!r}", kind)
+    return Outlet[Any, Any](tap, (Rule(f"on error {kind.__name__}", error=kind),))
 
 
 class Node(Outlet[I, O]):

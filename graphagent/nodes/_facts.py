@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from graphagent._article import a
 from graphagent.graph import Tap
@@ -41,6 +41,7 @@ class _Save:
     concepts: tuple[Concept, ...]
     subject: Subject
     scope: ScopeKind | Scope
+    learns: ClassVar[bool] = True
 
     @property
     def use(self) -> FactUse:
@@ -55,6 +56,7 @@ class _Save:
 class _Detect:
     subjects: tuple[Subject, ...] | None
     scopes: tuple[ScopeKind | Scope, ...]
+    learns: ClassVar[bool] = True
 
     @property
     def use(self) -> FactUse:
@@ -103,6 +105,8 @@ def save_facts(
 ) -> Tap:
     """Make a tap that has the model find what was said about some concepts, and keeps it. The transcript stays as it is.
 
+    Where the model or the memory fails, an ExtractionFailed event says so, the run goes on, and `agent.resume(run_id)` tries again.
+
     Args:
         concepts: What is looked for.
         subject: About whom or what it is kept.
@@ -123,6 +127,8 @@ def auto_detect_facts(
     name: str = "auto_detect_facts",
 ) -> Tap:
     """Make a tap that has the model find lasting facts, and keeps them. The transcript stays as it is.
+
+    Where the model or the memory fails, an ExtractionFailed event says so, the run goes on, and `agent.resume(run_id)` tries again.
 
     Args:
         subjects: About whom or what; by default the agent's subjects.

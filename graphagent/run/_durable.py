@@ -240,7 +240,7 @@ def stand(setup: Setup, recording: Recording, *, allow_changed: bool = False) ->
     )
     run.recording, run.untouched = recording, _untouched(recording)
     state = run.state
-    state.finish_reason = finished_last(recording)
+    state.finish_reason, state.unlearned = finished_last(recording), head.unlearned
     if ended:
         state.meter.nodes, state.meter.turns, state.meter.usage, state.seconds = recording.spent()
         state.charges_before = recording.charges

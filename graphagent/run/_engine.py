@@ -10,6 +10,7 @@ import anyio
 from graphagent.errors import NodeFailedError, RunError
 from graphagent.events import NodeFailed
 from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, Timeout
+from graphagent.run._learning import learning
 from graphagent.run._plan import DONE, Call, Inside, Plan, Slot, counts, plan
 from graphagent.run._suspend import Halt
 from graphagent.run._together import together
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 def slot_of(element: Element) -> Slot:
     """Make an element ready to run, its policies included."""
     if not isinstance(element, Node):
-        return Slot(element.name, element.function, counts=True, taps=True, element=element)
+        call = _with_policies(element.function, element)
+        if getattr(element.function, "learns", False):
+            call = learning(call)
+        return Slot(element.name, call, counts=True, taps=True, element=element)
     inside = _inside_of(element)
     call = _with_policies(_plain_call(element, inside), element)
     if isinstance(element, Each):
@@ -48,7 +52,7 @@ def _alone(node: Node[Any, Any]) -> Slot:
     return slot
 
 
-def _with_policies(call: Call, node: Node[Any, Any]) -> Call:
+def _with_policies(call: Call, node: Element) -> Call:
     for number, policy in enumerate(node.policies):
         call = _with_timeout(call, policy) if isinstance(policy, Timeout) else _with_retry(call, policy, node, number)
     return call
@@ -74,8 +78,8 @@ def _with_timeout(call: Call, policy: Timeout) -> Call:
     return limited
 
 
-def _with_retry(call: Call, policy: Retry, node: Node[Any, Any], number: int) -> Call:
-    counted = type(node) is Node
+def _with_retry(call: Call, policy: Retry, node: Element, number: int) -> Call:
+    counted = counts(node)
 
     async def patient(ctx: Context, value: Any) -> Any:
         # An agent's own strategy is executed in the same context as its nodes.

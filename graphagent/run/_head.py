@@ -47,6 +47,8 @@ class Head:
     """The run that it was forked from, and behind which of its entries."""
     parent: str = ""
     """The run that it is a part of: its agent was called as a tool there."""
+    unlearned: tuple[str, ...] = ()
+    """The paths of the taps that failed to learn, and do so when the run is resumed."""
     claim: Claim | None = field(default=None, repr=False)
     """Who executes it."""
     damaged: str = field(default="", repr=False)
@@ -95,6 +97,8 @@ class Head:
         try:
             if "claim" in record:
                 record["claim"] = Claim(**record["claim"])
+            if "unlearned" in record:
+                record["unlearned"] = tuple(map(str, record["unlearned"]))
             if "origin" in record:
                 origin, number = record["origin"]
                 record["origin"] = origin, number

@@ -125,12 +125,15 @@ class Journal:
             ctx.state.tape.left(ctx.prefix, entry["node"])
         entry["next"], entry["way"] = _named(way.target), way.number
         entry["error"] = self._error(caught, next(rule.error for rule in way.rules if rule.error is not None))
-        if handed is not caught:
+        slot, passed = ctx.slot, None
+        if slot is not None and slot.taps and not any(rule.change for rule in way.rules):
+            entry["passed"], passed = True, self._output(ctx, slot, handed, entry)
+        elif handed is not caught:
             with suppress(SerializationError):  # then it is made of the error again
                 entry["value"] = encode(handed, self.log, _kind_behind(way))
         self._steps(ctx, entry, handed)
         self._make(entry)
-        _move(ctx, self.log.last, self._handed(handed, way))
+        _move(ctx, self.log.last, passed or self._handed(handed, way))
 
     async def again(self, ctx: Context, value: Any, *, whole: bool = False) -> None:
         """Write that a node, or the whole strategy, is tried again."""

@@ -233,7 +233,7 @@ class Recording:
             said = entry["response"]
             message = read_message(said["message"], self.blobs)
             return ModelResponse(message, read_usage(said["usage"]), said["finish"], said["model"])
-        if entry["t"] == "recovered":
+        if entry["t"] == "recovered" and "passed" not in entry:
             way = self._way(entry)
             kind = next(rule.error for rule in way.rules if rule.error is not None) if way is not None else None
             return _error(self._decoded(number, entry["error"], kind or Any), kind)

@@ -446,6 +446,10 @@ class Run(Generic[O]):
         for feature in self.setup.features.values():
             if isinstance(feature, EndFeature):
                 await feature.ended(self.context, output)
+        if self.state.unlearned:
+            from graphagent.run._learning import learn_again
+
+            await learn_again(self)
         self._looked_back = True
 
     # ---- answers

@@ -78,6 +78,8 @@ class RunState:
     """Since when it is being executed."""
     stepping = False
     """Whether the run stops behind each node that added a step."""
+    unlearned: tuple[str, ...] = ()
+    """The paths of the taps that failed to learn before the run was resumed."""
     tape: Tape | None = None
     """Recorded results to be used instead of live calls."""
 

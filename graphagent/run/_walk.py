@@ -68,7 +68,7 @@ async def walk(slot: Slot, ctx: Context, value: Any) -> Any:  # noqa: C901  the 
                 given = await slot.call(ctx, value)
             except Exception as error:  # noqa: BLE001  raised again there, unless an error path takes it
                 ctx.slot = slot
-                way, caught, handed = _recover(slot, ctx, error)
+                way, caught, handed = _recover(slot, ctx, error, value)
                 if journal is not None:
                     journal.recovered(ctx, way, caught, handed)
                 ctx.effects = ctx.parts = ctx.mark = ctx.items = None
@@ -149,14 +149,18 @@ def _taken(way: Way, ctx: Context) -> Way:
     return way
 
 
-def _recover(slot: Slot, ctx: Context, error: Exception) -> tuple[Way, Exception, Any]:
-    """Give the way out for an error, what it takes of it, and what it hands on; raise the error where there is none."""
+def _recover(slot: Slot, ctx: Context, error: Exception, given: Any) -> tuple[Way, Exception, Any]:
+    """Return the way out for an error, what it takes of it, and what it passes on: of a tap, what the tap was given.
+
+    Raises:
+        Exception: the error, if there is no such way.
+    """
     if NodeFailed in ctx.state.handlers:
         ctx.emit(NodeFailed(ctx.run_id, ctx.node, error))
     for way in slot.errors:
         caught = matching(error, tuple(rule.error for rule in way.rules if rule.error is not None), ctx.run_id)
         if caught is not None:
-            passes, value = _through(way, ctx, caught)
+            passes, value = _through(way, ctx, given if slot.taps else caught)
             if passes:
                 return _taken(way, ctx), caught, value
     if isinstance(error, RunError) and error.run_id == ctx.run_id:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, assert_type
 from graphagent import Agent, RunResult, tool
 from graphagent.errors import NodeFailedError
 from graphagent.events import NodeFinished
-from graphagent.graph import END, START, Node, Strategy, Tap, TapOf, each, node, parallel, race, tap
+from graphagent.graph import END, START, Node, Outlet, Strategy, Tap, TapOf, each, node, parallel, race, tap
 from graphagent.llm import ToolCall, ToolCalls, ToolResults
 from graphagent.memory import AgentMemory, FileMemoryProvider
 from graphagent.nodes import Prompt, execute_tools, llm_request, load_all_facts, passthrough
@@ -96,6 +96,13 @@ assert_type(straight, Strategy[str, int])
 
 tapped = Strategy("tapped", START >> recall >> log >> END)
 assert_type(tapped, Strategy[str, str])
+assert_type(log.retry(attempts=2, wait=0).timeout(1), TapOf[str])
+assert_type(recall.retry(attempts=2).timeout(1), Tap)
+assert_type(log.on_error(ValueError), Outlet[str, str])
+spared = Strategy("spared", START >> log >> END, log.on_error(ValueError).map(len) >> END)
+assert_type(spared, Strategy[str, str | int])
+quiet_tap = Strategy("quiet", START >> recall >> log >> END, recall.on_error(ValueError) >> log)
+assert_type(quiet_tap, Strategy[str, str])
 
 nested = Strategy("nested", START >> assistant >> count >> END)
 assert_type(nested, Strategy[Prompt, int])

@@ -72,6 +72,12 @@ START >> START  # E
 count >> count.on(int)  # E
 log >> count  # E
 
+# Taps with policies and error paths
+log.retry(2)  # E
+log.timeout("1")  # E
+log.on_error(int)  # E
+log.on_error(ValueError) >> double  # E
+
 # Nodes and taps
 node(len)  # E
 node(lambda text: text)  # E
