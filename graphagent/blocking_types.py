@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.events import Event
-    from graphagent.graph import Strategy
+    from graphagent.graph import Retry, Strategy
     from graphagent.llm import ImageLike, InFlight, Tool
     from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
     from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
@@ -685,12 +685,22 @@ class BlockingTool(Protocol):
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         ...
 
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
+        ...
+
+    @property
+    def retry(self) -> Retry | None:
+        """How often a call that raises is tried again; None for not at all."""
+        ...
+
     def check(self, arguments: Mapping[str, Any]) -> None:
         """See that arguments fit, as far as that can be known without a call."""
         ...
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
-        """Check the arguments, run the tool and give what it returned."""
+        """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""
         ...
 
 

@@ -23,7 +23,8 @@ GraphAgentError
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
-│  └ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
+│  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
+│  └ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
 ├ Veto                                .reason; raised in a step callback, it refuses the step or the tool call
 ├ StoreError (OSError)                a store cannot be read or written
 │  ├ ConflictError                    .key; an item is not at the expected version
@@ -306,6 +307,17 @@ class ArgumentsError(ToolError):
         self.problems = tuple(problems)
         """Each place with its reason, without the values that were given."""
         super().__init__(f"the arguments of {tool!r} do not fit: {'; '.join(self.problems)}")
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """A tool call took longer than the tool's `timeout`; the model sees it."""
+
+    def __init__(self, tool: str, seconds: float) -> None:
+        self.tool = tool
+        """The name of the tool."""
+        self.seconds = seconds
+        """How long an attempt may take."""
+        super().__init__(f"{tool!r} did not return within {seconds:g} seconds")
 
 
 class Veto(GraphAgentError):

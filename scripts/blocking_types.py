@@ -42,6 +42,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 '''
+DOORS = {"graphagent._retry": "graphagent.graph"}
+"""The doors of files that stand in no room."""
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 PLAIN = {"AsyncIterator": "Iterator[{}]", "AsyncGenerator": "Generator[{}, None, None]"}
 ANY = ast.Name("Any")
@@ -267,7 +269,7 @@ def _said(text: str) -> ast.Expr:
 
 def _room(module: str) -> str:
     """Give the door that a module is reached through."""
-    return re.sub(r"\._.*", "", module) if module.startswith("graphagent") else module
+    return DOORS.get(module) or (re.sub(r"\._.*", "", module) if module.startswith("graphagent") else module)
 
 
 def _ruff(*command: str, given: str) -> str:

@@ -175,6 +175,7 @@ SAMPLES = [
     errors.TruncatedError("the JSON was cut off", output="{", usage=Usage(1, 2)),
     errors.ToolError("no such city"),
     errors.ArgumentsError("weather", ["city: is missing"]),
+    errors.ToolTimeoutError("weather", 2.5),
     errors.Veto("not like that"),
     errors.StoreError("the disk is full"),
     errors.ConflictError(("facts", "owner", 7), 3, 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent._retry import Retry as Retry
 from graphagent.graph._check import Problem as Problem
 from graphagent.graph._declare import node as node
 from graphagent.graph._declare import tap as tap
@@ -20,7 +21,6 @@ from graphagent.graph._node import Path as Path
 from graphagent.graph._node import Start as Start
 from graphagent.graph._node import Tap as Tap
 from graphagent.graph._node import TapOf as TapOf
-from graphagent.graph._policies import Retry as Retry
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._strategy import Edge as Edge

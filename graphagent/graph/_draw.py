@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from graphagent._retry import Retry
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import END, START, End, Node, Start
-from graphagent.graph._policies import Retry
 from graphagent.graph._strategy import Edge, Element, Strategy
 
 _INDENT = "    "

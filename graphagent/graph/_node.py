@@ -11,9 +11,10 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
+from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._functions import described, needed, plain_arguments
-from graphagent.graph._policies import Policy, Retry, Timeout, check_errors
+from graphagent.graph._policies import Policy, Timeout
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature

@@ -11,8 +11,13 @@ from functools import partial
 from types import FrameType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
+import anyio
+from anyio import to_thread
+
+from graphagent._article import a
 from graphagent._clock import new_id
-from graphagent.errors import ArgumentsError, ToolError
+from graphagent._retry import Retry
+from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult
 from graphagent.llm._problems import problems
@@ -53,7 +58,9 @@ class Tool:
     """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
 
     Raises:
-        ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`.
+        TypeError: `timeout` is no number, or `retry` no Retry.
+        ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
+            three, `timeout` is not above 0, or a deferred tool, which is never called, has a `timeout` or `retry`.
     """
 
     name: str
@@ -72,14 +79,32 @@ class Tool:
     """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
     context: Any = field(default=None, kw_only=True, repr=False)
     """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
+    timeout: float | None = field(default=None, kw_only=True)
+    """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
+    retry: Retry | None = field(default=None, kw_only=True)
+    """How often a call that raises is tried again; None for not at all."""
 
     def __post_init__(self) -> None:
+        self._check_attempts()
         if self.in_flight not in ("retry", "ask", "fail"):
             raise ValueError(f"tool {self.name!r}: in_flight is 'retry', 'ask' or 'fail', not {self.in_flight!r}")
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; give it name="
             )
+
+    def _check_attempts(self) -> None:
+        if self.timeout is not None:
+            if not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"tool {self.name!r}: timeout is seconds or None, not {a(type(self.timeout).__name__)}")
+            if not self.timeout > 0:
+                raise ValueError(f"tool {self.name!r}: timeout={self.timeout} must be more than 0 seconds")
+        if self.retry is not None and not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"tool {self.name!r}: retry is a number of attempts or a Retry, not {a(type(self.retry).__name__)}"
+            )
+        if self.deferred and (self.timeout, self.retry) != (None, None):
+            raise ValueError(f"tool {self.name!r} is deferred, so it is never called; leave out timeout= and retry=")
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """See that arguments fit, as far as that can be known without a call.
@@ -89,12 +114,42 @@ class Tool:
         """
 
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
-        """Check the arguments, run the tool and give what it returned.
+        """Check the arguments, run the tool, again where `retry` says so, and return what it returned.
+
+        Arguments that do not fit, a ToolError of the tool's own, and an end of the run are not tried again.
 
         Raises:
             ArgumentsError: the arguments do not fit.
+            ToolTimeoutError: the last attempt took longer than `timeout`.
         """
-        return await self.run(arguments, context)
+        attempt = 1
+        while True:
+            try:
+                return await self._attempt(arguments, context)
+            except Exception as error:
+                retry = self.retry
+                if retry is None or attempt >= retry.attempts or not isinstance(error, retry.errors):
+                    raise
+                if _is_final(error, context):
+                    raise
+                pause = retry.pause(attempt, error)
+            attempt += 1
+            await anyio.sleep(pause)
+
+    async def _attempt(self, arguments: Mapping[str, Any], context: Any) -> Any:
+        if self.timeout is None:
+            return await self.run(arguments, context)
+        with anyio.move_on_after(self.timeout):
+            return await self.run(arguments, context)
+        raise ToolTimeoutError(self.name, self.timeout)
+
+
+def _is_final(error: Exception, context: Any) -> bool:
+    """Tell whether an error is the model's to mend, or ends the run, such as a used-up budget."""
+    if isinstance(error, ToolError):
+        return not isinstance(error, ToolTimeoutError)
+    ends_run = isinstance(error, RunError) and error.run_id == getattr(context, "run_id", None)
+    return ends_run or isinstance(error, ScriptError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +179,8 @@ class FunctionTool(Tool, Generic[P, R]):
             return self
         bound = cast("Callable[..., R]", self.function.__get__(instance, owner))
         arguments = replace(self.arguments, of_method=False)
-        return cast(
-            "FunctionTool[..., R]",
-            replace(self, function=bound, arguments=arguments, run=partial(_run, bound, arguments)),
-        )
+        run = partial(_run, bound, arguments, self.timeout is not None)
+        return cast("FunctionTool[..., R]", replace(self, function=bound, arguments=arguments, run=run))
 
 
 @overload
@@ -140,6 +193,8 @@ def tool(
     approve: bool = False,
     deferred: bool = False,
     in_flight: InFlight = "retry",
+    timeout: float | None = None,
+    retry: Retry | int | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -150,6 +205,8 @@ def tool(
     approve: bool = False,
     deferred: bool = False,
     in_flight: InFlight = "retry",
+    timeout: float | None = None,
+    retry: Retry | int | None = None,
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
@@ -166,9 +223,15 @@ def tool(
             says what the tool takes and is never called.
         in_flight: What becomes of a call during which the process died, so that nobody knows whether it took effect: `retry`
             makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` tells the model.
+        timeout: Seconds that an attempt may take; by default any time. Then it is cancelled, and the model sees a
+            ToolTimeoutError. A thread cannot be cancelled: a plain function runs on, and what it returns is dropped.
+        retry: How often a call is made at the most if it raises, with growing waits in between; or a `graphagent.graph.Retry`,
+            which also says how long to wait, and after which errors. The model sees the last error. `ctx.idempotency_key` is
+            the same in every attempt. Arguments that do not fit and a ToolError are not tried again.
 
     Raises:
-        TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill.
+        TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill; or as `Tool`.
+        ValueError: `retry` allows no attempt; or as `Tool`.
     """
     here = inspect.currentframe()  # string annotations may name what only the defining function knows
     frame = here.f_back if here else None
@@ -182,8 +245,9 @@ def tool(
             raise TypeError(f"tool {called!r} does not say what it does: give it a docstring, or description=")
         arguments = _Arguments.of(function, called, of_each, frame)
         return FunctionTool(
-            called, said, arguments.schema(), partial(_run, function, arguments),
-            approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, function=function,
+            called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
+            approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
+            retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), function=function,
             arguments=arguments,
         )  # fmt: skip
 
@@ -197,13 +261,14 @@ def _check_kind(function: Callable[..., Any], called: str) -> None:
         raise TypeError(f"tool {called!r} is a generator; return its whole result instead, such as a list")
 
 
-async def _run(function: Callable[..., Any], arguments: _Arguments, given: Mapping[str, Any], context: Any) -> Any:
-    from anyio import to_thread
-
+async def _run(
+    function: Callable[..., Any], arguments: _Arguments, limited: bool, given: Mapping[str, Any], context: Any
+) -> Any:
     keywords = arguments.read(given, context)
     if inspect.iscoroutinefunction(function):
         return await function(**keywords)
-    result = await to_thread.run_sync(partial(function, **keywords))
+    # A cancellation usually waits for the thread's end; a time limit could not be kept like that.
+    result = await to_thread.run_sync(partial(function, **keywords), abandon_on_cancel=limited)
     return await result if inspect.isawaitable(result) else result
 
 
@@ -408,8 +473,6 @@ def _error(call: ToolCall, reason: str, error: Exception | None = None) -> ToolR
 async def _with_images(value: Any) -> Any:
     if not has_pillow(value):
         return value
-    from anyio import to_thread
-
     return await to_thread.run_sync(with_images, value)
 
 

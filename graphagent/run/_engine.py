@@ -96,18 +96,17 @@ def _with_retry(call: Call, policy: Retry, node: Element, number: int) -> Call:
                     if not is_final(error, ctx.run_id):
                         attempts.pop(name, None)
                     raise
-                asked = getattr(caught, "retry_after", None) or 0.0
+                wait = policy.pause(attempt, caught)
                 ctx.emit(NodeFailed(ctx.run_id, ctx.node, error))
             else:
                 attempts.pop(name, None)
                 return given
-            wait = policy.wait * policy.factor ** (attempt - 1)
             attempts[name] = attempt + 1
             ctx.effects = ctx.parts = ctx.at = ctx.mark = None
             ctx.state.drop("" if whole else ctx.node)
             if ctx.state.journal is not None:
                 await ctx.state.journal.again(ctx, value, whole=whole)
-            await anyio.sleep(min(max(wait, asked), policy.max_wait))
+            await anyio.sleep(wait)
             if counted:
                 ctx.meter.count_node(ctx.state)
 

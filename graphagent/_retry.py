@@ -1,0 +1,50 @@
+"""How often something that raises is tried again: a node, or a call of a tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Execute again when it raises.
+
+    Raises:
+        TypeError: `errors` contains something that is no subclass of Exception.
+        ValueError: it allows no attempt, or a wait is below zero.
+    """
+
+    attempts: int
+    """How often at the most, the first one counted."""
+    wait: float = 1.0
+    """Seconds before the second attempt. An error's own `retry_after` counts where it is longer."""
+    factor: float = 2.0
+    """How much longer each further wait is."""
+    max_wait: float = 60.0
+    """Seconds that no wait exceeds, the server's wish included."""
+    errors: tuple[type[Exception], ...] = (Exception,)
+    """Which errors are tried again; any other is final."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"retry(attempts={self.attempts}) must allow at least one attempt")
+        for name in ("wait", "factor", "max_wait"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"retry({name}={getattr(self, name)}) must be 0 or more")
+        for kind in self.errors:
+            check_errors("retry(errors=)", kind)
+
+    def pause(self, attempt: int, error: Exception) -> float:
+        """Return how many seconds to wait after an attempt that raised an error; the first attempt is 1."""
+        asked = getattr(error, "retry_after", None) or 0.0
+        return min(max(self.wait * self.factor ** (attempt - 1), asked), self.max_wait)
+
+
+def check_errors(what: str, kind: object) -> None:
+    """Refuse what is no class of errors.
+
+    Raises:
+        TypeError: `kind` is not a subclass of Exception.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise TypeError(f"{what} takes a subclass of Exception, not {kind!r}")
