@@ -20,6 +20,7 @@ GraphAgentError
 │  └ DivergedError                    .node; what is executed again does something else than what was recorded
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
+│  │  └ PromptTooLongError            .tokens, .limit, .largest; a prompt does not fit into the window, and was not sent
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
@@ -269,6 +270,19 @@ class ModelRequestError(ModelError):
         """Seconds that the server asked to wait."""
         self.detail = detail
         """What the server said. It may repeat what was sent: never log it unasked."""
+        super().__init__(message)
+
+
+class PromptTooLongError(ModelRequestError):
+    """A prompt is longer than the ContextWindow allows, whatever is compressed. It was not sent."""
+
+    def __init__(self, message: str, *, tokens: int, limit: int, largest: str) -> None:
+        self.tokens = tokens
+        """About how many tokens the prompt has."""
+        self.limit = limit
+        """How many it may have."""
+        self.largest = largest
+        """What takes the most of it, such as `the task`."""
         super().__init__(message)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.agent import Agent
+    from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
     from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
     from graphagent.memory.notes import Filter, Record
@@ -327,6 +328,19 @@ class PromptFeature(Protocol):
 
         Raises:
             RunError: the run cannot go on.
+        """
+        ...
+
+
+@runtime_checkable
+class RequestFeature(Protocol):
+    """A feature that looks at what models are about to be sent."""
+
+    def check_request(self, ctx: Context[Any], request: ModelRequest, output: ModelOutput) -> None:
+        """Look at a request, and at what it is for.
+
+        Raises:
+            ModelRequestError: it must not be sent.
         """
         ...
 

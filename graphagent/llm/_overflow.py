@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from graphagent.errors import PromptTooLongError
+
 if TYPE_CHECKING:
     from graphagent.errors import ModelRequestError
 
@@ -32,7 +34,9 @@ _SAID = r"""
 
 
 def is_overflow(error: ModelRequestError) -> bool:
-    """Tell whether a server refused a request because its prompt is longer than the model takes, by what it said."""
+    """Return whether a prompt is too long: for the model, by what its server said, or for the window that it was to fit into."""
+    if isinstance(error, PromptTooLongError):
+        return True
     said = f"{error} {error.detail}"
     if error.status not in _STATUSES or "rate_limit" in said:
         return False

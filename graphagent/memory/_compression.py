@@ -15,7 +15,8 @@ from graphagent.memory import _extract
 from graphagent.memory._agent_memory import AgentMemory
 from graphagent.memory._facts import EVERYTHING, Concept, Fact, MultipleFacts, Scope, Source, Subject, least_trust
 from graphagent.memory._prompt import frame
-from graphagent.memory._seen import is_rule, seen
+from graphagent.memory._seen import seen, stay_anyway
+from graphagent.memory._size import estimate
 from graphagent.memory._step_types import (
     ActionStep,
     FactsStep,
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from graphagent.errors import ModelRequestError
     from graphagent.llm import ModelResponse
     from graphagent.memory._agent_memory import Place
+    from graphagent.memory._run_memory import RunMemory
     from graphagent.protocols import Compression
     from graphagent.run import Context
 
 _LONGEST = 8_000
 """Characters of one text that a summary is made from."""
+_SHORTEST = 500
+"""Characters to which texts are cut where a single step is too long for a request."""
 
 _SUMMARISE = """\
 The conversation below, between a user, an assistant and its tools, has become too long, and your summary takes its place. Sum it \
@@ -65,7 +69,7 @@ class WholeHistory:
         Raises:
             ModelError: the model could not be asked, or its summary is empty.
         """
-        return _summary(await _summaries(ctx, steps, _key(ctx)), steps)
+        return await _summary(ctx, await _summaries(ctx, steps, _key(ctx)), steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class ChunkedHistory:
         found: list[ModelResponse] = []
         for number, chunk in enumerate(_chunks(steps, self.turns), 1):
             found += await _summaries(ctx, chunk, f"{_key(ctx)}:{number}")
-        return _summary(found, steps)
+        return await _summary(ctx, found, steps)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -197,8 +201,10 @@ def _beyond(found: MultipleFacts | None, known: Iterable[KnownFact]) -> Multiple
     return replace(found, values=tuple(values)) if found is not None and values else None
 
 
-async def compress(ctx: Context, compression: Compression, *, keep: int | None = None) -> SummaryStep | None:
-    """Put something brief in the place of the steps before the last turns, and give it. They stay, and are no longer sent.
+async def compress(ctx: Context, compression: Compression, *, cut: int | None = None) -> SummaryStep | None:
+    """Put something brief in the place of the steps before the last turns, and return it. They stay, and are no longer sent.
+
+    `cut` is the place before which steps go; None: the one that leaves as many turns as the compression says.
 
     None: there is nothing to be compressed; or an event says why nothing came of it, and all is as it was.
 
@@ -212,9 +218,9 @@ async def compress(ctx: Context, compression: Compression, *, keep: int | None =
             await ctx.add(before)
             return before
         return None
-    cut = cut_behind(memory.steps, compression.keep if keep is None else keep)
-    covered = _covered(memory.steps, cut)
-    if all(isinstance(step, FactsStep | NotesStep | SummaryStep) for step in covered):
+    cut = first_cut(memory, compression.keep) if cut is None else cut
+    covered = covered_steps(memory.steps, cut)
+    if not covered:
         return None
     started = _clock.now()
     reason = "nothing is known that could stand in for the history"
@@ -232,21 +238,77 @@ async def compress(ctx: Context, compression: Compression, *, keep: int | None =
     return summary
 
 
-def cut_behind(steps: Sequence[Step], keep: int) -> int:
-    """Give the place behind the steps that go when so many turns at the end stay, with what was said since the turn before."""
-    turns = [place for place, step in enumerate(steps) if isinstance(step, ActionStep)]
-    if len(turns) <= keep:
-        return 0
-    cut = turns[-1 - keep] + 1
-    while cut < len(steps) and isinstance(steps[cut], FinalAnswerStep):
-        cut += 1
-    return cut
+def first_cut(memory: RunMemory, keep: int) -> int:
+    """Return the place before which all steps may go where so many turns at the end stay.
+
+    With the turns stays what was said since the turn before them, or what the first of them answered. Where there was no turn, all
+    may go but the message that is to be answered now.
+    """
+    turns = [place for place, step in enumerate(memory.steps) if _is_turn(step)]
+    if not turns:
+        return max(_allowed(memory), default=0)
+    if len(turns) > keep:
+        wanted = _behind(memory.steps, turns[-1 - keep])
+    else:
+        wanted = _prompt_of(memory.steps, turns[0])
+        if not any(isinstance(step, MessageStep | NotesStep) for step in memory.steps[:wanted]):
+            return 0  # tasks and facts alone are not worth a summary
+    return next((cut for cut in _allowed(memory) if cut >= wanted), 0)
 
 
-def _covered(steps: Sequence[Step], cut: int) -> list[Step]:
-    """Give what a model sees of the steps before a place, but for what it sees all the same."""
-    task = next((place for place in range(len(steps) - 1, -1, -1) if isinstance(steps[place], TaskStep)), -1)
-    return [steps[place] for place in seen(steps) if place < cut and place != task and not is_rule(steps[place])]
+def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
+    """Return the places before which steps may go, from the one that leaves `keep` turns to the one that leaves the fewest steps.
+
+    Where there was no turn, any number of messages may stay if it is measured how long they may be, and else `keep` of them.
+    """
+    turns = [place for place, step in enumerate(memory.steps) if _is_turn(step)]
+    allowed = _allowed(memory)
+    if not turns:
+        return allowed if measured else allowed[-1 - keep :]
+    first, last = first_cut(memory, keep), turns[-1] + 1
+    ends = {_behind(memory.steps, turn) for turn in turns}
+    return [cut for cut in allowed if cut == first or (cut > first and (cut in ends or cut >= last))]
+
+
+def _allowed(memory: RunMemory) -> list[int]:
+    """Return the places before which all steps can go: not the message that is to be answered, and no result without its call."""
+    steps, pending = memory.steps, memory.pending
+    called: dict[str, int] = {}
+    apart = set[int]()
+    for place, step in enumerate(steps):
+        if isinstance(step, MessageStep):
+            called.update((call.id, place) for call in step.message.tool_calls)
+            for part in step.message.parts:
+                if isinstance(part, ToolResult) and part.call_id in called:
+                    apart.update(range(called[part.call_id] + 1, place + 1))
+    last = len(steps) if pending is None else pending
+    return [place for place in range(1, last + 1) if place not in apart]
+
+
+def _is_turn(step: Step) -> bool:
+    """Return whether a model said a step, in this run or wherever its messages come from."""
+    return isinstance(step, ActionStep) or (isinstance(step, MessageStep) and step.message.role == "assistant")
+
+
+def _behind(steps: Sequence[Step], turn: int) -> int:
+    """Return the place after a turn, and after the answer of the run that it ended."""
+    place = turn + 1
+    while place < len(steps) and isinstance(steps[place], FinalAnswerStep):
+        place += 1
+    return place
+
+
+def _prompt_of(steps: Sequence[Step], turn: int) -> int:
+    """Return the place of what a turn answered."""
+    before = range(turn - 1, -1, -1)
+    return next((place for place in before if isinstance(steps[place], TaskStep | MessageStep)), turn)
+
+
+def covered_steps(steps: Sequence[Step], cut: int) -> list[Step]:
+    """Return what a model sees of the steps before a place, except for what it sees anyway; nothing where that is only facts."""
+    stay = stay_anyway(steps)
+    covered = [steps[place] for place in seen(steps) if place < cut and place not in stay]
+    return [] if all(isinstance(step, FactsStep | SummaryStep) for step in covered) else covered
 
 
 def _key(ctx: Context) -> str:
@@ -254,29 +316,43 @@ def _key(ctx: Context) -> str:
     return f"summary:{len(ctx.memory.steps)}"
 
 
-async def _summaries(ctx: Context, steps: Sequence[Step], key: str) -> list[ModelResponse]:
-    """Have steps summed up; each half by itself where a server says that they are too long."""
-    request = ModelRequest((Message.system(_SUMMARISE), Message.user(frame("conversation", _lines(ctx, steps)))))
-    too_long = is_overflow if len(steps) > 1 else _never
+async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = _LONGEST) -> list[ModelResponse]:
+    """Have steps summed up; each half by itself where they are too long for one request, and a single step with shorter texts."""
+    lines = _lines(ctx, steps, most)
+    request = ModelRequest((Message.system(_SUMMARISE), Message.user(frame("conversation", lines))))
+    too_long = is_overflow if len(steps) > 1 or most > _SHORTEST else _never
     response = await ctx.request_unless(too_long, request, key=key, output="summary")
     if response is not None:
         if not response.message.text.strip():
             raise OutputError("the model gave an empty summary", output=response.message.text)
         return [response]
+    if len(steps) == 1:
+        return await _summaries(ctx, steps, f"{key}:short", most // 4)
     half = len(steps) // 2
-    return [*await _summaries(ctx, steps[:half], f"{key}:1"), *await _summaries(ctx, steps[half:], f"{key}:2")]
+    first = await _summaries(ctx, steps[:half], f"{key}:1", most)
+    return [*first, *await _summaries(ctx, steps[half:], f"{key}:2", most)]
 
 
 def _never(_: ModelRequestError) -> bool:
     return False
 
 
-def _summary(responses: Sequence[ModelResponse], steps: Sequence[Step]) -> SummaryStep:
-    text = "\n\n".join(response.message.text.strip() for response in responses)
-    usage = Usage()
-    for response in responses:
-        usage += response.usage
-    return SummaryStep(text, 0, _carried(steps), token_usage=usage)
+async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequence[Step]) -> SummaryStep:
+    """Make one step of summaries; where they would fill much of the window, they are summed up themselves."""
+    from graphagent.memory._window import ContextWindow
+
+    window = ctx.state.features.get(ContextWindow)
+    limit = window.tokens if isinstance(window, ContextWindow) else None
+    spent = sum((response.usage for response in responses), Usage())
+    texts = [response.message.text.strip() for response in responses]
+    while limit is not None and len(texts) > 1 and estimate([Message.user(*texts)]) > limit // 4:
+        parts = [SummaryStep(text, 0) for text in texts]
+        again = await _summaries(ctx, parts, f"{_key(ctx)}:again:{len(texts)}")
+        spent = sum((response.usage for response in again), spent)
+        if len(again) >= len(texts):
+            break
+        texts = [response.message.text.strip() for response in again]
+    return SummaryStep("\n\n".join(texts), 0, _carried(steps), token_usage=spent)
 
 
 def _carried(steps: Iterable[Step]) -> tuple[KnownFact, ...]:
@@ -300,30 +376,30 @@ def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:
         yield steps[start:]
 
 
-def _lines(ctx: Context, steps: Iterable[Step]) -> Iterator[dict[str, str]]:
+def _lines(ctx: Context, steps: Iterable[Step], most: int) -> Iterator[dict[str, str]]:
     """Give what a model saw of steps, a line for each part; the task stands at the top, since it says what matters."""
     task = next((step for step in reversed(ctx.memory.steps) if isinstance(step, TaskStep)), None)
     if task is not None:
-        yield {"task": shortened("".join(message.text for message in task.to_messages()), _LONGEST)}
+        yield {"task": shortened("".join(message.text for message in task.to_messages()), most)}
     for step in steps:
         if isinstance(step, SummaryStep):
-            yield {"summary": step.summary}
+            yield {"summary": step.summary if most == _LONGEST else shortened(step.summary, most)}
         elif not isinstance(step, FactsStep):
             for message in step.to_messages():
-                yield from _parts(message)
+                yield from _parts(message, most)
 
 
-def _parts(message: Message) -> Iterator[dict[str, str]]:
+def _parts(message: Message, most: int) -> Iterator[dict[str, str]]:
     import json
 
     for part in message.parts:
         if isinstance(part, Text):
-            yield {"speaker": message.role, "text": shortened(part.text, _LONGEST)}
+            yield {"speaker": message.role, "text": shortened(part.text, most)}
         elif isinstance(part, ToolCall):
             arguments = part.malformed or json.dumps(dict(part.arguments), ensure_ascii=False, default=str)
-            yield {"speaker": message.role, "calls": part.name, "with": shortened(arguments, _LONGEST)}
+            yield {"speaker": message.role, "calls": part.name, "with": shortened(arguments, most)}
         elif isinstance(part, ToolResult):
-            yield {"tool": part.name, "failed" if part.is_error else "gave": shortened(part.content, _LONGEST)}
+            yield {"tool": part.name, "failed" if part.is_error else "gave": shortened(part.content, most)}
         elif isinstance(part, Image):
             yield {"speaker": message.role, "shows": part.media_type}
 

@@ -242,6 +242,17 @@ class RunMemory:
             found.append(MessageStep(said if isinstance(said, Message) else Message.user(said)))
         return found
 
+    @property
+    def pending(self) -> int | None:
+        """The place of the message that is to be answered next; None where that is the task, or nothing."""
+        said = self._asked
+        if not isinstance(said, str | Message):
+            return None
+        message = said if isinstance(said, Message) else Message.user(said)
+        steps = self.steps
+        places = range(len(steps) - 1, -1, -1)
+        return next((n for n in places if isinstance(step := steps[n], MessageStep) and step.message == message), None)
+
     def observe(self, turn: ActionStep | None, results: ToolResults) -> list[Step]:
         """Take up the results of a turn's tool calls, and give the turn that is complete now, which is to be added."""
         if turn is not None:

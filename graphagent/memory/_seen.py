@@ -54,6 +54,12 @@ def own_steps(steps: Sequence[Step], inherited: int) -> list[Step]:
     return found
 
 
+def stay_anyway(steps: Sequence[Step]) -> set[int]:
+    """Return the places of the steps that are seen whatever a summary at the end stands in for: the last task, and rules."""
+    task = next((place for place in range(len(steps) - 1, -1, -1) if isinstance(steps[place], TaskStep)), -1)
+    return {place for place, step in enumerate(steps) if place == task or is_rule(step)}
+
+
 def is_rule(step: Step) -> bool:
     """Tell whether a step is a message that sets rules."""
     return isinstance(step, MessageStep) and step.message.role == "system"

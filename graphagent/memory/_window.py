@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from graphagent._article import kind_of
-from graphagent.errors import ArgumentsError, FeatureError, ModelError, ToolError
+from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
 from graphagent.events import CompressionFailed
-from graphagent.llm import Image, Message, Reasoning, Text, Tool, ToolCall, ToolResult
-from graphagent.memory._compression import WholeHistory, compress, cut_behind, shortened
-from graphagent.memory._step_types import ActionStep, MessageStep, Step
+from graphagent.llm import Image, Text, Tool, ToolResult
+from graphagent.memory._compression import WholeHistory, compress, covered_steps, cuts, shortened
+from graphagent.memory._seen import seen, stay_anyway
+from graphagent.memory._size import estimate, is_turn, largest_part, prompt_size, tools_size
+from graphagent.memory._step_types import ActionStep, MessageStep, Step, SummaryStep
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
+    from graphagent.events import ModelOutput
+    from graphagent.llm import Message, ModelRequest, OutputFormat
     from graphagent.memory._run_memory import RunMemory
     from graphagent.protocols import Compression
     from graphagent.run import Context
 
-_BYTES_A_TOKEN = 4
-_TOKENS_AN_IMAGE = 1_000
-_TOKENS_A_MESSAGE = 4
+_LEAST_FOR_SUMMARIES = 2_000
+"""Tokens that a request for a summary may have in any window: what it says about summaries takes some of them."""
 _SHORTEST = 400
 """Characters of a result below which the note about what was left out would be most of it."""
 
@@ -51,7 +54,8 @@ class ContextWindow:
     """Keeps what a model is sent small: `agent.install(ContextWindow, tokens=100_000, observation_chars=8_000, images=2)`.
 
     The steps of a run all stay; what is left out is recorded among them, so that prompts are derived from them alone, before and
-    after a run is resumed. The rules and the task always stay. Between compressions each prompt begins as the one before it.
+    after a run is resumed. The rules and the task always stay. Between compressions each prompt begins as the one before it. A
+    prompt that cannot be made to fit is not sent: PromptTooLongError.
 
     Without `tokens` the history is compressed only when the server refuses a prompt as too long: then it is asked once more.
 
@@ -128,47 +132,98 @@ class ContextWindow:
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
         """Leave out images, and compress the history where the prompt would be too long.
 
-        Where that fails, an event says so, and the prompt is sent as it is.
+        Raises:
+            PromptTooLongError: it is too long all the same.
         """
         if self.images is not None:
             _prune(ctx.memory, self.images)
-        if ctx.added_before is not None:
-            await compress(ctx, self.compression)  # the node is executed again, and what it did is decided already
+        while isinstance(ctx.added_before, SummaryStep):
+            await ctx.add(ctx.added_before)  # the node is executed again, and joins what it added already
+        if self.tokens is None or ctx.added_before is not None:
             return
-        if self.tokens is None or _size(ctx.memory, tools) <= self.tokens:
+        memory = ctx.memory
+        if prompt_size(memory, memory.to_messages(), tools) <= self.tokens:
             return
-        failed = f"window:{len(ctx.memory.steps)}:failed"
-        if not ctx.recorded(failed):
-            try:
-                await self._compress(ctx, self.tokens)
-            except ModelError as error:
-                ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
-            else:
-                return
-        await ctx.once(failed, _noted)
+        failure = None
+        try:
+            await self._compress(ctx, tools, self.tokens)
+        except ModelError as error:
+            failure = error
+            ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
+        self._check_fits(ctx, memory.to_messages(), tools, failure=failure)
+
+    def check_request(self, ctx: Context, request: ModelRequest, output: ModelOutput) -> None:
+        """Check that what a model is about to be sent is not too long. What is only looked through for facts may be.
+
+        Raises:
+            PromptTooLongError: it is too long.
+        """
+        if output not in ("extraction", "tool"):
+            least = _LEAST_FOR_SUMMARIES if output == "summary" else 0
+            self._check_fits(ctx, request.messages, request.tools, request.output, least=least)
+
+    def _check_fits(
+        self,
+        ctx: Context,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        output: OutputFormat[Any] | None = None,
+        *,
+        least: int = 0,
+        failure: ModelError | None = None,
+    ) -> None:
+        limit = max(self.tokens, least) if self.tokens is not None else None
+        size = prompt_size(ctx.memory, messages, tools, output) if limit is not None else 0
+        if limit is None or size <= limit:
+            return
+        largest, most, remedy = largest_part(ctx.memory, messages, tools, output)
+        why = "compressing the history failed" if failure is not None else "the history cannot be compressed enough"
+        raise PromptTooLongError(
+            f"the prompt of node {ctx.node!r} has about {size:,} tokens, and its window {limit:,}; {why}. The most, about "
+            f"{most:,}, is {largest}: {remedy}, or raise ContextWindow(tokens=…)",
+            tokens=size,
+            limit=limit,
+            largest=largest,
+        ) from failure
 
     async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
-        """Compress the history after a server refused a prompt as too long; False: nothing came of it."""
-        size = _size(ctx.memory, tools)
+        """Compress the history after a prompt was refused as too long; False: nothing came of it."""
+        size = prompt_size(ctx.memory, ctx.memory.to_messages(), tools)
         try:
-            return await self._compress(ctx, min(size, self.tokens or size))
+            return await self._compress(ctx, tools, min(size - 1, self.tokens or size - 1))
         except ModelError as error:
             ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
             return False
 
-    async def _compress(self, ctx: Context, limit: int) -> bool:
-        """Compress what stands before as many of the turns that are to stay as take up half of what there is."""
-        steps, keep = ctx.memory.steps, self.compression.keep
-        while keep and _estimate(_messages(steps[cut_behind(steps, keep) :])) > limit // 2:
-            keep -= 1
-        return await compress(ctx, self.compression, keep=keep) is not None
+    async def _compress(self, ctx: Context, tools: Sequence[Tool], limit: int) -> bool:
+        """Compress what comes before as many of the last steps as take up half of the window; or all, where that is not enough."""
+        memory, found = ctx.memory, False
+        places = cuts(memory, self.compression.keep, measured=self.tokens is not None)
+        for cut in _chosen(memory, places, limit, tools):
+            if not covered_steps(memory.steps, cut):
+                continue
+            if await compress(ctx, self.compression, cut=cut) is None:
+                break
+            found = True
+            if prompt_size(memory, memory.to_messages(), tools) <= limit:
+                break
+        return found
 
     def __repr__(self) -> str:
         return f"<ContextWindow of {self.tokens or 'as many'} tokens>"
 
 
-async def _noted() -> bool:
-    return True
+def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequence[Tool]) -> list[int]:
+    """Return where to cut: at the first place that leaves few enough steps, and then at the one that leaves as few as may be."""
+    steps = memory.steps
+    if not places:
+        return []
+    shown = [place for place in seen(steps) if place not in stay_anyway(steps)]
+    sizes = {place: estimate(steps[place].to_messages()) for place in shown}
+    fixed = estimate(memory.to_messages()) + tools_size(tools) - sum(sizes.values())
+    room = min(limit // 2, limit - fixed - limit // 8)
+    fits = (cut for cut in places if sum(size for place, size in sizes.items() if place >= cut) <= room)
+    return sorted({next(fits, places[-1]), places[-1]})
 
 
 async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> str:
@@ -207,7 +262,7 @@ def _full(memory: RunMemory, call_id: str) -> str | None:
 def _prune(memory: RunMemory, most: int) -> None:
     """Leave out all images but the last ones. Where none came since the last turn of this run, nothing is to be done."""
     steps = memory.steps
-    turn = next((n for n in range(len(steps) - 1, memory.begun - 1, -1) if _is_turn(steps[n])), 0)
+    turn = next((n for n in range(len(steps) - 1, memory.begun - 1, -1) if is_turn(steps[n])), 0)
     if not any(_images(step) for step in steps[turn:]):
         return
     for step in reversed(steps):
@@ -215,10 +270,6 @@ def _prune(memory: RunMemory, most: int) -> None:
         if len(images) > most:
             _leave(step, images[len(images) - most :] if most else ())
         most = max(most - len(images), 0)
-
-
-def _is_turn(step: Step) -> bool:
-    return isinstance(step, ActionStep) and step.step_number > 0
 
 
 def _images(step: Step) -> tuple[Image, ...]:
@@ -239,53 +290,3 @@ def _leave(step: Step, images: tuple[Image, ...]) -> None:
             seen += isinstance(part, Image)
             parts.append(_LEFT_OUT if isinstance(part, Image) and seen <= first else part)
         step.message = replace(step.message, parts=tuple(parts))
-
-
-# ---- tokens
-
-
-def _size(memory: RunMemory, tools: Iterable[Tool]) -> int:
-    """Estimate the tokens of the next prompt: what the last turn really had, and what came since.
-
-    Where the prompt does not begin as that of the last turn, all of it is estimated, with the tools.
-    """
-    import json
-
-    messages = memory.to_messages()
-    turn = next((step for step in reversed(memory.steps) if _is_turn(step)), None)
-    if isinstance(turn, ActionStep) and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:
-        sent = turn.prompt.messages()
-        if tuple(messages[: len(sent)]) == sent:
-            usage, rest = turn.token_usage, messages[len(sent) :]
-            if rest and rest[0] is turn.model_output_message:
-                return usage.total_tokens - usage.reasoning_tokens + _estimate(rest[1:])
-            return usage.input_tokens + _estimate(rest)
-    return _estimate(messages) + sum(
-        _tokens(f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters), default=str)}") for tool in tools
-    )
-
-
-def _messages(steps: Iterable[Step]) -> list[Message]:
-    return [message for step in steps for message in step.to_messages()]
-
-
-def _estimate(messages: Iterable[Message]) -> int:
-    """Estimate tokens: four bytes of text make one, as in English, and an image makes a thousand."""
-    return sum(_TOKENS_A_MESSAGE + sum(map(_of_part, message.parts)) for message in messages)
-
-
-def _of_part(part: Any) -> int:
-    match part:
-        case Text() | Reasoning():
-            return _tokens(part.text) if isinstance(part, Text) else 0
-        case ToolResult():
-            return _tokens(part.content) + _TOKENS_AN_IMAGE * len(part.images)
-        case ToolCall():
-            return _tokens(f"{part.name}{part.malformed or dict(part.arguments)}")
-        case _:
-            return _TOKENS_AN_IMAGE
-
-
-def _tokens(text: str) -> int:
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return -(-size // _BYTES_A_TOKEN)

@@ -34,7 +34,8 @@ class _CompressHistory:
 def compress_history(compression: Compression = _ALL, *, name: str = "compress_history") -> Tap:
     """Make a tap that puts something brief in the place of what was said so far, where a model is asked from now on.
 
-    All steps stay in the transcript. The rules and the task are sent all the same. What the model is asked for it counts in tokens
+    That is everything up to the last model turn; before the first one, all messages so far. All steps stay in the transcript. The
+    rules and the task are sent all the same. What the model is asked for it counts in tokens
     and money, not in turns. Where nothing comes of it, all stays as it was, and an event says why: CompressionFailed.
 
     Args:

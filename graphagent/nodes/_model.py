@@ -76,7 +76,7 @@ class _LlmRequest:
 
         usage = Usage()
         try:
-            response = await ask(ctx, request, again=again)
+            response = await ask(ctx, request, again=again, tools=offered)
             if response is None:
                 return None
             message, usage = response.message, response.usage

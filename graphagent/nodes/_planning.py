@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent import _clock
 from graphagent.llm import Message, ModelRequest, Tool
 from graphagent.memory import ActionStep, PlanningStep, SentPrompt, Timing
+from graphagent.nodes._shaping import ask
 
 if TYPE_CHECKING:
     from graphagent.memory import RunMemory, Step
@@ -42,12 +43,15 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
     if made % interval or _planned(memory):
         return
     ctx.meter.check_turn(ctx.state)
-    derived = tuple(memory.to_messages())
     names = ", ".join(tool.name for tool in tools)
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
+    derived, started, key = tuple(memory.to_messages()), _clock.now(), f"plan:{made}"
     request = ModelRequest((*derived, asked))
-    started = _clock.now()
-    response = await ctx.request(request, key=f"plan:{made}", output="plan")
+    response = await ask(ctx, request, again=False, tools=tools, turn=False, key=key, output="plan")
+    if response is None:  # the prompt was too long, and is shorter now
+        derived = tuple(memory.to_messages())
+        request = ModelRequest((*derived, asked))
+        response = await ctx.request(request, key=f"{key}:again", output="plan")
     prompt = SentPrompt.of(request.messages, memory.last_prompt, derived)
     memory.sent(prompt)
     text = response.message.text

@@ -11,6 +11,7 @@ from graphagent.protocols import PromptFeature
 
 if TYPE_CHECKING:
     from graphagent.errors import ModelRequestError
+    from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
     from graphagent.run import Context
 
@@ -43,24 +44,35 @@ async def before_request(ctx: Context, tools: Sequence[Tool]) -> None:
         await feature.before_request(ctx, tools)
 
 
-async def ask(ctx: Context, request: ModelRequest, *, again: bool) -> ModelResponse | None:
-    """Ask the model for a turn; None: its server refused the prompt as too long, and it is to be derived and sent again, once.
+async def ask(
+    ctx: Context,
+    request: ModelRequest,
+    *,
+    again: bool,
+    tools: Sequence[Tool],
+    turn: bool = True,
+    key: str = "",
+    output: ModelOutput = "answer",
+) -> ModelResponse | None:
+    """Ask the model; None: the prompt was refused as too long, and it is to be derived and sent again, once.
+
+    `tools` are those of the turn; the other arguments are those of `ctx.request`.
 
     Raises:
         ModelError: as the model raises it.
     """
     features = [] if again else list(_features(ctx))
     if not features:
-        return await ctx.request(request, turn=True)
+        return await ctx.request(request, turn=turn, key=key, output=output)
     refusals: list[ModelRequestError] = []
 
     def refused(error: ModelRequestError) -> bool:
         refusals.extend([error] if is_overflow(error) else ())
         return bool(refusals)
 
-    response = await ctx.request_unless(refused, request, turn=True)
+    response = await ctx.request_unless(refused, request, turn=turn, key=key, output=output)
     if response is None and (refusals or not await _summed_up(ctx)):
-        room = any([await feature.make_room(ctx, request.tools) for feature in features])
+        room = any([await feature.make_room(ctx, tools) for feature in features])
         # Where that was recorded, the node asks once more in any case: there may be another model by now.
         if refusals and not room:
             raise refusals[0]

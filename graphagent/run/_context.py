@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
 from graphagent.llm import Tool, check_whole
+from graphagent.protocols import RequestFeature
 from graphagent.run._budgets import Meter
 from graphagent.run._ledger import Charge
 from graphagent.run._suspend import Halt
@@ -323,6 +324,9 @@ class Context(Generic[Deps]):
     async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
         output = "tool" if output == "answer" and self.call is not None else output
+        for feature in state.features.values():
+            if isinstance(feature, RequestFeature):
+                feature.check_request(self, request, output)
         self.meter.check_spending(state)
         if state.around is not None:
             state.around.check_spending(state)

@@ -213,7 +213,8 @@ def finished_last(recording: Recording) -> str | None:
         entry = recording.entry(number)
         # A tool's requests have the id of its call in front of their keys.
         if "response" in entry and "/" not in entry["key"] and not entry["key"].startswith(("plan:", "summary:")):
-            return entry["response"]["finish"]
+            finish: str = entry["response"]["finish"]
+            return finish
     return None
 
 

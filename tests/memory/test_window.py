@@ -8,7 +8,15 @@ import re
 import pytest
 
 from graphagent import END, START, Agent, Strategy, tool
-from graphagent.errors import FeatureError, ModelRequestError, NodeFailedError, RunError, RunNotFoundError, StoreError
+from graphagent.errors import (
+    FeatureError,
+    ModelRequestError,
+    NodeFailedError,
+    PromptTooLongError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
 from graphagent.events import CompressionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelResponse, Tool, ToolCall, ToolCalls, Usage, is_overflow
 from graphagent.llm.openai import OpenAIModel
@@ -20,6 +28,7 @@ from graphagent.memory import (
     RunMemory,
     StoredFacts,
     SummaryStep,
+    TaskStep,
     WholeHistory,
 )
 from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
@@ -269,11 +278,12 @@ async def test_a_run_of_two_hundred_turns_stays_within_its_tokens():
     broken = sum(
         before.messages != after.messages[: len(before.messages)] for before, after in itertools.pairwise(turns)
     )
-    summaries = len(agent.model.requests) - len(turns)
-    assert broken == summaries == len(compressed) > 3
-    assert summaries < 20
+    summaries = [request for request in agent.model.requests if is_summary(request)]
+    assert max(bytes_of(request.messages) // 4 for request in summaries) <= limit
+    assert broken == len(compressed) > 3
+    assert len(summaries) < 20
     assert sum(isinstance(step, ActionStep) for step in result.memory.steps) == 201
-    assert sum(isinstance(step, SummaryStep) for step in result.memory.steps) == summaries
+    assert sum(isinstance(step, SummaryStep) for step in result.memory.steps) == len(compressed)
     assert result.turns == 201
     without = await Agent(react, model=watcher(200, say="x" * 100), tools=[fetch], max_turns=None).run(
         "Watch the sectors."
@@ -314,29 +324,39 @@ async def test_turns_that_would_fill_half_of_the_window_do_not_stay(tmp_path):
         assert sum(message.role == "tool" for message in behind.messages) == stay
 
 
-async def test_a_summary_that_fails_leaves_everything_as_it_was():
-    """The prompt is sent as it is, an event says why, and it is tried again before the next request."""
-
-    def refuse(request):
-        raise ModelRequestError("the server is down", status=503)
-
-    call = ToolCall("fetch", {"page": "z" * 900})
-    model = ScriptedModel([call, refuse, call, "  ", call, "sum", "Done."])
+async def test_a_summary_that_fails_is_tried_again_when_the_run_continues():
+    """An event says why it failed, nothing that is too long is sent, and all is as it was until there is a summary."""
+    down = ModelRequestError("the server is down", status=503)
+    model = ScriptedModel([ToolCall("fetch", {"page": "z" * 900}), down, "  ", "sum", "Done."])
     agent = agent_of(model, tokens=200, compression=WholeHistory())
     failed: list[CompressionFailed] = []
     agent.on(CompressionFailed, failed.append)
-    result = await agent.run("Watch.")
+    run = agent.start("Watch.")
+    with pytest.raises(NodeFailedError, match="compressing the history failed") as caught:
+        await run.finish()
+    assert isinstance(caught.value.__cause__, PromptTooLongError)
+    assert caught.value.__cause__.__cause__ is down
+    assert [type(step) for step in run.memory.steps] == [TaskStep, ActionStep]
+    with pytest.raises(NodeFailedError, match="window"):
+        await run.finish()
+    result = await agent.start("Watch.", steps=run.memory).finish()
     assert [event.reason for event in failed] == ["the server is down", "the model gave an empty summary"]
-    assert [is_summary(request) for request in model.requests] == [False, True, False, True, False, True, False]
+    assert [is_summary(request) for request in model.requests] == [False, True, True, True, False]
     assert sum(isinstance(step, SummaryStep) for step in result.memory.steps) == 1
-    assert model.requests[2].messages[: len(model.requests[0].messages)] == model.requests[0].messages
 
 
 async def test_the_task_alone_is_never_compressed():
-    """Where there is nothing else, no model is asked to sum it up."""
-    agent = agent_of("Done.", tokens=10)
-    await agent.run("a very long task " * 100)
-    assert len(agent.model.requests) == 1
+    """Where there is nothing else, it is an error that says so, and no model is asked for anything."""
+    agent = agent_of("Done.", tokens=300)
+    with pytest.raises(NodeFailedError) as caught:
+        await agent.run("a very long task " * 100)
+    error = caught.value.__cause__
+    assert isinstance(error, PromptTooLongError)
+    assert (error.limit, error.largest) == (300, "the task")
+    assert 425 < error.tokens < 600
+    assert "cannot be compressed enough" in str(error)
+    assert "very long" not in str(error)
+    assert agent.model.requests == []
 
 
 async def test_facts_can_take_the_place_of_the_history():
@@ -347,7 +367,8 @@ async def test_facts_can_take_the_place_of_the_history():
         await agent.run("Watch.")
     agent = agent_of(call, "Done.", tokens=200, compression=StoredFacts(Concept("city")))
     agent.install(AgentMemory)
-    assert (await agent.run("Watch.")).output == "Done."
+    with pytest.raises(NodeFailedError, match="cannot be compressed enough"):
+        await agent.run("Watch.")
 
 
 # ---- a server that refuses
@@ -485,11 +506,10 @@ async def test_a_resumed_run_sends_what_it_would_have_sent(tmp_path):
 
 
 async def test_a_rerun_compresses_on_recorded_summaries_and_asks_no_model(tmp_path):
-    """Summaries, refusals and failed summaries are recorded, so that a run is executed again as it was."""
+    """Summaries and refusals are recorded, so that a run is executed again as it was."""
     store = SqliteStore(tmp_path / "runs.db")
     long, short = (weighed(ToolCall("fetch", {"page": "z" * size})) for size in (500, 1))
-    down = ModelRequestError("down", status=503)
-    replies = [long, down, long, "sum one", short, too_long(), "sum two", "Done."]
+    replies = [long, "sum one", short, too_long(), "sum two", "Done."]
     result = await agent_of(*replies, tokens=200, store=store).run("Watch.", run_id="r")
     again = await agent_of(tokens=200, store=store).rerun("r")
     assert again.output == result.output
