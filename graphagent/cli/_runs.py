@@ -88,6 +88,10 @@ def show(
     follow: Annotated[
         bool, typer.Option("--follow", metavar="", help="Watch it while another process executes it; then show it.")
     ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option("--traceback", metavar="", help="Show also the traceback of the error that a run failed with."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show a run: what it came to, where in its graph it stands, what it waits for, what was said."""
@@ -97,7 +101,8 @@ def show(
     if prompt is not None:
         show_prompt(Place(store, key, owner, agent), run, prompt, as_json=as_json)
     else:
-        show_run(Place(store, key, owner, agent), run, entries=entries, follow=follow, as_json=as_json)
+        place = Place(store, key, owner, agent)
+        show_run(place, run, entries=entries, follow=follow, traceback=traceback, as_json=as_json)
 
 
 @runs.command("replay", epilog="Example: graphagent runs replay mail-1 --detailed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ def _bytes(number: int) -> str:
 # ---- show
 
 
-def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, as_json: bool) -> None:
+def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, traceback: bool, as_json: bool) -> None:
     """Show a run."""
     sizes: dict[str, RunSize] = {}
     heads: list[Head] = []
@@ -143,6 +144,7 @@ def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, as_j
         print(_screen.json_text(_plain_run(stored, size, parts, entries=entries)))
         return
     _say_head(stored, size)
+    _say_failure(stored, traceback=traceback)
     _say_questions(place, stored)
     _say_graph(stored)
     _say_parts(stored.head, parts)
@@ -163,6 +165,7 @@ def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: 
             {"node": each.path, "kind": each.kind, "type": each.type, "ended": each.ended, "here": each.here}
             for each in stored.graph
         ],
+        "failure": asdict(stored.failure) if stored.failure is not None else None,
         "parts": [plain(part) for part in parts],
         "steps": stored.memory.succinct_steps(),
     }  # fmt: skip
@@ -204,6 +207,16 @@ def _state(head: Head) -> str:
     if reason.startswith("failed with ") and ": " in reason:
         reason = f"failed: {reason.partition(': ')[2]}"
     return reason if reason.startswith(head.state) else f"{head.state}: {reason}" if reason else head.state
+
+
+def _say_failure(stored: StoredRun, *, traceback: bool) -> None:
+    failure = stored.failure
+    if failure is None:
+        return
+    _line("error", f"{failure.type}: {failure.message}" if failure.message else failure.type)
+    if traceback:
+        _title("traceback")
+        print(_screen.shown(failure.traceback.rstrip("\n")))
 
 
 def _say_questions(place: Place, stored: StoredRun) -> None:
@@ -270,10 +283,10 @@ def _did(entry: Entry) -> str:
         said = message.text or ", ".join(map(_screen.value_text, message.tool_calls))
         return _screen.shortened(f"{entry.key} {said}", 80)
     if entry.kind in ("stop", "recovered", "again"):
-        told = data.get("status") or (data.get("error") or [""])[0] or f"attempt {data.get('attempt')}"
+        told = data.get("status") or ("" if entry.value is None else _screen.value_text(entry.value))
         return _screen.shortened(": ".join(filter(None, (told, data.get("reason", "").removeprefix("it ")))), 80)
     if entry.kind == "resume":
-        given = ", ".join(f"{each['key']} {_screen.value_text(each['value'])}" for each in data.get("answers", ()))
+        given = ", ".join(f"{key} {_screen.value_text(answer)}" for key, answer in entry.answers.items())
         return _screen.shortened(given, 80)
     said = _screen.value_text(entry.value) if "value" in data else ""
     leads = f" -> {entry.next}" if entry.kind in ("start", "node") and entry.next else ""

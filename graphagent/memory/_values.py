@@ -263,6 +263,35 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
 _PLAIN = frozenset({*_WRITERS, str, type(None), bool, int, float})
 
 
+def undeclared(data: Json) -> Json:
+    """Return what was kept without the types that a strategy declares, so that `decode` reads it where they are not known.
+
+    A dataclass or a model becomes a dict of its fields, a member of an enum its name, an error its class with what it says.
+    """
+    if isinstance(data, list):
+        return [undeclared(each) for each in as_list(data)]
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Json]", data)
+    tag = fields.get("$")
+    if tag == "typed":
+        if "a" in fields:
+            said = ", ".join(each if isinstance(each, str) else str(each) for each in as_list(undeclared(fields["a"])))
+            return f"{fields['t']}: {said}" if said else str(fields["t"])
+        return undeclared(fields.get("v"))
+    if tag in ("set", "frozenset"):  # what is in it may not be hashable then
+        return undeclared(fields["v"])
+    if tag == "dict":
+        pairs = [as_list(undeclared(pair)) for pair in as_list(fields["v"])]
+        return {**fields, "v": [[_as_key(key), value] for key, value in pairs]}
+    return {name: undeclared(each) for name, each in fields.items()}
+
+
+def _as_key(data: Json) -> Json:
+    """Return what can be a key of a dict: text for a dataclass that was one."""
+    return str(data) if isinstance(data, list) or (isinstance(data, dict) and "$" not in data) else data  # pyright: ignore[reportUnknownArgumentType]
+
+
 def _read(data: Json, blobs: Blobs, kind: Any) -> Any:
     if isinstance(data, list):
         part = kind if kind is Any else item_kind(kind, list)

@@ -31,4 +31,5 @@ from graphagent.memory._values import encode as encode
 from graphagent.memory._values import message_json as message_json
 from graphagent.memory._values import read_message as read_message
 from graphagent.memory._values import read_usage as read_usage
+from graphagent.memory._values import undeclared as undeclared
 from graphagent.memory._values import usage_json as usage_json

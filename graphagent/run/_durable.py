@@ -119,8 +119,8 @@ async def claim(run: Run[Any], store: Store) -> None:
     run.token = token
 
 
-async def let_go(run: Run[Any], status: Status, reason: str, *, quietly: bool) -> None:
-    """Write that a run stops, and let it go. `quietly` where an error is on its way already: then no other is raised."""
+async def let_go(run: Run[Any], status: Status, reason: str, failure: Exception | None) -> None:
+    """Write that a run stops, and let it go. Where it failed, or was cancelled, no other error is raised."""
     state, journal = run.state, run.state.journal
     if journal is None:
         return
@@ -129,9 +129,9 @@ async def let_go(run: Run[Any], status: Status, reason: str, *, quietly: bool) -
             await journal.commit(head=True)
         else:
             journal.log.head = _told(run, journal.log.head, status, reason)
-            await journal.stopped(run.context, _standing(run.context))
+            await journal.stopped(run.context, _standing(run.context), failure)
     except GraphAgentError as error:
-        if not quietly:
+        if status not in ("failed", "cancelled"):
             raise
         _log.warning("run %r could not be let go: %s", state.run_id, type(error).__name__)
     finally:

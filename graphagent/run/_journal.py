@@ -182,12 +182,14 @@ class Journal:
         """Write that a node is about to do something that it must not begin twice without asking."""
         await self._write({**self._entry("intent", ctx), "key": key})
 
-    async def stopped(self, ctx: Context, contexts: Iterable[Context]) -> None:
-        """Write that the run stops, what was said until then, and let it go."""
+    async def stopped(self, ctx: Context, contexts: Iterable[Context], failure: Exception | None) -> None:
+        """Write that the run stops, why it failed, what was said until then, and let it go."""
         head = self.log.head
         entry: dict[str, Any] = {"t": "stop", "at": _clock.now(), "status": head.status}
         if head.reason:
             entry["reason"] = encode(head.reason, self.log)
+        if failure is not None:
+            entry["failure"] = self._failure(failure)
         if head.status == "waiting":
             entry["questions"] = [
                 self._question(each, ctx.state.asking[each.id]) for each in ctx.state.questions.values()
@@ -304,6 +306,16 @@ class Journal:
             return encode(error, self.log, kind)
         except SerializationError:
             return encode(str(error), self.log)
+
+    def _failure(self, error: BaseException) -> Json:
+        """Return what was raised in a node, or else by the run itself, as people read it: without the values of variables."""
+        from traceback import TracebackException
+
+        while isinstance(error, NodeFailedError) and error.__cause__ is not None:
+            error = error.__cause__
+        told = TracebackException.from_exception(error)
+        texts = {"type": type(error).__name__, "message": str(told), "traceback": "".join(told.format())}
+        return {name: encode(text, self.log) for name, text in texts.items()}
 
     # ---- values
 

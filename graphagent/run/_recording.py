@@ -11,7 +11,7 @@ from graphagent.errors import DamagedStoreError, RunNotFoundError, StrategyChang
 from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults, Usage
 from graphagent.memory import RunMemory
-from graphagent.memory.saving import HeldBlobs, decode, read_message, read_usage
+from graphagent.memory.saving import HeldBlobs, decode, read_message, read_usage, undeclared
 from graphagent.run._head import Head
 from graphagent.run._keys import check, entries_key, head_key, parse
 from graphagent.run._ledger import Charge
@@ -251,7 +251,7 @@ class Recording:
             return decode(data, self.blobs, kind)
         except ValueError as error:
             if self.plan is None:
-                return data
+                return decode(undeclared(data), self.blobs, Any)
             reason = str(error)
         # The entry is what was written, so it is the type that is another one.
         where = self.entry(number).get("in", "") + self.entry(number).get("node", "")

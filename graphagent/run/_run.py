@@ -407,17 +407,19 @@ class Run(Generic[O]):
         state.questions.clear()
         state.pausing, self._idle = None, False
         with anyio.CancelScope(shield=True):
-            await self._stop("cancelled" if cancelled else "failed", said, quietly=True)
+            await self._stop(
+                "cancelled" if cancelled else "failed", said, error if isinstance(error, Exception) else None
+            )
         state.told()
         state.emit(RunFailed(state.run_id, error))
 
-    async def _stop(self, status: Status, reason: str, *, quietly: bool = False) -> None:
+    async def _stop(self, status: Status, reason: str, failure: Exception | None = None) -> None:
         """Let the run go, with what was said so far."""
         self.at_rest = self.state.result(status=status, unfinished=reason)
         if self.setup.store is not None:
             from graphagent.run._durable import let_go
 
-            await let_go(self, status, reason, quietly=quietly)
+            await let_go(self, status, reason, failure)
         self.held = False
 
     async def _ended(self, step: FinalAnswerStep) -> None:

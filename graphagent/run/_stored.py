@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -42,6 +42,17 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """What a node raised, or the run itself."""
+
+    type: str
+    """The name of its class."""
+    message: str = field(repr=False)
+    traceback: str = field(repr=False)
+    """As Python prints it, without the values of variables."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRun:
     """A run as its store has it. Values of declared types are plain data here, since the strategy is not at hand."""
 
@@ -63,6 +74,8 @@ class StoredRun:
     usage: Usage
     seconds: float
     """For how long it was executed."""
+    failure: Failure | None = None
+    """Why it failed, where that was the last that happened."""
 
     @property
     def graph(self) -> list[Stand]:
@@ -94,7 +107,7 @@ async def read_run(
     strategy: tuple[str, ...] = tuple(next((lines for lines in told if lines), ()))
     return StoredRun(
         recording.head, recording.shown(), tuple(entries(recording)), _questions(recording), _at(recording, strategy),
-        strategy, nodes, turns, usage, seconds,
+        strategy, nodes, turns, usage, seconds, _failure(recording),
     )  # fmt: skip
 
 
@@ -177,6 +190,14 @@ async def run_head(store: Store, run_id: str, *, owner: str = "") -> Head:
         StoreError: the store cannot be read.
     """
     return (await read_head(store, owner, run_id))[0]
+
+
+def _failure(recording: Recording) -> Failure | None:
+    kept = recording.entry(recording.last).get("failure") if recording.last else None
+    if kept is None:
+        return None
+    with recording.reading(recording.last):
+        return Failure(*(decode(kept[name], recording.blobs) for name in ("type", "message", "traceback")))
 
 
 def _questions(recording: Recording) -> tuple[Question, ...]:

@@ -58,9 +58,15 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """The node's output, or what was done. None where the entry has none."""
+        """The node's output, what was done, or the error that an error path took. None where the entry has none."""
         entry = self._recording.entry(self.number)
-        return self._recording.value(self.number) if entry.keys() & {"value", "response"} else None
+        return self._recording.value(self.number) if entry.keys() & {"value", "response", "error"} else None
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What was answered when the run went on, by the keys under which nodes find it."""
+        given = self._recording.entry(self.number).get("answers", ())
+        return {each["key"]: self._recording.effect(self.number, place, Any) for place, each in enumerate(given)}
 
     @property
     def data(self) -> Mapping[str, Any]:

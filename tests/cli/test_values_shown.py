@@ -1,0 +1,92 @@
+"""Values and errors of a run, as people read them, without the program that made them."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import NodeFailedError
+from graphagent.nodes import ask_human
+from graphagent.store import SqliteStore
+from tests.cli.shapes import Draft, Reply, draft_of
+
+STORE = ("--store", "runs.db")
+
+
+class PostError(ValueError):
+    pass
+
+
+@node
+async def draft(ctx: Context, number: int) -> Draft:
+    return draft_of(number)
+
+
+@node
+async def send(ctx: Context, text: Draft) -> Draft:
+    secret = "of a variable"
+    raise PostError("the postman is ill") if secret else None
+
+
+@node
+async def redraft(ctx: Context, reply: Reply) -> Draft:
+    return draft_of(2)
+
+
+@node
+async def instead(ctx: Context, error: PostError) -> Draft:
+    return draft_of(3)
+
+
+ASKS = Strategy("asks", START >> draft >> ask_human("Good?", Reply) >> redraft >> END)
+FAILS = Strategy("fails", START >> draft >> send >> END)
+RECOVERS = Strategy("recovers", START >> draft >> send >> END, send.on_error(PostError) >> instead >> END)
+
+
+def kept(strategy, **answered):
+    """Keep a run `r` of a strategy in the file that the commands read."""
+
+    async def main():
+        async with SqliteStore("runs.db") as store:
+            agent = Agent(strategy, store=store)
+            await agent.run(1, run_id="r")
+            if answered:
+                await agent.resume("r", **answered)
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("words", [(), ("--entries",), ("--json",)])
+def test_values_are_shown_without_the_marks_of_the_store(run, words):
+    """Dataclasses, enums, dates, tuples and sets, in the journal, in the answers and in the transcript."""
+    kept(ASKS, answer=Reply(good=True, note="fine"))
+    shown = run("runs", "show", "r", *words, *STORE)
+    assert shown.code == 0
+    assert '"$"' not in shown.out
+    assert "Main Street" in shown.out
+    if not words:
+        assert 'answer {"good": true, "note": "fine"}' in shown.out
+        assert '"colour": "RED"' in shown.out
+        assert '"$"' not in run("runs", "replay", "r", *STORE).out
+
+
+def test_a_run_that_took_an_error_path_is_shown(run):
+    """With the error, in its line of the journal."""
+    kept(RECOVERS)
+    shown = run("runs", "show", "r", *STORE)
+    assert (shown.code, shown.err) == (0, "")
+    assert "PostError: the postman is ill\trecovered" in shown.out
+
+
+def test_a_run_that_failed_is_shown_with_what_was_raised(run):
+    """Its type and its message; the traceback where it is asked for, with lines of code and no value of a variable."""
+    with pytest.raises(NodeFailedError):
+        kept(FAILS)
+    shown = run("runs", "show", "r", *STORE)
+    assert "  error     PostError: the postman is ill\n" in shown.out
+    assert "Traceback" not in shown.out
+    whole = run("runs", "show", "r", "--traceback", *STORE)
+    assert 'raise PostError("the postman is ill") if secret' in whole.out
+    assert "of a variable" not in whole.out
+    assert '"message": "the postman is ill"' in run("runs", "show", "r", "--json", *STORE).out
