@@ -106,12 +106,18 @@ def draw(
         Picture | None,
         typer.Option(
             "--format",
-            help="What to draw; by default what FILE ends with, else Mermaid. PNG is not drawn.",
+            help="What to draw; by default what FILE ends with, else Mermaid.",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to; else standard output.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="A new or existing file: .svg, .mmd, .mermaid, .md or .txt; else standard output.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Draw a strategy."""

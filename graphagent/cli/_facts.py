@@ -193,6 +193,9 @@ def forget(
     yes: Yes = False,
 ) -> None:
     """Forget facts: every version of them is removed from the disk. A receipt says what was."""
+    for name, given in (("KEYWORD", keyword), ("--subject", subject), ("--scope", scope)):
+        if given is not None and not given.strip():  # such as an unset variable of a script
+            raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
     if everything == bool(keyword or subject or scope):
         raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
     concept = _concept(keyword) if keyword else None

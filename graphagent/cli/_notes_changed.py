@@ -187,7 +187,7 @@ def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
 def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
     """Remove all notes of a scope for good, once a person has agreed."""
     if scope is not None and not scope.strip():
-        raise typer.BadParameter("say which scope; without --scope, all notes are removed")
+        raise typer.BadParameter("it is blank; say which scope, or leave it out to remove all notes", param_hint="PATH")
 
     async def count(notes: NoteView) -> Counter[str]:
         view = notes if scope is None else notes.scope(scope)

@@ -414,3 +414,13 @@ def test_spaces_around_a_value_are_dropped(run):
     """As in what is learned from a conversation."""
     run("facts", "set", "city", "  Oslo ")
     assert run("facts", "show", "city", "--format", "json").out.count('"Oslo"') == 1
+
+
+@pytest.mark.parametrize("words", [["city", "--subject", ""], ["city", "--scope", " "], ["", "--subject", "user"]])
+def test_a_blank_condition_forgets_nothing(run, words):
+    """An unset variable of a script must not widen what is forgotten."""
+    run("facts", "set", "city", "Rome")
+    ended = run("facts", "forget", *words, "--yes")
+    assert ended.code == 2
+    assert "it is blank; say which, or leave it out" in ended.said
+    assert "Rome" in run("facts", "list").out

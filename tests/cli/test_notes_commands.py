@@ -502,3 +502,13 @@ def test_a_terminal_gets_whole_lines(run, home, columns):
             [*ids] = re.findall(r"\b[0-9a-f]{8}\b", shown)
             assert len(ids) == 2
             assert run("notes", "show", ids[0]).code == 0
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_a_blank_scope_resets_nothing(run, path):
+    """An unset variable of a script must not remove everything."""
+    run("notes", "remember", "hello")
+    ended = run("notes", "reset", path, "--yes")
+    assert ended.code == 2
+    assert "it is blank; say which scope, or leave it out to remove all notes" in ended.said
+    assert "hello" in run("notes", "list").out
