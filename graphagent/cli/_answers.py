@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, cast, get_type_hints
+
+from pydantic import BaseModel
 
 from graphagent.errors import AnswerError
 from graphagent.graph import show
@@ -54,6 +57,57 @@ def read_answer(question: Question, text: str) -> object:
         except AnswerError:
             pass
     raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field of the dataclass, or the model, that a question asks for."""
+
+    question: Question
+    """Asks for this field alone; its id is the field's name."""
+    optional: bool
+
+    @property
+    def described(self) -> str:
+        """The field with its type, as a person is told of it."""
+        return f"{self.question.id}: {show(self.question.type)}{', may be left out' if self.optional else ''}"
+
+
+def parts_of(question: Question) -> list[Part]:
+    """Return the fields of the dataclass or the model that a question asks for; none where it asks for something else."""
+    kind = question.type
+    if question.kind != "question" or not isinstance(kind, type):
+        return []
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        named = [
+            (each.name, hints[each.name], each.default is not MISSING or each.default_factory is not MISSING)
+            for each in fields(kind)
+            if each.init
+        ]
+    elif issubclass(kind, BaseModel):
+        named = [
+            (each.alias or name, each.annotation, not each.is_required()) for name, each in kind.model_fields.items()
+        ]
+    else:
+        return []
+    return [Part(replace(question, id=name, type=hint), optional) for name, hint, optional in named]
+
+
+def read_part(part: Part, text: str) -> object:
+    """Return a text as JSON data for a field.
+
+    Raises:
+        AnswerError: it is not of the field's type.
+    """
+    asked = part.question
+    if asked.type is str:
+        return text
+    for candidate in _candidates(asked.type, text):
+        with suppress(AnswerError):
+            asked.check(candidate)
+            return candidate
+    raise AnswerError(asked.id, f"{asked.id!r} is {wanted(asked)}")
 
 
 def wanted(question: Question) -> str:

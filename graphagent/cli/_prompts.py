@@ -20,15 +20,16 @@ def heed_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def ask(text: str) -> str:
-    """Return what a person types.
+def ask(text: str, *, optional: bool = False) -> str:
+    """Return what a person types; they are asked again while that is nothing, unless it is `optional`.
 
     Raises:
         Exit: they pressed Ctrl-C; with 130.
         Abort: the input ended.
     """
     with _ends_at_once():
-        return str(typer.prompt(text, prompt_suffix="> ", err=True))
+        default = "" if optional else None
+        return str(typer.prompt(text, default, prompt_suffix="> ", show_default=False, err=True))
 
 
 def confirm(text: str) -> None:

@@ -14,7 +14,7 @@ import typer
 from anyio.abc import TaskStatus
 
 from graphagent.cli import _screen
-from graphagent.cli._answers import read_answer, read_answers, wanted
+from graphagent.cli._answers import Part, parts_of, read_answer, read_answers, read_part, wanted
 from graphagent.cli._progress import Progress, spent, watch
 from graphagent.cli._prompts import STOPPED, ask
 from graphagent.cli._runs_opened import Place, found, opened
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run import Question, RunResult
 
+_LEFT_OUT = object()
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
 
@@ -175,6 +176,13 @@ def _asked(questions: Sequence[Question]) -> dict[str, object]:
 
 def _ask(question: Question) -> object:
     _say_question(question)
+    parts = parts_of(question)
+    while parts:
+        given = {part.question.id: _ask_part(part) for part in parts}
+        try:
+            return question.check({name: each for name, each in given.items() if each is not _LEFT_OUT})
+        except AnswerError as error:
+            _screen.complain(str(error))
     while True:
         text = ask(f"  {wanted(question)}")
         try:
@@ -183,10 +191,23 @@ def _ask(question: Question) -> object:
             _screen.complain(str(error))
 
 
+def _ask_part(part: Part) -> object:
+    while True:
+        text = ask(f"  {part.described}", optional=part.optional)
+        if part.optional and not text:
+            return _LEFT_OUT
+        try:
+            return read_part(part, text)
+        except AnswerError as error:
+            _screen.complain(str(error))
+
+
 def _say_question(question: Question) -> None:
     _screen.say(f"{question.id}: {question.question}")
     if question.about not in (None, ""):
         _screen.say(f"  about: {_screen.shortened(_screen.value_text(question.about), 400)}")
+    for part in parts_of(question):
+        _screen.say(f"  {part.described}")
 
 
 def _report(place: Place, result: RunResult[Any], *, as_json: bool) -> None:

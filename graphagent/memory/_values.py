@@ -289,7 +289,10 @@ def undeclared(data: Json) -> Json:
 
 def _as_key(data: Json) -> Json:
     """Return what can be a key of a dict: text for a dataclass that was one."""
-    return str(data) if isinstance(data, list) or (isinstance(data, dict) and "$" not in data) else data  # pyright: ignore[reportUnknownArgumentType]
+    fields = cast("dict[str, Json]", data) if isinstance(data, dict) else None
+    if isinstance(data, list) or (fields is not None and "$" not in fields):
+        return str(cast("object", data))
+    return cast("Json", data)
 
 
 def _read(data: Json, blobs: Blobs, kind: Any) -> Any:

@@ -116,3 +116,51 @@ def test_a_background_job_keeps_ignoring_ctrl_c(home, begun):
     out, err = child.communicate(timeout=600)
     assert (child.returncode, out) == (0, "x!\n"), err
     assert "Pausing" not in err
+
+
+REPLY = """
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from graphagent import END, START, Agent, Strategy
+from graphagent.nodes import ask_human
+
+
+@dataclass
+class Reply:
+    good: bool
+    due: date
+    colour: Literal["red", "green"] | None = None
+    note: str = "none"
+
+
+agent = Agent(Strategy("s", START >> ask_human("Is it good?", Reply) >> END))
+"""
+
+
+def test_the_fields_of_a_dataclass_are_asked_for_one_by_one(home, begun):
+    """With their types; what does not fit is asked again, and what has a default may be left out."""
+    (home / "program.py").write_text(REPLY)
+    begun("agent", "r")
+    child = terminal(
+        home, "runs", "answer", "r", "--agent", "program.py:agent", "--store", "runs.db", "--json", ignored=False
+    )
+    child.expect("Is it good\\?")
+    child.expect("  good: bool\r\n  due: date\r\n  colour: .*, may be left out\r\n  note: str, may be left out\r\n")
+    child.expect("good: bool> ")
+    child.sendline("perhaps")
+    child.expect("'good' is yes or no")
+    child.expect("good: bool> ")
+    child.sendline("yes")
+    child.expect("due: date> ")
+    child.sendline("2026-01-02")
+    child.expect("colour: .*> ")
+    child.sendline("")
+    child.expect("note: .*> ")
+    child.sendline("fine")
+    shown = child.read()
+    child.close()
+    assert child.exitstatus == 0, shown
+    for part in ('"good": true', '"due": "2026-01-02"', '"colour": null', '"note": "fine"'):
+        assert part in shown
