@@ -18,7 +18,7 @@ from graphagent.errors import (
     SerializationError,
     StrategyChangedError,
 )
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, Tap, TapOf, fits, show
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, Tap, TapOf, is_a, show
 from graphagent.run._claim import Claim, Token
 from graphagent.run._facts import look_up
 from graphagent.run._head import Head
@@ -301,7 +301,7 @@ def _check_fits(ctx: Context, recording: Recording) -> None:
             continue
         slot, value = part.at
         takes = getattr(slot.element, "takes", object)
-        if not fits(type(value), takes):
+        if not is_a(value, takes):
             raise StrategyChangedError(
                 recording.head.run_id,
                 [f"+ node {part.node!r} takes {show(takes)}, and {a(type(value).__name__)} is there"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
 from graphagent.errors import RunClaimedError, RunExistsError
-from graphagent.graph import fits, show
+from graphagent.graph import is_a, show
 from graphagent.memory import RunMemory, TaskStep
 from graphagent.run._claim import Claim, Token
 from graphagent.run._durable import describe, fingerprint, note_edits, stand
@@ -274,7 +274,7 @@ def _put(journal: Journal, ctx: Context, value: Any, ends_with: Any) -> None:
     slot = ctx.at[0]
     ctx.at, ctx.parts, ctx.effects = (slot, value), None, None
     kind = ends_with if slot is DONE else getattr(slot.element, "takes", Any)
-    if not fits(type(value), kind):
+    if not is_a(value, kind):
         where = (
             f"before node {ctx.node!r}" if slot is not DONE else f"at the end of {ctx.prefix[:-1] or 'the strategy'!r}"
         )

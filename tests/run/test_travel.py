@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal, NewType
 
 import anyio
 import orjson
@@ -17,7 +18,7 @@ from graphagent.errors import BudgetError, DivergedError, NodeFailedError, RunEx
 from graphagent.events import NodeStarted
 from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
-from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request
+from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request, passthrough
 from graphagent.run import list_runs
 from graphagent.run._keys import HEADS, entries_key
 from graphagent.run.durable import forget_runs, measure_runs, prune_runs
@@ -727,3 +728,28 @@ async def test_a_rerun_counts_turns_against_the_budget():
             await agent.rerun("r", until=until)
     with pytest.raises(RunExistsError):
         await agent.rerun("r", new_id="again")
+
+
+Size = NewType("Size", str)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitting", "other"),
+    [(Literal["small", "large"], "large", "huge"), (Size, "large", 3), (list[str], ["large"], [1])],
+    ids=str,
+)
+async def test_a_fork_takes_values_of_any_declared_type(kind, fitting, other):
+    """Literals and new types are types of values; what is of another type is refused."""
+    agent = Agent(Strategy("s", START >> passthrough(kind) >> END), store=MemoryStore())
+    task = ["small"] if kind == list[str] else "small"
+    await agent.run(task, run_id="r")
+
+    def put(value):
+        def edit(snapshot):
+            snapshot.value = value
+
+        return edit
+
+    assert (await agent.fork("r", before="passthrough", edit=put(fitting))).output == fitting
+    with pytest.raises(ValueError, match="where the strategy declares"):
+        await agent.fork("r", before="passthrough", edit=put(other))
