@@ -40,7 +40,8 @@ class Image:
     """An image in a message: its bytes, or the URL of one.
 
     `Image("photo.jpg")` and `Image(Path("photo.jpg"))` read the file at once, so later changes of it do not matter. The same
-    holds for an image of Pillow, which becomes a PNG. Both block while they do so, a few milliseconds for most images.
+    holds for an image of Pillow, which becomes a PNG. Both block meanwhile: encoding a large photograph can take more than a
+    second. In async code, `await anyio.to_thread.run_sync(Image, photo)` does not block.
 
     Args:
         data: The bytes, or anything else that is accepted as an image.
