@@ -135,15 +135,18 @@ class NoPathError(RunError):
 class HandlerError(RunError):
     """A handler of events raised, which ends the run: no error path, retry or fork takes it. The `__cause__` is what it raised.
 
-    Outside of a run, what was being done with notes raises it.
+    So does a step callback that raises, or that writes a value of a wrong type into a step, which keeps what it had then. Outside of a run, what was being done with notes raises it.
     """
 
-    def __init__(self, handler: str, event: str, cause: BaseException) -> None:
+    def __init__(self, handler: str, event: str, cause: BaseException, *, wrong: str = "") -> None:
         self.event = event
         """The type of the event."""
-        super().__init__(
-            f"the handler {handler!r} of {event} failed with {type(cause).__name__}; a handler has to catch its own errors, for nothing else does"
+        how = (
+            f"wrote a wrong value: {wrong}"
+            if wrong
+            else f"failed with {type(cause).__name__}; a handler has to catch its own errors, for nothing else does"
         )
+        super().__init__(f"the handler {handler!r} of {event} {how}")
 
 
 class BudgetError(RunError):

@@ -24,6 +24,7 @@ from graphagent.memory._run_memory import Replaced as Replaced
 from graphagent.memory._run_memory import Shut as Shut
 from graphagent.memory._step_json import StepReader as StepReader
 from graphagent.memory._step_json import StepWriter as StepWriter
+from graphagent.memory._step_parts import check_parts as check_parts
 from graphagent.memory._values import Json as Json
 from graphagent.memory._values import check_type as check_type
 from graphagent.memory._values import decode as decode

@@ -257,6 +257,7 @@ async def _called(
     for callback in callbacks:
         if not isinstance(value, callback.kinds):
             continue
+        before = value.__getstate__() if isinstance(value, Step) else {}
         try:
             await _call(callback.function, callback.takes, value, run)
         except Veto as veto:
@@ -266,4 +267,21 @@ async def _called(
             if failure is None:
                 failure = HandlerError(callback.name, type(value).__name__, error)
                 failure.__cause__, failure.run_id = error, run.run_id
+        if isinstance(value, Step):
+            wrong = _put_back(value, before)
+            if wrong is not None and failure is None:
+                failure = HandlerError(callback.name, type(value).__name__, wrong, wrong=str(wrong))
+                failure.__cause__, failure.run_id = wrong, run.run_id
     return refusal, failure
+
+
+def _put_back(step: Step, before: Mapping[str, Any]) -> TypeError | None:
+    """Return what is wrong with a step, which then has again what it had before; None where nothing is."""
+    from graphagent.memory.saving import check_parts
+
+    try:
+        check_parts(step)
+    except TypeError as error:
+        step.__setstate__(before)
+        return error
+    return None

@@ -705,3 +705,35 @@ async def test_a_run_may_be_read_in_a_callback():
 
     await an_agent(look).run("task")
     assert seen == [("running", False, 1, True), ("running", False, 2, True)]
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("observations", 5, "the observations of an ActionStep is text or None, not an int"),
+        ("model_output_message", "text", "the model_output_message of an ActionStep is a Message or None, not a str"),
+        ("results", ["x"], "the results of an ActionStep is a tuple of ToolResult, not a list"),
+        ("step_number", "x", "the step_number of an ActionStep is an int, not a str"),
+    ],
+)
+async def test_a_wrong_value_that_a_callback_writes_is_told_with_its_name(store, name, value, said):
+    """The run ends as where the callback raises; the step has what it had, and the others see it so."""
+    seen = []
+
+    def meddle(step: ActionStep) -> None:
+        setattr(step, name, value)
+
+    def look(step: ActionStep) -> None:
+        seen.append(getattr(step, name))
+
+    agent = Agent(
+        Strategy("s", START >> llm_request() >> END), model=ScriptedModel(["hi"]), step_callbacks=[meddle, look],
+        store=MemoryStore() if store else None,
+    )  # fmt: skip
+    run = agent.start("x")
+    with pytest.raises(HandlerError, match=f"'meddle' of ActionStep wrote a wrong value: {said}") as caught:
+        await run.finish()
+    assert type(caught.value.__cause__) is TypeError
+    assert value not in seen
+    assert [step.model_output for step in run.memory.steps if isinstance(step, ActionStep)] == ["hi"]
