@@ -271,7 +271,9 @@ async def test_a_transcript_without_what_was_removed_from_it_keeps_its_trust():
     _, result = await saved_by(looks_then(own("clear", "clear", "")), LOOK, tools=[look])
     assert result.memory.trust == "untrusted"
     for memory in (
-        result.memory, RunMemory.from_json(result.memory.to_json()), pickle.loads(pickle.dumps(result.memory))
+        result.memory,
+        RunMemory(steps=result.memory.steps),
+        RunMemory.from_json(result.memory.to_json()), pickle.loads(pickle.dumps(result.memory))
     ):  # fmt: skip
         assert memory.trust == "untrusted"
         trust, _ = await saved_by(Strategy("flow", START >> SAVE >> END), steps=memory)
