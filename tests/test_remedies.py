@@ -285,8 +285,14 @@ async def test_what_a_run_lacks_is_added_as_the_errors_say():
     Agent(single_run(), tools=[done(code, s=single_run())])
 
     error = await refused(Agent(single_run()).read("r"))
-    code = found(error, r"store: (Agent\(.*\))$").replace("…", "s").replace("SqliteStore('runs.db')", "MemoryStore()")
+    code = found(error, r"store: (Agent\(.*?\)\))").replace("…", "s").replace("SqliteStore('runs.db')", "MemoryStore()")
     assert done(code, s=single_run()).store is not None
+
+    agent = Agent(Strategy("s", START >> ask_human("Go on?", str) >> END))
+    await agent.run("x")
+    error = await refused(agent.resume("r", answer="yes"))
+    done(found(error, r"(agent\.last\.answer\(.*?\)),").replace("…", "'yes'"), agent=agent)
+    assert (await done(found(error, r"await (agent\.last\.finish\(\))"), agent=agent)).output == "yes"
 
     error = refusal(lambda: Agent(single_run()).on(print, NodeFinished))
     done(found(error, r"write (agent\.on\(.*\))$"), agent=Agent(single_run()), handler=print)
