@@ -22,24 +22,28 @@ class EncryptedMemoryProvider:
     """Keeps facts in an encrypted SQLite file, `facts.db`, under a folder; no name and no value stands there readable.
 
     It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore. Each owner, scope and subject has a data key of its
-    own, which forgetting destroys. The key is whatever EncryptedStore takes: 32 bytes, base64 text of 32 bytes, `env:NAME`,
+    own, which forgetting destroys. What is known of the facts that were used last is kept in memory, about `cache_bytes` at
+    most; the rest is read, opened and checked again when it is used. The key is whatever EncryptedStore takes: 32 bytes, base64 text of 32 bytes, `env:NAME`,
     `file:PATH` or a callable.
 
     Every method raises WrongKeyError where the file was sealed with another key, and DamagedStoreError where it was tampered
     with or is corrupt.
 
     Raises:
-        ValueError: the key is none.
+        ValueError: the key is none, or `cache_bytes` is no number of bytes.
         StoreError: the folder is a FileMemoryProvider's.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, key: KeySource) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         if (Path(root) / LOCK_FILE).exists() and not (Path(root) / SEALED_FILE).exists():
             raise StoreError(
                 f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or take another folder"
             )
-        self._store = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key)
-        self._facts = StoreMemoryProvider(self._store)
+        file = SqliteStore(Path(root) / SEALED_FILE)
+        self._store = EncryptedStore(file, key, cache_bytes=cache_bytes - cache_bytes // 4)
+        self._facts = StoreMemoryProvider(self._store, cache_bytes=cache_bytes // 4)
 
     def __repr__(self) -> str:
         return f"EncryptedMemoryProvider({self._store!r})"

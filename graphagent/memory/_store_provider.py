@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import orjson
 
@@ -25,6 +25,7 @@ from graphagent.memory._facts import (
     checked_owner,
     stamped,
 )
+from graphagent.memory._recent import Recent
 from graphagent.memory._records import export_record, fact_record, following, read_export, read_fact
 from graphagent.memory._resolve import Known
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 _ROOM = "facts"
 _CONCEPTS = ""
-_MOST_KNOWN = 4096
+_ENTRY_BYTES, _VALUE_BYTES = 800, 150
+"""What remembering a concept, and each value of it, takes besides the texts, in bytes of memory."""
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
 _READS = 4
@@ -49,20 +51,26 @@ class StoreMemoryProvider:
     number stand for the list of the subject's concepts. Versions are only added at the end, without holes, or removed
     altogether. So a load of one concept, and a save, cost the same however many facts and versions there are: the last version
     that was seen is looked at, and the place behind it. `load_all` costs as much for each concept. The values of multiple
-    facts are united in memory, of the last 4,096 concepts that were asked for, and only versions that came since are read.
+    facts are united in memory, of the concepts that were asked for last, and only versions that came since are read. What is
+    remembered takes about `cache_bytes` of memory at most.
 
     The store is the caller's: `async with` leaves it open. Every method raises StoreError where the store cannot be read or
     written, DamagedStoreError where something in it is not sound.
+
+    Raises:
+        ValueError: `cache_bytes` is no number of bytes.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, cache_bytes: int = 64 * 2**20) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         if isinstance(store, type) or not callable(getattr(store, "commit", None)):
             raise TypeError(
                 f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
             )
         self._store = store
-        self._versions: dict[Key, int] = {}
-        self._known: dict[Key, Known] = {}
+        self._versions: Recent[Key, int] = Recent(cache_bytes // 2)
+        self._known: Recent[Key, tuple[Known, int]] = Recent(cache_bytes // 2)
 
     def __repr__(self) -> str:
         return f"StoreMemoryProvider({self._store!r})"
@@ -72,7 +80,7 @@ class StoreMemoryProvider:
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
         keys = (*domain, fact.concept.keyword)
-        number = self._versions.get(keys, 0)
+        number = self._versions.get(keys) or 0
         while True:
             number = number or _version(await self._last(keys))
             version = number + 1
@@ -85,9 +93,9 @@ class StoreMemoryProvider:
                 await self._store.commit(*changes)
             except ConflictError:
                 number = 0
-                self._versions.pop(keys, None)
+                self._versions.take(keys)
                 continue  # somebody was faster, so this ends
-            _remember(self._versions, keys, version)
+            self._versions.put(keys, version, _size(keys))
             return
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
@@ -242,7 +250,7 @@ class StoreMemoryProvider:
 
     async def _last(self, keys: Key) -> Item | None:
         """Give the last version of a concept. Where it is near the one that was seen last, nothing is searched."""
-        number = self._versions.pop(keys, None)
+        number = self._versions.take(keys)
         item = await self._store.get((*keys, number)) if number else None
         for _ in range(_MOST_STEPS):
             newer = await self._store.get((*keys, _version(item) + 1)) if item else None
@@ -254,7 +262,7 @@ class StoreMemoryProvider:
         if item is None:
             item = await self._highest(keys)
         if item is not None:
-            _remember(self._versions, keys, _version(item))
+            self._versions.put(keys, _version(item), _size(keys))
         return item
 
     async def _highest(self, keys: Key) -> Item | None:
@@ -269,12 +277,13 @@ class StoreMemoryProvider:
         if isinstance(last, SingleFact):
             return last
         # Taken out while it is worked on, so that two threads never add to the same one.
-        known = self._known.pop(keys, None)
+        known, size = self._known.take(keys) or (None, 0)
         if known is None or known.last.id != last.id:
             known = await self._caught_up(keys, known)
-        if known is None:
-            return None
-        _remember(self._known, keys, known)
+            if known is None:
+                return None
+            size = _size(keys) + sum(_VALUE_BYTES + len(value) for value in known.fact().values)
+        self._known.put(keys, (known, size), size)
         return known.fact()
 
     async def _caught_up(self, keys: Key, known: Known | None) -> Known | None:
@@ -316,13 +325,8 @@ class StoreMemoryProvider:
         return puts
 
 
-_Value = TypeVar("_Value")
-
-
-def _remember(cache: dict[Key, _Value], keys: Key, value: _Value) -> None:
-    cache[keys] = value
-    while len(cache) > _MOST_KNOWN:
-        cache.pop(next(iter(cache)), None)
+def _size(keys: Key) -> int:
+    return _ENTRY_BYTES + sum(len(segment) for segment in keys if isinstance(segment, str))
 
 
 def _listed(domain: Key, last: int, fact: Fact) -> Put:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from functools import lru_cache
 
 from graphagent._article import a
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
@@ -27,8 +26,8 @@ def encode(key: Iterable[Segment]) -> bytes:
     return b"".join([_text(segment) if type(segment) is str else _number(segment) for segment in key])
 
 
-@lru_cache(maxsize=4096)
 def _text(segment: str) -> bytes:
+    # Not remembered: names would stay in memory when the store that they are of is closed.
     return b"\x02%b\0" % segment.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff")
 
 

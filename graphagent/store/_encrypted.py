@@ -32,6 +32,10 @@ class EncryptedStore:
     when the room was first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
     32 bytes, or one of the other forms of `KeySource`.
 
+    What is known of domains is kept in memory, about `cache_bytes` in all: 300 bytes for each item. Beyond that, the domains
+    that were not used for longest are let go, and are read in full again at their next use. Let go with them is the knowledge
+    which versions they had. What the last used domain and a commit under way need is kept in any case. `aclose` lets go of all.
+
     Any number of tasks, threads and processes may use one store, of which a process forked after the first use makes its own
     EncryptedStore. `async with` closes the store within. Once it is sealed, a
     SqliteStore or a MemoryStore refuses whoever would use it without the key (SealedStoreError); one that holds something
@@ -39,10 +43,17 @@ class EncryptedStore:
 
     Raises:
         TypeError: `store` is no store.
-        ValueError: `key` is no key, or a depth in `domains` is not 1 to 255. No key is shown.
+        ValueError: `key` is no key, a depth in `domains` is not 1 to 255, or `cache_bytes` is no number of bytes. No key is shown.
     """
 
-    def __init__(self, store: Store, key: KeySource, *, domains: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        key: KeySource,
+        *,
+        domains: Mapping[str, int] | None = None,
+        cache_bytes: int = 64 * 2**20,
+    ) -> None:
         if isinstance(store, type) or not callable(getattr(store, "commit", None)):
             raise TypeError(
                 f"an EncryptedStore is made around a store: EncryptedStore(SqliteStore(path), key); {kind_of(store)} "
@@ -53,7 +64,10 @@ class EncryptedStore:
                 raise ValueError(
                     f"domains={{{room!r}: {depth}}}: a domain is made of the first 1 to 255 segments of a key"
                 )
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         self._store = store
+        self._cache_bytes = cache_bytes
         self._key = HeldKey(key)
         self._depths = {**_DOMAINS, **(domains or {})}
         self._opened: SealedStore | None = None
@@ -136,6 +150,8 @@ class EncryptedStore:
             with self._opening:
                 if self._opened is None:
                     where = str(getattr(self._store, "path", self._store))
-                    self._opened = SealedStore(self._store, self._key, self._depths, where)
+                    self._opened = SealedStore(
+                        self._store, self._key, self._depths, where, cache_bytes=self._cache_bytes
+                    )
                 return self._opened
         return opened

@@ -212,7 +212,14 @@ class Plan:
         there = dict(await vault.domains_under(blinded))
         if vault.root.version != self.root_version:
             raise OvertakenError
-        there.update((path, each.generation) for path, each in self.sums.items() if path[: len(blinded)] == blinded)
+        for path, each in list(self.sums.items()):
+            if path[: len(blinded)] != blinded:
+                continue
+            if each.domain is not None and there.get(path) != each.generation:  # another process has removed it
+                if await vault.moved(each.domain, each.version, "(any)"):
+                    raise OvertakenError
+                raise vault.damaged("(any)", "a domain is missing")
+            there[path] = each.generation
         self.gone.update((path, (gone, None)) for path, (gone, _) in self.gone.items() if path in there)
         if there:
             self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
@@ -294,6 +301,7 @@ class Plan:
                     each.domain.version += 1
                     each.domain.state = each.state
                     _apply_items(each.domain, changed.get(path, {}))
+                    vault.weigh(each.domain)
 
     def _apply_root(self) -> None:
         root = self.vault.root
@@ -307,6 +315,8 @@ class Plan:
         for path, each in self.sums.items():
             if each.state is not None and each.domain is None:
                 root.members.put(encode(path), each.generation)
+        if not self.vault.may_list(len(root.members)):
+            root.members, root.debt = None, 0
 
 
 def _apply_items(domain: Domain, changed: Mapping[bytes, _Now]) -> None:

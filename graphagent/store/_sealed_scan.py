@@ -67,6 +67,9 @@ class SealedScan:
         self._last = None if self._after is None else ("i", *vault.blind(self._after))
         self._within = ("i", *vault.blind(self._prefix))
         self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
+        if self._last is not None:  # domains that the scan has behind it are not read again
+            places = [(path, encode(("i", *path))) for path in paths]
+            paths = [path for path, place in places if place < self._high and self._low < place + b"\xff"]
         return paths if self._reverse else paths[::-1]
 
     async def _chunk(self, vault: Vault, path: Key) -> list[Item]:

@@ -35,12 +35,13 @@ _PASSES = 5
 class SealedStore:
     """What an EncryptedStore does, apart from it because the cryptography behind it is slow to import."""
 
-    def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str) -> None:
+    def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str, *, cache_bytes: int) -> None:
         self.vault: Vault | None = None
         self._store = store
         self._key = key
         self._depths = depths
         self._where = where
+        self._cache_bytes = cache_bytes
         self._pid = os.getpid()
         self._opening = Gate()
         self._lock = threading.Lock()
@@ -94,13 +95,17 @@ class SealedStore:
             return
         vault = await self.ready(make=True)
         assert vault is not None
+        paths: set[Key] = set()
         for number, change in enumerate(changes, 1):
             await turn(number)
+            key = change.prefix if isinstance(change, DeleteAll) else change.key
+            if key:
+                paths.add(vault.path(key))
             if not isinstance(
                 change, DeleteAll
             ):  # a long first reading is not to hold up those that commit after this one
-                await vault.domain(vault.path(change.key), change.key[0])
-        mine = _Commit(checked)
+                await vault.domain(vault.path(key), key[0])
+        mine = _Commit(checked, frozenset(paths))
         with self._lock:
             self._waiting.append(mine)
             mine.leads, self._led = not self._led, True
@@ -154,6 +159,14 @@ class SealedStore:
 
     async def _committed(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
         """Commit a batch; gives what went wrong with single commits of it, which left nothing, or not all that they should."""
+        vault.pinned = frozenset[Key]().union(*(each.paths for each in batch))
+        try:
+            return await self._attempted(vault, batch)
+        finally:
+            vault.pinned = frozenset()
+            vault.trim()
+
+    async def _attempted(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
         for attempt in range(TRIES):
             errors: dict[_Commit, StoreError] = {}
             plan = Plan.begun(vault, wary=attempt > 0)
@@ -226,7 +239,9 @@ class SealedStore:
             if not await self._opening.entered():
                 continue  # whoever opened it may have been cancelled, or met an error that this task has to meet too
             try:
-                self.vault = await Vault.open(self._store, self._key, self._depths, self._where, make=make)
+                self.vault = await Vault.open(
+                    self._store, self._key, self._depths, self._where, make=make, cache_bytes=self._cache_bytes
+                )
                 return self.vault
             finally:
                 self._opening.leave()
@@ -238,6 +253,8 @@ class _Commit:
     """A commit that waits for its turn."""
 
     changes: list[tuple[Change, bytes]]
+    paths: frozenset[Key] = frozenset()
+    """The domains that it changes."""
     reply: Reply | None = None
     leads: bool = False
     """Whether its task is the one that commits for all that wait."""

@@ -8,6 +8,7 @@ have passed as make reading in full worth while again, so that no operation cost
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -51,7 +52,8 @@ DEFAULT_DEPTH = 2
 TRIES = 100
 _FULL_READS = 3
 _OPERATION, _FOREIGN_COMMIT = 16, 64
-_MEMBERS_KEPT = 1_000_000
+_ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
+"""What knowing of an item, of a domain, and of a domain in the list of all takes, in bytes of memory."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
 
 S = TypeVar("S", DomainState, RootState)
@@ -92,6 +94,9 @@ class Domain(Ledger[DomainState, bytes]):
     items: bytes = b""
     """The encoded inner key that begins the keys of its items."""
     weight: int = 0
+    """How many bytes it was last taken to need."""
+    gone: bool = False
+    """Whether it was removed since, as far as is known."""
     gate: Gate = field(default_factory=Gate)
     """Who reads it in full."""
 
@@ -126,9 +131,11 @@ class Flight(Protocol):
 
 
 class Vault:
-    """The keys of a store, and the ledgers of what was used of it so far."""
+    """The keys of a store, and the ledgers of what was used of it last, within `cache_bytes` of memory."""
 
-    def __init__(self, store: Store, keyset: Keyset, depths: Mapping[str, int], where: str) -> None:
+    def __init__(
+        self, store: Store, keyset: Keyset, depths: Mapping[str, int], where: str, *, cache_bytes: int = sys.maxsize
+    ) -> None:
         self.store = store
         self.where = where
         self.lock = threading.RLock()
@@ -139,12 +146,23 @@ class Vault:
         self._sum_key = primary(keyset.keys[Purpose.SUM]).key
         self.blind = Blinder(primary(keyset.keys[Purpose.INDEX]).key)
         self._declared = depths
+        self.pinned: frozenset[Key] = frozenset()
+        """The domains of a commit that is being made; they are kept."""
         self._domains: OrderedDict[Key, Domain] = OrderedDict()
         self._weight = 0
+        self._cache_bytes = cache_bytes
+        self._listing = Gate()
 
     @classmethod
     async def open(
-        cls, store: Store, key: HeldKey, depths: Mapping[str, int], where: str, *, make: bool
+        cls,
+        store: Store,
+        key: HeldKey,
+        depths: Mapping[str, int],
+        where: str,
+        *,
+        make: bool,
+        cache_bytes: int = sys.maxsize,
     ) -> Vault | None:
         """Open a store; gives None where it is new and is not to be made.
 
@@ -181,7 +199,7 @@ class Vault:
             raise StoreError(f"{where} has format {error.args[0]}; this graphagent reads format 1") from None
         except UnreadableError as error:
             raise DamagedStoreError(where, f"the row with its keys {error}") from None
-        vault = cls(store, keyset, depths, where)
+        vault = cls(store, keyset, depths, where, cache_bytes=cache_bytes)
         await vault.renew_root()
         return vault
 
@@ -254,23 +272,31 @@ class Vault:
 
     async def domain(self, path: Key, room: object) -> Domain | None:
         """Give a domain, checked, or None where there is none."""
+        known: Domain | None = None
         for _ in range(TRIES):
-            known = self._domains.get(path)
-            if known is not None:
-                if known.members is None and known.debt > known.state.count:
-                    if await known.gate.entered():
-                        try:
-                            await self._read_in_full(known, room)
-                        finally:
-                            known.gate.leave()
-                    continue
-                if known.members is None:
-                    known.debt += _OPERATION
-                with self.lock:
-                    if path in self._domains:
-                        self._domains.move_to_end(path)
-                return known
-            place = encode(path)
+            # One that was forgotten meanwhile, for want of memory, still serves this task.
+            known = self._domains.get(path) or (known if known and not known.gone else await self._found(path, room))
+            if known is None:
+                return None
+            if known.members is None and known.debt > known.state.count:
+                if await known.gate.entered():
+                    try:
+                        await self._read_in_full(known, room)
+                    finally:
+                        known.gate.leave()
+                continue
+            if known.members is None:
+                known.debt += _OPERATION
+            with self.lock:
+                if path in self._domains:
+                    self._domains.move_to_end(path)
+            return known
+        raise self.restless(room)
+
+    async def _found(self, path: Key, room: object) -> Domain | None:
+        """Return a domain as its row tells, not checked yet."""
+        place = encode(path)
+        for _ in range(TRIES):
             generation = await self._generation(path, place, room)
             if generation is None:
                 return None
@@ -284,23 +310,48 @@ class Vault:
             with self.lock:
                 if path not in self._domains:
                     self.keep(Domain.at(path, generation, found.version, state))
+                return self._domains[path]
         raise self.restless(room)
 
     def keep(self, domain: Domain) -> None:
-        """Remember a domain, and forget those that were not used for longest where they are many."""
+        """Remember a domain."""
         with self.lock:
             self.drop(domain.path)
             self._domains[domain.path] = domain
-            domain.weight = domain.state.count + 1
-            self._weight += domain.weight
-            while self._weight > _MEMBERS_KEPT and len(self._domains) > 1:
-                self._weight -= self._domains.popitem(last=False)[1].weight
+            self.weigh(domain)
 
     def drop(self, path: Key) -> None:
         """Forget a domain."""
         with self.lock:
             known = self._domains.pop(path, None)
-            self._weight -= known.weight if known else 0
+            if known is not None:
+                self._weight -= known.weight
+                known.weight = 0
+
+    def weigh(self, domain: Domain) -> None:
+        """Take account of what is known of a domain now."""
+        with self.lock:
+            if self._domains.get(domain.path) is domain:
+                weight = _DOMAIN_BYTES + _ITEM_BYTES * (len(domain.members) if domain.members else 0)
+                self._weight += weight - domain.weight
+                domain.weight = weight
+                self.trim()
+
+    def trim(self) -> None:
+        """Forget domains, those first that were not used for longest, but neither the last one nor what a commit needs."""
+        with self.lock:
+            members = self.root.members
+            most = self._cache_bytes - (len(members) * _LISTED_BYTES if members else 0)
+            while self._weight > most:
+                last = next(reversed(self._domains))
+                oldest = next((path for path in self._domains if path != last and path not in self.pinned), None)
+                if oldest is None:
+                    return
+                self.drop(oldest)
+
+    def may_list(self, count: int) -> bool:
+        """Say whether a list of so many domains may be kept: half of the memory is for the domains themselves."""
+        return count * _LISTED_BYTES <= self._cache_bytes // 2
 
     async def domains_under(self, prefix: Key) -> list[tuple[Key, int]]:
         """Give the paths of the domains that begin with the segments of `prefix`, in order, and their generations."""
@@ -336,6 +387,7 @@ class Vault:
             return True
         found = await self.store.get(domain.row)
         if found is None:
+            domain.gone = True
             self.drop(domain.path)
             return await self._gone(encode(domain.path), domain.generation)
         if found.version == seen:
@@ -348,6 +400,7 @@ class Vault:
                 raise self.damaged(room, "the row of a domain is older than it was")
             if found.version > domain.version:
                 domain.adopt(found.version, state)
+                self.weigh(domain)
         return True
 
     async def renew_root(self) -> None:
@@ -374,27 +427,35 @@ class Vault:
             root.debt += _OPERATION
             if root.debt <= root.state.count:
                 return
-            if await self._read_root_in_full():
-                return
+            if await self._listing.entered():
+                try:
+                    if await self._read_root_in_full():
+                        return
+                finally:
+                    self._listing.leave()
         root.debt = 0
 
     async def _read_root_in_full(self) -> bool:
-        root, version = self.root, self.root.version
+        with self.lock:
+            root, version, kept = self.root, self.root.version, self.may_list(self.root.state.count)
         members: dict[bytes, int] = {}
-        total = 0
+        count = total = 0
 
         def fold(chunk: list[Item]) -> None:
-            nonlocal total
+            nonlocal count, total
             for found in chunk:
                 path, generation = _split(self, found.key)
-                members[encode(path)] = generation
+                if kept:
+                    members[encode(path)] = generation
+                count += 1
                 total = added(total, self.domain_member(path, generation))
 
         await folded(self.store.scan(("d",)), fold)
         ordered = await anyio.to_thread.run_sync(Ordered, members) if len(members) > _CHUNK else Ordered(members)
         with self.lock:
-            if root.version == version and (len(members), total) == (root.state.count, root.state.total):
-                root.members, root.debt = ordered, 0
+            if root.version == version and (count, total) == (root.state.count, root.state.total):
+                root.members, root.debt = ordered if kept else None, 0
+                self.trim()
                 return True
         found_now = await self.store.get(ROOT)
         if root.version == version and found_now is not None and found_now.version == version:
@@ -420,6 +481,10 @@ class Vault:
             with self.lock:
                 if domain.version == version and (len(members), total) == (domain.state.count, domain.state.total):
                     domain.members, domain.debt = ordered, 0
+                    if domain.path in self._domains:
+                        self.weigh(domain)
+                    elif not domain.gone:
+                        self.keep(domain)
                     return
             if not await self.moved(domain, version, room):
                 raise self.damaged(room, "items are missing, are older ones, or were added by someone without the key")

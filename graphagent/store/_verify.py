@@ -31,6 +31,7 @@ async def verify(vault: Vault) -> int | None:
             return None
         domains.append(domain)
         vault.drop(path)
+        domain.members = None  # what was compared is not needed any more, and all of it together may be much
     rows, plain = 0, Counter[object]()
     async for found in vault.store.scan(()):
         rows += 1

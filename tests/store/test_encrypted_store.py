@@ -725,16 +725,110 @@ async def test_a_commit_that_landed_unseen():
     assert await store.verify() == 101
 
 
-async def test_old_domains_are_forgotten_first(monkeypatch):
-    """What is known of domains is bounded; one that was let go is read again."""
-    monkeypatch.setattr(vault_module, "_MEMBERS_KEPT", 50)
+async def test_old_domains_are_forgotten_first():
+    """What is known of domains is bounded; one that was let go is read again, whoever wrote it meanwhile."""
     inner = MemoryStore()
-    await sealed(inner).commit(*(Put(("r", f"o{a}", b), b"v") for a in range(20) for b in range(10)))
-    store = sealed(inner)
+    other = sealed(inner)
+    await other.commit(*(Put(("r", f"o{a}", b), b"v") for a in range(20) for b in range(10)))
+    store = sealed(inner, cache_bytes=5 * 2 * (vault_module._DOMAIN_BYTES + 10 * vault_module._ITEM_BYTES))
     assert len(await all_of(store)) == 200
-    assert len(store._sealed().vault._domains) <= 5
+    vault = store._sealed().vault
+    assert 0 < len(vault._domains) < 12
     assert (await store.get(("r", "o0", 3))).value == b"v"
-    assert await store.verify() == 200
+    await other.commit(Put(("r", "o0", 3), b"w"), DeleteAll(("r", "o1")))
+    assert len(await all_of(store, ("r", "o19"))) == 10
+    assert (await store.get(("r", "o0", 3))).value == b"w"
+    assert await store.get(("r", "o1", 3)) is None
+    assert await store.verify() == 190
+    for number in range(300):  # a domain that grows makes room too
+        await store.commit(Put(("r", "grows", number), b"v"))
+    assert vault._domains.keys() == {vault.path(("r", "grows", 0))}
+    await store.aclose()
+    assert store._opened is None
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 20_000])
+async def test_many_domains_are_used_at_once_with_little_memory(cache_bytes):
+    """Tasks that read and write many domains, while another handle does too, lose nothing and keep little."""
+    inner = MemoryStore()
+    handles = [sealed(inner, cache_bytes=cache_bytes), sealed(inner, cache_bytes=cache_bytes)]
+    most = 0
+
+    async def work(handle, task):
+        nonlocal most
+        for number in range(20):
+            owner = f"o{(number * 7 + task) % 40}"
+            await handle.commit(Put(("r", owner, f"t{task}", number), b"v"), Put(("r", f"o{number}", "all"), b"v"))
+            assert (await handle.get(("r", owner, f"t{task}", number))).value == b"v"
+            assert await handle.get(("r", f"none{number}", 1)) is None
+            assert len(await all_of(handle, ("r", owner, f"t{task}"))) >= 1
+            most = max(most, len(handle._sealed().vault._domains))
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        for task in range(6):
+            group.start_soon(work, handles[task % 2], task)
+    assert most <= 2 + 2 * 6 + cache_bytes // vault_module._DOMAIN_BYTES
+    for handle in (*handles, sealed(inner)):
+        assert (await handle.get(("r", "o3", "all"))).version == 6
+        assert len(await all_of(handle)) == 6 * 20 + 20 == await handle.verify()
+
+
+async def test_a_list_of_domains_that_is_too_long_is_not_kept_but_checked():
+    """With little memory, a store of many domains still refuses what was taken away: when it is opened, or after a while."""
+    inner = MemoryStore()
+    await sealed(inner).commit(*(Put(("r", f"o{number}", 1), b"v") for number in range(50)))
+    store = sealed(inner, cache_bytes=1000)
+    assert (await store.get(("r", "o7", 1))).value == b"v"
+    assert store._sealed().vault.root.members is None
+    gone = store._sealed().vault.path(("r", "o7"))
+    put_rows(inner, {key: item for key, item in rows_of(inner).items() if key[1:3] != gone})
+    with pytest.raises(DamagedStoreError):
+        await sealed(inner, cache_bytes=1000).get(("r", "o8", 1))
+    with pytest.raises(DamagedStoreError):
+        for number in range(10):
+            await store.get(("r", f"o{10 + number}", 1))
+
+
+@pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(wrong):
+    """It is refused where it is given, with what was given."""
+    with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
+        sealed(MemoryStore(), cache_bytes=wrong)
+
+
+async def test_a_domain_that_a_commit_needs_is_not_let_go():
+    """However little memory there is: while a commit is under way, other tasks that read much make room elsewhere."""
+    inner = MemoryStore()
+    await sealed(inner).commit(*(Put(("r", f"o{number}", 1), b"v") for number in range(20)))
+    store = sealed(inner, cache_bytes=0)
+    commit = inner.commit
+    kept = []
+
+    async def beside(*changes):
+        for number in range(2, 20):
+            await store.get(("r", f"o{number}", 1))
+        vault = store._sealed().vault
+        kept.append({vault.path(("r", "o0")), vault.path(("r", "o1"))} <= vault._domains.keys())
+        await commit(*changes)
+
+    inner.commit = beside
+    await store.commit(Put(("r", "o0", 1), b"w"), Put(("r", "o1", 1), b"w"))
+    assert kept == [True]
+    assert len(store._sealed().vault._domains) == 1
+
+
+async def test_a_domain_that_another_handle_removed_is_not_removed_again():
+    """A commit that asks for an item of it and then deletes everything leaves the store sound."""
+    inner = MemoryStore()
+    one, two = sealed(inner), sealed(inner)
+    await one.commit(Put(A1, b"v"), Put(B1, b"v"))
+    await two.commit(DeleteAll(("room", "ann")))
+    assert [item.key for item in await all_of(one)] == [B1]
+    await one.commit(DeleteAll(("other",)), Delete(A2), DeleteAll(("room",)), Put(A3, b"new"))
+    for handle in (one, two, sealed(inner)):
+        assert [item.key for item in await all_of(handle)] == [A3]
+        assert await handle.verify() == 1
 
 
 # What shows

@@ -1,0 +1,58 @@
+"""What providers remember of facts stays within the bytes that they were given, however many owners there are."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from graphagent.memory import (
+    Concept,
+    EncryptedMemoryProvider,
+    FactType,
+    MultipleFacts,
+    Scope,
+    StoreMemoryProvider,
+    Subject,
+)
+from graphagent.store import MemoryStore
+
+LIKES = Concept("likes", "what they like", FactType.MULTIPLE)
+USER, APP = Subject("user", "the user"), Scope.product("app")
+OWNERS, BYTES = 60, 60_000
+KINDS = {
+    "store": lambda folder, size: StoreMemoryProvider(MemoryStore(), cache_bytes=size),
+    "sealed": lambda folder, size: EncryptedMemoryProvider(folder, key=bytes(32), cache_bytes=size),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
+    """Little is remembered, and all tasks read what was saved; when it is closed, nothing is remembered."""
+    async with KINDS[kind](tmp_path, BYTES) as provider:
+        facts = provider if kind == "store" else provider._facts
+
+        async def serve(owner):
+            for value in ("tea", "trains"):
+                await provider.save(MultipleFacts(LIKES, (f"{value} {owner}",)), USER, APP, owner=owner)
+                await provider.load(LIKES, USER, APP, owner=owner)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(OWNERS):
+                tasks.start_soon(serve, f"owner{number}")
+        for number in range(OWNERS):
+            [found] = await provider.load(LIKES, USER, APP, owner=f"owner{number}")
+            assert found.values == (f"tea owner{number}", f"trains owner{number}")
+            assert 0 < len(facts._versions) <= BYTES // 1_000
+            assert 0 < len(facts._known) <= BYTES // 1_000
+        if kind == "sealed":
+            assert 0 < len(provider._store._sealed().vault._domains) <= BYTES // 3_000
+        assert len([each async for each in provider.export()]) == 2 * OWNERS
+    assert len(facts._versions) == len(facts._known) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(kind, wrong, tmp_path):
+    """It is refused where it is given."""
+    with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
+        KINDS[kind](tmp_path, wrong)
