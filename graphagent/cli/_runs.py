@@ -261,11 +261,17 @@ def export(
     key: RunsKey = None,
     owner: AnyOwner = None,
     out: Out = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", metavar="", help="A line for each run, with values as people write them; not for import."
+        ),
+    ] = False,
 ) -> None:
     """Write runs as JSON lines, without loss and in the clear: every entry and every payload."""
-    from graphagent.cli._runs_kept import export_runs
+    from graphagent.cli._runs_kept import export_plain, export_runs
 
-    export_runs(store, key, owner, which or [], out)
+    (export_plain if plain else export_runs)(store, key, owner, which or [], out)
 
 
 @runs.command("import", epilog="Example: graphagent runs import runs.jsonl --store other.db")

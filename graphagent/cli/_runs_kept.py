@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,16 @@ from graphagent.cli import _screen
 from graphagent.cli._lines import lines_to, read_lines
 from graphagent.cli._places import age_of
 from graphagent.cli._prompts import confirm
-from graphagent.cli._runs_opened import found, states, with_store
+from graphagent.cli._runs_opened import found, plain, states, with_store
 from graphagent.cli._words import counted, were_new, whose
 from graphagent.errors import StoreError
+from graphagent.memory.saving import plain as readable
 from graphagent.run import durable, list_runs
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run import Head
+    from graphagent.run.durable import StoredRun
     from graphagent.store import Receipt
 
 
@@ -37,6 +40,35 @@ def export_runs(file: Path | None, key: str | None, owner: str | None, which: li
         lines.tell(counted(count, "run"))
 
     with_store(file, key, write)
+
+
+def export_plain(file: Path | None, key: str | None, owner: str | None, which: list[str], out: Path | None) -> None:
+    """Write runs for people and their programs to a file, or to standard output: a line for each, with values as people write them."""
+
+    async def write(store: Store) -> None:
+        ids = [await found(store, owner or "", each) for each in which]
+        count = 0
+        with lines_to(out) as lines:
+            for whose in [owner or ""] if ids or owner is not None else await durable.run_owners(store):
+                for run_id in ids or [head.run_id for head in reversed(await list_runs(store, owner=whose))]:
+                    await lines.put(_as_written(await durable.read_run(store, run_id, owner=whose)))
+                    count += 1
+        lines.tell(counted(count, "run"))
+
+    with_store(file, key, write)
+
+
+def _as_written(stored: StoredRun) -> dict[str, object]:
+    """Return a run as plain JSON data, which cannot be imported again."""
+    entries = [
+        {
+            "number": each.number, "kind": each.kind, "node": each.where, "next": each.next, "key": each.key, "at": each.at,
+            "value": readable(each.value), "answers": readable(each.answers),
+        }
+        for each in stored.entries
+    ]  # fmt: skip
+    failure = asdict(stored.failure) if stored.failure is not None else None
+    return {**plain(stored.head), "failure": failure, "steps": stored.memory.succinct_steps(), "entries": entries}
 
 
 def import_runs(file: Path | None, key: str | None, source: Path) -> None:

@@ -15,6 +15,7 @@ from graphagent.memory._known import references as references
 from graphagent.memory._known_notes import NoteName as NoteName
 from graphagent.memory._known_notes import note_name as note_name
 from graphagent.memory._known_notes import note_references as note_references
+from graphagent.memory._plain import plain as plain
 from graphagent.memory._run_memory import Added as Added
 from graphagent.memory._run_memory import Change as Change
 from graphagent.memory._run_memory import Edited as Edited

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import anyio
 import pytest
 
@@ -90,3 +92,20 @@ def test_a_run_that_failed_is_shown_with_what_was_raised(run):
     assert 'raise PostError("the postman is ill") if secret' in whole.out
     assert "of a variable" not in whole.out
     assert '"message": "the postman is ill"' in run("runs", "show", "r", "--json", *STORE).out
+
+
+def test_a_plain_export_has_values_as_people_write_them(run, home):
+    """A line for each run, with its steps and entries; it is not taken for one that can be imported."""
+    kept(ASKS, answer=Reply(good=True, note="fine"))
+    exported = run("runs", "export", "--plain", *STORE)
+    assert (exported.code, '"$"' in exported.out) == (0, False)
+    (record,) = map(json.loads, exported.out.splitlines())
+    values = {(each["kind"], each["node"]): each for each in record["entries"]}
+    assert values["node", "draft"]["value"]["colour"] == "RED"
+    assert values["resume", ""]["answers"] == {"answer": {"good": True, "note": "fine"}}
+    assert (record["run_id"], record["status"], record["failure"]) == ("r", "done", None)
+    assert record["steps"][-1]["output"]["to"] == [{"street": "Main Street", "number": 2}]
+    (home / "plain.jsonl").write_text(exported.out)
+    refused = run("runs", "import", "plain.jsonl", "--store", "other.db")
+    assert refused.code == 1
+    assert refused.said.startswith("error: ")
