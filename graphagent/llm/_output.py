@@ -153,7 +153,7 @@ async def structured(
     while True:
         request = ModelRequest(sent, output=wanted, parameters=dict(parameters or {}))
         response = await ask(request)
-        check_whole(response, request, f"model {response.model!r}" if response.model else "the model")
+        check_whole(response, request)
         text = response.message.text
         try:
             return wanted.parse(text)

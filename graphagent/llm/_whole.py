@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
 
 
-def check_whole(response: ModelResponse, request: ModelRequest, model: str, *, half_text: bool = True) -> None:
+def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bool = True) -> None:
     """Check that an answer was not withheld, and not cut off where half of it is of no use.
 
     Args:
         response: The answer.
         request: What was asked for.
-        model: Names the model in errors, such as `model 'gpt-5-mini'`.
         half_text: Whether half a text is of use. Half a JSON, half a tool call and nothing are not.
 
     Raises:
@@ -24,13 +23,14 @@ def check_whole(response: ModelResponse, request: ModelRequest, model: str, *, h
         ModelRequestError: the content filter of the server withheld it.
     """
     message, reason = response.message, response.finish_reason
+    if reason not in ("content_filter", "length"):
+        return
+    model = f"model {response.model!r}" if response.model else "the model"
     if reason == "content_filter":
         raise ModelRequestError(
             f"{model} withheld its answer (finish_reason 'content_filter'): the server's content filter objected; "
             f"ask for something else, or change the filter"
         )
-    if reason != "length":
-        return
     if request.output is not None:
         what = "JSON"
     elif message.tool_calls:

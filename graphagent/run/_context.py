@@ -340,7 +340,7 @@ class Context(Generic[Deps]):
         if response.finish_reason == "length":
             state.emit(AnswerTruncated(state.run_id, node, response.usage.output_tokens, output))
         # Before it is recorded: who resumes the run with a higher limit has it asked for anew.
-        check_whole(response, request, f"model {model.name!r}", half_text=output != "summary")
+        check_whole(response, request, half_text=output != "summary")
         return response
 
     def numbered(self, what: str) -> str:
