@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._threads import turn
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError, MissingExtraError
 
@@ -32,7 +33,7 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     given = check_texts(texts)
     if not given:
         return np.empty((0, 0), np.float32)
-    matrix = _matrix(embedder.name, await embedder.embed(given), len(given))
+    matrix = await _matrix(embedder.name, await embedder.embed(given), len(given))
     largest: NDArray[np.float64] = np.abs(matrix).max(axis=1, keepdims=True)
     sound = (largest > 0) & np.isfinite(largest)  # what is no number is neither
     if not sound.all():
@@ -44,7 +45,7 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     return matrix.astype(np.float32)
 
 
-def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]:
+async def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]:
     import numpy as np
 
     if isinstance(vectors, str | bytes) or not isinstance(vectors, Iterable):
@@ -57,7 +58,10 @@ def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]:
         raise EmbedderError(
             f"embedder {name!r} gave {len(given):,} vectors for {count:,} texts; it must give one for each"
         )
-    rows = [_row(name, vector, place, count) for place, vector in enumerate(given, start=1)]
+    rows: list[NDArray[np.float64]] = []
+    for place, vector in enumerate(given, start=1):
+        await turn(place)
+        rows.append(_row(name, vector, place, count))
     for place, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             found = f"{len(row):,} numbers for text {place} of {count}, and {len(rows[0]):,} for the first"

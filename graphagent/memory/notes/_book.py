@@ -88,8 +88,8 @@ class Book:
                 finally:
                     self._opening.leave()
 
-    async def _everything(self) -> list[tuple[Record, list[str]]]:
-        found: list[tuple[Record, list[str]]] = []
+    async def _everything(self) -> list[Record]:
+        found: list[Record] = []
         async for item in self.store.scan((_codec.ROOM,)):
             known = self._of(str(item.key[1]))
             if item.key[2:] == (_codec.STATE, "changes"):
@@ -98,7 +98,7 @@ class Book:
                 )  # it is read before the notes, so that no change is taken for one that was seen
             elif item.key[2] == _codec.NOTES:
                 record = _codec.unpack(item)
-                found.append((record, worded(record)))
+                found.append(record)
                 known.values[record.id] = hash(item.value)
         return found
 
@@ -130,18 +130,17 @@ class Book:
         known.reading += 1
         try:
             values: dict[str, int] = {}
-            changed: list[tuple[Record, list[str]]] = []
+            changed: list[Record] = []
             async for item in self.store.scan(_codec.notes_key(owner)):
                 id_ = str(item.key[3])
                 values[id_] = hash(item.value)
                 if known.values.get(id_) != values[id_]:
-                    record = _codec.unpack(item)
-                    changed.append((record, worded(record)))
+                    changed.append(_codec.unpack(item))
 
             def change(connection: Connection) -> None:
                 gone = set(_tables.all_rows(connection, owner).values()) - values.keys()
                 _tables.remove(connection, owner, gone)
-                _tables.add(connection, changed)
+                _tables.add(connection, ((record, worded(record)) for record in changed))
 
             await self.host.commit((), change)
             known.values, known.changes = values, changes

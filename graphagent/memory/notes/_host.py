@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
 from graphagent.memory.notes import _tables
+from graphagent.memory.notes._texts import worded
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -19,8 +20,6 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 _TOGETHER = 1000
 """Notes that are added before someone is told."""
-Entries = Iterable[tuple["Record", Sequence[str]]]
-"""Records, each with the texts by which it is found."""
 
 
 class Cursor(Protocol):
@@ -46,7 +45,7 @@ class Host(Protocol):
     making: object
     """Another object whenever the tables are made anew; None while they are to be."""
 
-    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+    async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
         """Make the tables of all records where they are not there."""
         ...
 
@@ -74,12 +73,12 @@ def host_of(store: Store, on_progress: Progress | None = None) -> Host:
 def _say_nothing(done: int, of: int) -> None: ...
 
 
-def _fill(connection: Connection, entries: Entries, tell: Progress) -> None:
+def _fill(connection: Connection, records: list[Record], tell: Progress) -> None:
     _tables.make(connection)
-    left = list(entries)
-    for start in range(0, len(left), _TOGETHER):
-        _tables.add(connection, left[start : start + _TOGETHER])
-        tell(min(start + _TOGETHER, len(left)), len(left))
+    for start in range(0, len(records), _TOGETHER):
+        # The texts are made here, in the thread of the tables: of long notes that takes a while.
+        _tables.add(connection, ((record, worded(record)) for record in records[start : start + _TOGETHER]))
+        tell(min(start + _TOGETHER, len(records)), len(records))
 
 
 class _GoneError(Exception):
@@ -95,20 +94,20 @@ class FileTables:
     def __init__(self, store: SqliteStore, tell: Progress) -> None:
         self._store = store
         self._tell = tell
-        self._load: Callable[[], Awaitable[Entries]] | None = None
+        self._load: Callable[[], Awaitable[list[Record]]] | None = None
         self._schema: int | None = None
         """The number of the file's schema when the tables were there; it changes with every table that comes or goes."""
 
-    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+    async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
         """Make the tables of all records where they are not there, in one transaction."""
         self._load = load
         if await self._store.read(_tables.are_made):
             return
-        entries = await load()
+        records = await load()
 
         def fill(connection: Connection) -> None:
             if not _tables.are_made(connection):  # another process may have been faster
-                _fill(connection, entries, self._tell)
+                _fill(connection, records, self._tell)
 
         await self._store.commit(along=fill)
 
@@ -167,11 +166,11 @@ class MemoryTables:
         self._connection: Connection | None = None
         self.making: object = None
 
-    async def open(self, load: Callable[[], Awaitable[Entries]]) -> None:
+    async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
         """Make the tables of all records."""
         if self.making is not None:
             return
-        entries = await load()
+        records = await load()
 
         def fill() -> Connection:
             import apsw
@@ -179,7 +178,7 @@ class MemoryTables:
             connection = cast("Connection", apsw.Connection(":memory:"))
             connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
             connection.execute("BEGIN")
-            _fill(connection, entries, self._tell)
+            _fill(connection, records, self._tell)
             connection.execute("COMMIT")
             return connection
 

@@ -206,13 +206,18 @@ def _telling(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[s
 
 async def _worth(book: Book, records: Mapping[int, Record], found: Candidates) -> dict[int, float]:
     """Give what each is worth by itself: the share of what was asked for that it has, or the cosine, whichever is more."""
-    texts = {row: "\n".join(worded(record)) for row, record in records.items()}
     query, weights = found.query, dict(found.weights)
-    split = await book.host.read(lambda connection: _tables.split(connection, [*texts.values(), *query.timed]))
-    stems = {row: set(split[text]) for row, text in texts.items()}
+
+    def read(connection: Connection) -> tuple[dict[int, set[str]], set[str]]:
+        texts = {row: "\n".join(worded(record)) for row, record in records.items()}
+        split = _tables.split(connection, [*texts.values(), *query.timed])
+        return {row: set(split[text]) for row, text in texts.items()}, {
+            stem for word in query.timed for stem in split[word]
+        }
+
+    stems, named = await book.host.read(read)
     if query.spans or query.months:  # when it was is asked for, as by a word; a note may have been said then, or say so
         weights[_WHEN] = max(weights.values(), default=1.0)
-        named = {stem for word in query.timed for stem in split[word]}
         for row in records:
             if named <= stems[row] or _ranking.is_dated(found.rows[row], query):
                 stems[row].add(_WHEN)

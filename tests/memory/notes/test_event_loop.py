@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Note, Notes
-from graphagent.memory.notes import _consolidation, _tables, _vectors
+from graphagent.memory.notes import _consolidation, _tables, _texts, _vectors
 from graphagent.store import SqliteStore, _sqlite
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words as Costly
@@ -143,7 +143,12 @@ def watch(monkeypatch):
         connection.exec_trace = watch.statement
 
     monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, hook])
-    for owner, name in ((_vectors.Matrix, "search"), (_vectors.Matrix, "cosines"), (_consolidation, "similarity")):
+    for owner, name in (
+        (_vectors.Matrix, "search"),
+        (_vectors.Matrix, "cosines"),
+        (_consolidation, "similarity"),
+        (_texts, "pieces"),
+    ):
         monkeypatch.setattr(owner, name, watch.around(getattr(owner, name)))
     for name in ("add", "candidates", "counts", "all_rows", "whole", "since", "newest", "split", "purge", "make"):
         monkeypatch.setattr(_tables, name, watch.around(getattr(_tables, name)))
@@ -221,6 +226,52 @@ async def largest_step(work):
 async def test_other_tasks_have_their_turn(kind, name, notes):
     """However many notes there are, no step of the loop does so much that others wait for more than some milliseconds."""
     assert await largest_step(lambda: OPERATIONS[name](notes)) <= MOST
+
+
+def long_notes(word):
+    """Notes of some thousand words, of which it takes a while to make the texts by which they are found."""
+    return [
+        " ".join(f"{word} {number} says that pear{place} is in house {place % 53}." for place in range(400))
+        for number in range(40)
+    ]
+
+
+LONG_NOTES, MORE_LONG_NOTES = long_notes("note"), long_notes("more")
+LONGEST_NOTE = " ".join(MORE_LONG_NOTES)[: _texts.LONGEST]
+
+
+def of_texts(texts):
+    """Vectors that cost nothing, made in another thread, as of any plain function."""
+    return [[1.0, len(text)] for text in texts]
+
+
+async def long_taken_along(notes):
+    other = Notes(notes._engine.book.store, owner="other", embedder=CallableEmbedder(of_texts, name="plain"))
+    assert await other.import_([{**each, "owner": "other"} for each in await exported(notes)]) == 40
+
+
+async def long_opened_again(notes):
+    again = Notes(notes._engine.book.store, embedder=CallableEmbedder(of_texts, name="plain"))
+    assert len(await again.recall("pear5")) == 10
+
+
+LONG = {
+    "remember": lambda notes: notes.remember(LONGEST_NOTE),
+    "remember_many": lambda notes: notes.remember_many(MORE_LONG_NOTES),
+    "import_": long_taken_along,
+    "first recall": long_opened_again,
+    **{name: OPERATIONS[name] for name in ("recall", "list_records", "reindex", "reembed", "verify")},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", LONG)
+async def test_other_tasks_have_their_turn_beside_long_notes(kind, name, tmp_path):
+    """However long notes are, no step of the loop does so much either."""
+    async with store_of(kind, tmp_path) as store:
+        notes = Notes(store, embedder=CallableEmbedder(of_texts, name="plain"))
+        await notes.remember_many(LONG_NOTES)
+        assert await largest_step(lambda: LONG[name](notes)) <= MOST
 
 
 async def test_a_long_step_is_seen():
