@@ -30,7 +30,7 @@ class Steps(list[Step]):
         """Whether more happened to the list since the last look than that steps came at its end."""
         self.version = 0
         """Another number after each change but those at the end."""
-        self.floor = steps.floor if isinstance(steps, Steps) else "trusted"
+        self.floor: str = steps.floor if isinstance(steps, Steps) else "trusted"
         """The least trust of what flowed into the run without being a step, or is no longer one."""
         self._before = self.floor
         """How far the step could be trusted of which a field is being assigned."""
