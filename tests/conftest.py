@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 OFFLINE = Path(__file__).parent / "offline"
 
@@ -18,6 +19,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OFFLINE), os.enviro
 
 # Background jobs of a shell inherit that Ctrl-C is ignored, and would hand that down to every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine, and on what else it does.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure(config):

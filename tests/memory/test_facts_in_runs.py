@@ -95,25 +95,25 @@ def facts():
 
 async def test_a_run_that_is_read_shows_the_facts_that_the_model_saw(provider, store, tmp_path):
     """The transcript and the exact prompt come back, also when more is known since; the journal has no value of them."""
-    await provider.save(SingleFact(CITY, "Oslo-7431"), USER, HERE)
-    await provider.save(MultipleFacts(TOOLS, ["git-7431"]), USER, HERE)
-    await provider.save(MultipleFacts(TOOLS, ["vim-7431", "git-7431"]), USER, HERE)
+    await provider.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
+    await provider.save(MultipleFacts(TOOLS, ["git-QX7431"]), USER, HERE)
+    await provider.save(MultipleFacts(TOOLS, ["vim-QX7431", "git-QX7431"]), USER, HERE)
     agent = agent_of(talk, provider, store, "Hello!")
     result = await agent.run("Hi!")
-    await provider.save(SingleFact(CITY, "Bergen-7431"), USER, HERE)
-    await provider.save(MultipleFacts(TOOLS, ["ed-7431"]), USER, HERE)
+    await provider.save(SingleFact(CITY, "Bergen-QX7431"), USER, HERE)
+    await provider.save(MultipleFacts(TOOLS, ["ed-QX7431"]), USER, HERE)
 
     run = await agent_of(talk, provider, store).read(result.run_id)
     assert run.memory == result.memory
     [shown] = [step for step in run.memory.steps if isinstance(step, FactsStep)]
-    assert [known.fact.values for known in shown.facts] == [("Oslo-7431",), ("git-7431", "vim-7431")]
+    assert [known.fact.values for known in shown.facts] == [("Oslo-QX7431",), ("git-QX7431", "vim-QX7431")]
     assert run.memory.last_action.model_input_messages == sent_to(agent)
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
 
 
 async def test_a_forgotten_fact_is_gone_from_every_run_and_from_the_disk(provider, store, tmp_path):
     """Transcript, prompts and replay show [forgotten], whatever is asked; what was not forgotten is still shown."""
-    await provider.save(SingleFact(CITY, "Oslo-7431"), USER, HERE)
+    await provider.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
     await provider.save(MultipleFacts(TOOLS, ["git"]), USER, HERE)
     result = await agent_of(talk, provider, store, "Hello!").run("Hi!")
     receipt = await provider.forget(concept=CITY, subject=USER)
@@ -128,9 +128,9 @@ async def test_a_forgotten_fact_is_gone_from_every_run_and_from_the_disk(provide
         assert '"concept":"city","value":"[forgotten]","about":"user"' in text
         assert '"value":"git"' in text
     for said in (run.memory.to_json(), str(run.memory.full_steps())):
-        assert "Oslo-7431" not in said
+        assert "Oslo-QX7431" not in said
         assert "[forgotten]" in said
-    assert b"Oslo-7431" not in on_disk(tmp_path)
+    assert b"Oslo-QX7431" not in on_disk(tmp_path)
 
 
 async def test_forgetting_one_owner_leaves_the_runs_of_others_alone(provider, store, tmp_path):
@@ -259,13 +259,13 @@ async def test_facts_forgotten_between_reading_and_going_on_are_not_sent(facts, 
 
 async def test_the_transcript_of_another_run_is_looked_up_anew(facts, store, tmp_path):
     """Facts that came with steps= are shown as they are known now, and the new journal refers to them."""
-    await facts.save(SingleFact(CITY, "Oslo-7431"), USER, HERE)
+    await facts.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
     first = await agent_of(talk, facts, None, "Hello!").run("Hi!")
     chat = Strategy("talk", START >> ask >> END)
     agent = agent_of(chat, facts, store, "Again!")
     second = await agent.run("And now?", steps=first.memory)
-    assert "Oslo-7431" in sent_to(agent)[0].text
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert "Oslo-QX7431" in sent_to(agent)[0].text
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
     loaded = RunMemory.from_json(second.memory.to_json())
     await facts.forget(subject=USER)
     for steps in (first.memory, second.memory, loaded):
@@ -276,16 +276,16 @@ async def test_the_transcript_of_another_run_is_looked_up_anew(facts, store, tmp
 
 async def test_facts_of_a_branch_are_references_too(facts, store, tmp_path):
     """What is put before the model in a branch that was kept stands nowhere in the journal, and is shown when it is read."""
-    await facts.save(SingleFact(CITY, "Oslo-7431"), USER, HERE)
+    await facts.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
     load = load_facts(CITY, subjects=[USER])
     side = Strategy("side", START >> load >> ask >> END)
     plain = llm_request(tools=False, name="plain")
     strategy = Strategy("talk", START >> parallel(side, plain, transcript="keep") >> END)
     agent = agent_of(strategy, facts, store, *(lambda request: str(len(request.messages)) for _ in range(2)))
     result = await agent.run("Hi!")
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
     run = await agent_of(strategy, facts, store).read(result.run_id)
-    assert "Oslo-7431" in run.memory.to_text()
+    assert "Oslo-QX7431" in run.memory.to_text()
 
 
 # ---- without a provider that keeps
@@ -354,7 +354,7 @@ async def test_a_journal_read_without_the_feature_says_that_values_are_elsewhere
 @node
 async def note_down(ctx: Context, text: str) -> str:
     memory = ctx.feature(AgentMemory)
-    await memory.save(SingleFact(CITY, f"{text}-7431"), USER)
+    await memory.save(SingleFact(CITY, f"{text}-QX7431"), USER)
     await memory.save(MultipleFacts(TOOLS, [f"git-{text}"]), USER)
     await memory.save(MultipleFacts(TOOLS, ["vim"]), USER)
     return "noted"
@@ -366,14 +366,16 @@ def learner(provider, store, *replies):
     return agent_of(strategy, provider, store, *replies)
 
 
-DETECTED = {"facts": [{"subject": "user", "keyword": "city", "description": "home: Oslo-7431", "value": "Oslo-7431"}]}
+DETECTED = {
+    "facts": [{"subject": "user", "keyword": "city", "description": "home: Oslo-QX7431", "value": "Oslo-QX7431"}]
+}
 
 
 async def test_what_fact_nodes_save_stands_in_no_journal(facts, store, tmp_path):
     """Neither values nor the descriptions that a model made are written; the effects say by which names they were saved."""
-    agent = learner(facts, store, "Hello!", DETECTED, {"values": ["git-7431", "vim-7431"]})
+    agent = learner(facts, store, "Hello!", DETECTED, {"values": ["git-QX7431", "vim-QX7431"]})
     result = await agent.run("Hi!")
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
     effects = {
         entry.where: entry.value for entry in await agent.history(result.run_id) if entry.key.startswith("facts")
     }
@@ -395,7 +397,7 @@ async def test_what_a_node_saves_stands_in_no_journal(facts, store, tmp_path):
         [("tools", 1)],
         [("tools", 2)],
     ]
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
     [tools] = await facts.load(TOOLS, USER, HERE)
     assert tools.values == ("git-Oslo", "vim")
 
@@ -429,7 +431,7 @@ async def test_a_node_gets_what_it_saved_when_it_is_executed_again(facts, store)
     await agent.rerun(result.run_id)
     await facts.forget(subject=USER)
     await agent.rerun(result.run_id)
-    assert seen == [[("city", "Oslo-7431", 1)], [("city", "Oslo-7431", 1)], []]
+    assert seen == [[("city", "Oslo-QX7431", 1)], [("city", "Oslo-QX7431", 1)], []]
 
 
 async def test_a_node_that_failed_behind_a_save_does_not_save_again(facts, store):
@@ -537,7 +539,7 @@ class Dying(FileMemoryProvider):
 @node
 async def note_down(ctx: Context, text: str) -> str:
     memory = ctx.feature(AgentMemory)
-    await memory.save(SingleFact(CITY, "Oslo-7431"), USER)
+    await memory.save(SingleFact(CITY, "Oslo-QX7431"), USER)
     await memory.save(MultipleFacts(TOOLS, ["git"]), USER)
     await memory.save(MultipleFacts(TOOLS, ["git"]), USER)
     return text
@@ -545,7 +547,7 @@ async def note_down(ctx: Context, text: str) -> str:
 ask, learn = llm_request(tools=False), auto_detect_facts(subjects=[USER])
 strategy = Strategy("talk", START >> note_down >> ask >> learn >> END)
 FOUND = {"facts": [
-    {"subject": "user", "keyword": keyword, "description": "d", "value": "v-7431"} for keyword in ("a", "b", "c")
+    {"subject": "user", "keyword": keyword, "description": "d", "value": "v-QX7431"} for keyword in ("a", "b", "c")
 ]}
 
 async def main():
@@ -578,7 +580,7 @@ def test_a_process_that_is_killed_behind_a_save_has_saved_once(dies_at, tmp_path
 
     counts = [anyio.run(count, keyword) for keyword in ("city", "tools", "a", "b", "c")]
     assert counts == [1, 2, 1, 1, 1]
-    assert b"7431" not in on_disk(tmp_path / "runs")
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
 
 
 async def test_a_provider_of_four_methods_is_asked_before_a_save_is_repeated(store):

@@ -345,7 +345,7 @@ async def test_facts_that_are_stored_take_the_place_of_the_conversation():
 async def test_stored_facts_of_a_summary_are_references_in_the_journal(tmp_path):
     """They are shown when the run is read, and gone when they are forgotten."""
     provider, store = StoreMemoryProvider(MemoryStore()), SqliteStore(tmp_path / "runs.db")
-    await provider.save(SingleFact(CITY, "Oslo-7431"), USER, HERE)
+    await provider.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
     squeeze = compress_history(StoredFacts(CITY, subjects=[USER]))
     strategy = Strategy("chat", START >> ask, ask.on(str) >> squeeze >> END)
 
@@ -355,10 +355,10 @@ async def test_stored_facts_of_a_summary_are_references_in_the_journal(tmp_path)
         return made
 
     result = await agent("Hello!").run("Hi!")
-    assert b"7431" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"QX7431" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     run = await agent().read(result.run_id)
     assert run.memory == result.memory
-    assert "user, city: Oslo-7431" in run.memory.to_text()
+    assert "user, city: Oslo-QX7431" in run.memory.to_text()
     await provider.forget(everything=True)
     run = await agent().read(result.run_id)
     assert "user, city: [forgotten]" in run.memory.to_text()

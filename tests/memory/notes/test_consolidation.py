@@ -328,6 +328,6 @@ async def test_what_was_taken_away_for_a_note_is_forgotten_with_it(tmp_path):
             with pytest.raises(NoteNotFoundError):
                 await notes.history(gone.id)
         await notes.forget(ids=[(await notes.list_records())[0].id])
-    assert b"8080" not in (tmp_path / "notes.db").read_bytes()
+    assert ONE.encode() not in (tmp_path / "notes.db").read_bytes()
     async with Notes(tmp_path / "notes.db") as notes:
         assert len(await notes.list_records()) == 1

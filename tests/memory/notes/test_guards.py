@@ -78,12 +78,12 @@ async def test_a_model_is_shown_nothing_of_a_scope_that_it_made_up(tmp_path):
     analysis = {"phrases": ["salaries payroll"], "scopes": ["/secret"], "complexity": 1.0}
     model = ScriptedModel([json.dumps(analysis), json.dumps({"gaps": []})])
     async with Notes(tmp_path / "n.db", model=model, confidence_threshold_high=1.0) as notes:
-        await notes.remember("Salaries are 7431.", scope="/secret", infer="never")
+        await notes.remember("Salaries are QX7431.", scope="/secret", infer="never")
         await notes.remember("Some words of salaries and of quite other things.", scope="/mine", infer="never")
         found = await notes.scope("/mine").recall("salaries of the whole staff", depth="deep")
     assert [match.record.scope for match in found] == ["/mine"]
     assert len(model.requests) == 2
-    assert all("7431" not in message.text for request in model.requests for message in request.messages)
+    assert all("QX7431" not in message.text for request in model.requests for message in request.messages)
 
 
 async def test_a_model_that_consolidates_sees_each_note_to_its_end(tmp_path):
@@ -129,12 +129,12 @@ def test_a_setting_has_one_default():
 async def test_an_agent_that_speaks_for_a_source_sees_the_private_notes_of_it_and_no_others(tmp_path):
     """What a run learns and recalls through `notes.of(source)` is private to it where it was kept so."""
     notes = Notes(tmp_path / "n.db")
-    await notes.of("alice").remember("The tea of Alice has the code 7431.", private=True)
+    await notes.of("alice").remember("The tea of Alice has the code QX7431.", private=True)
     for source, sees in (("alice", True), ("bob", False), (None, False)):
         agent = Agent(Strategy("plain", START >> llm_request(tools=False) >> END), model=ScriptedModel(["ok"]))
         agent.install(NoteMemory, notes=notes if source is None else notes.of(source), learn=False)
         await agent.run("Which code has the tea?")
-        assert ("7431" in str(agent.model.requests[0].messages)) is sees
+        assert ("QX7431" in str(agent.model.requests[0].messages)) is sees
 
 
 async def test_a_private_record_without_a_source_is_nobodys(notes):

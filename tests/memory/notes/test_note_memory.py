@@ -21,7 +21,7 @@ from graphagent.testing import ScriptedModel
 ask, act = llm_request(), execute_tools()
 react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
 plain = Strategy("plain", START >> llm_request(tools=False) >> END)
-TEA = "Ann prefers green tea, code 7431."
+TEA = "Ann prefers green tea, code QX7431."
 
 
 def statements(*texts):
@@ -69,7 +69,7 @@ async def test_what_fits_the_task_is_put_before_the_model_as_one_message_of_data
     first, task = agent.model.requests[0].messages
     assert task.text == "Which tea does Ann prefer?"
     assert first.text.count("<notes>") == first.text.count("</notes>") == 1
-    [line] = [each for each in first.text.splitlines() if each.startswith("{") and "7431" in each]
+    [line] = [each for each in first.text.splitlines() if each.startswith("{") and "QX7431" in each]
     assert '"source":"D1:3"' in line
     assert '"scope":"/people"' in line
     assert '"trust":"trusted"' in line
@@ -161,7 +161,7 @@ async def test_events_say_which_node_and_what(notes):
     started, completed = heard
     assert (started.run_id, started.task_id) == (result.run_id, "llm_request")
     assert completed.task_id == "llm_request"
-    assert "7431" in completed.memory_content
+    assert "QX7431" in completed.memory_content
     assert completed.retrieval_time_ms > 0
 
 
@@ -245,10 +245,10 @@ async def test_a_store_that_fails_does_not_fail_the_run(notes, caplog):
         async def commit(self, *changes):
             raise StoreError("the disk is full")
 
-    result = await agent_of(plain, Notes(Full()), "ok", statements("secret-7431"), recall=False).run("secret-7431")
+    result = await agent_of(plain, Notes(Full()), "ok", statements("secret-QX7431"), recall=False).run("secret-QX7431")
     assert result.output == "ok"
     assert "StoreError" in caplog.text
-    assert "7431" not in caplog.text
+    assert "QX7431" not in caplog.text
 
 
 async def test_an_embedder_that_fails_does_not_fail_the_run(tmp_path):
@@ -389,7 +389,7 @@ async def test_a_run_that_is_read_shows_the_notes_that_the_model_saw(notes, runs
     assert read.memory == result.memory
     assert shown(read.result)[0].source == "Ann"
     assert read.memory.last_action.model_input_messages == agent.model.requests[0].messages
-    assert not [each async for each in export_runs(runs) if "7431" in repr(each)]
+    assert not [each async for each in export_runs(runs) if "QX7431" in repr(each)]
 
 
 async def test_a_forgotten_note_is_gone_from_old_runs(notes, runs):
@@ -402,7 +402,7 @@ async def test_a_forgotten_note_is_gone_from_old_runs(notes, runs):
     assert note.forgotten
     assert (note.content, note.source) == ("[forgotten]", "")
     assert "[forgotten]" in run.memory.last_action.model_input_messages[0].text
-    assert "7431" not in "".join(message.text for message in run.memory.last_action.model_input_messages)
+    assert "QX7431" not in "".join(message.text for message in run.memory.last_action.model_input_messages)
 
 
 async def test_a_cut_note_comes_back_cut(notes, runs):
@@ -442,19 +442,19 @@ async def test_a_saved_transcript_has_the_notes_and_looks_them_up_again(notes):
     await notes.forget(ids=[kept.id])
     agent = agent_of(plain, notes, "ok", learn=False)
     await agent.run("And now?", steps=RunMemory.from_json(saved))
-    assert "7431" not in "".join(message.text for message in agent.model.requests[0].messages)
+    assert "QX7431" not in "".join(message.text for message in agent.model.requests[0].messages)
 
 
 async def test_sealed_notes_work_the_same(tmp_path, runs):
     """Over an encrypted store notes are recalled and learned, and no text stands in any file."""
     sealed = Notes(EncryptedStore(SqliteStore(tmp_path / "notes.db"), key=bytes(32)))
     await sealed.remember(TEA)
-    result = await agent_of(plain, sealed, "ok", statements("Ann's code is 7431."), store=runs).run(
+    result = await agent_of(plain, sealed, "ok", statements("Ann's code is QX7431."), store=runs).run(
         "Which tea for Ann?"
     )
     assert shown(result)[0].content == TEA
-    assert await contents(sealed) == sorted([TEA, "Ann's code is 7431."])
-    assert b"7431" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert await contents(sealed) == sorted([TEA, "Ann's code is QX7431."])
+    assert b"QX7431" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 # ---- owners and views
@@ -471,12 +471,12 @@ async def test_each_run_has_the_notes_of_its_owner_alone(notes):
 
 async def test_notes_of_one_owner_serve_no_other(tmp_path):
     """Notes with an owner refuse runs of others before anything is executed; the message names nobody."""
-    notes = Notes(tmp_path / "notes.db", owner="ann-7431")
+    notes = Notes(tmp_path / "notes.db", owner="ann-QX7431")
     for owner in ("bob", ""):
         with pytest.raises(FeatureError, match="belong to one owner") as caught:
             await agent_of(plain, notes, "ok").run("x", owner=owner)
-        assert "7431" not in str(caught.value)
-    assert (await agent_of(plain, notes, "ok", learn=False).run("x", owner="ann-7431")).output == "ok"
+        assert "QX7431" not in str(caught.value)
+    assert (await agent_of(plain, notes, "ok", learn=False).run("x", owner="ann-QX7431")).output == "ok"
 
 
 async def test_a_view_bounds_what_is_recalled_and_where_it_is_learned(notes):
@@ -553,7 +553,7 @@ async def test_branches_recall_each_for_itself(notes):
     agent = agent_of(Strategy("both", START >> both >> END), notes, "1", "2", learn=False)
     result = await agent.run("Which tea does Ann prefer?")
     assert sorted(result.output) == ["1", "2"]
-    assert all("7431" in request.messages[0].text for request in agent.model.requests)
+    assert all("QX7431" in request.messages[0].text for request in agent.model.requests)
 
 
 # ---- sub-agents and tools
@@ -561,12 +561,12 @@ async def test_branches_recall_each_for_itself(notes):
 
 async def test_sub_agents_share_the_notes_and_learn_nothing_themselves(notes):
     """A sub-agent recalls from the same notes; what is learned is learned once, by the run around."""
-    await notes.remember("The code of the vault is 7431.")
+    await notes.remember("The code of the vault is QX7431.")
     model = ScriptedModel(
         [
             ToolCalls([ToolCall("helper", {"task": "the code of the vault?"})]),
-            "7431",
-            "It is 7431.",
+            "QX7431",
+            "It is QX7431.",
             statements("Done."),
         ]
     )
@@ -574,15 +574,15 @@ async def test_sub_agents_share_the_notes_and_learn_nothing_themselves(notes):
     agent = Agent(react, model=model, tools=[helper])
     agent.install(NoteMemory, notes=notes, tools=False)
     await agent.run("Ask the helper.")
-    assert "The code of the vault is 7431." in model.requests[1].messages[0].text
-    assert await contents(notes) == ["Done.", "The code of the vault is 7431."]
+    assert "The code of the vault is QX7431." in model.requests[1].messages[0].text
+    assert await contents(notes) == ["Done.", "The code of the vault is QX7431."]
 
 
 async def test_a_sub_agent_with_notes_of_its_own_uses_these(notes):
     """Its own view counts for it alone: it recalls there and learns there."""
     own = Notes(MemoryStore())
     await own.remember("The helper's code is 99.")
-    await notes.remember("The outer code is 7431.")
+    await notes.remember("The outer code is QX7431.")
     model = ScriptedModel(
         [ToolCalls([ToolCall("helper", {"task": "code?"})]), "99", statements("Inner."), "99", statements("Outer.")]
     )
@@ -592,7 +592,7 @@ async def test_a_sub_agent_with_notes_of_its_own_uses_these(notes):
     agent.install(NoteMemory, notes=notes, tools=False)
     await agent.run("Ask for the code.")
     assert "99" in model.requests[1].messages[0].text
-    assert "7431" not in model.requests[1].messages[0].text
+    assert "QX7431" not in model.requests[1].messages[0].text
     assert "Inner." in await contents(own)
     assert "Outer." in await contents(notes)
     assert "Inner." not in await contents(notes)
