@@ -315,7 +315,7 @@ class StoreMemoryProvider:
                 ids.add(_fact(item).id)
                 last = _version(item)
             missing = [fact for fact in given if fact.id not in ids]
-            for fact in following(missing, lambda _, last=last: last):
+            for fact in following(missing, {keyword: last}.__getitem__):
                 await turn(next(steps) * _READS)
                 puts.append(_put((*domain, keyword), fact))
             if missing and not last:
