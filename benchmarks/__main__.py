@@ -1,6 +1,7 @@
 """Measures and prints Markdown tables; `--write` puts them into their page in docs, between the comments that name them.
 
 `python -m benchmarks locomo PATH` measures how well notes are found, with LoCoMo's data, which are not here.
+`python -m benchmarks soak` shows memory, open files and threads over time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ def main() -> None:
     """Measure what is named, or everything."""
     if sys.argv[1:2] == ["locomo"]:
         _quality(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["soak"]:
+        _soak(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="|".join(NAMES), help="what to measure")
@@ -60,6 +64,17 @@ def _quality(arguments: list[str]) -> None:
     text = _told(command, tables)
     if chosen.write:
         _write(name, text)
+
+
+def _soak(arguments: list[str]) -> None:
+    """Show memory, open files and threads over time."""
+    from benchmarks import soak
+
+    chosen = soak.options(arguments)
+    tables = soak.report(seconds=chosen.seconds, owners=chosen.owners, cache_bytes=chosen.cache_bytes)
+    text = _told(f"soak --seconds {chosen.seconds:.0f}", tables)
+    if chosen.write:
+        _write("soak", text)
 
 
 def _told(command: str, tables: str) -> str:

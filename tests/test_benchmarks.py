@@ -53,6 +53,20 @@ def test_the_quality_of_recall_is_measured_without_the_data(options):
     assert run("locomo").returncode == 2
 
 
+def test_a_soak_tells_of_memory_files_and_threads():
+    """It prints a table whose first line is from before anything was done, shows how far it is, and is written by choice only."""
+    ended = run("soak", "--quick", "--owners", "3")
+    assert ended.returncode == 0, ended.stderr
+    head, _, first, *rest = [line for line in ended.stdout.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in head.split("|")[1:-1]] == [
+        "after", "owners served", "memory", "open files", "threads",
+    ]  # fmt: skip
+    assert first.startswith("| 0 s | 0 |")
+    assert len(rest) > 0
+    assert ended.stderr.count("\n") == 1 + len(rest)
+    assert run("soak", "--quick", "--write").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("texts", "names"),
     [
