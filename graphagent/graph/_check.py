@@ -169,7 +169,7 @@ def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
 def _passing(
     tap: Tap | TapOf[Any], kind: Any, out: list[Edge], report: Report, *, first: bool
 ) -> list[tuple[Edge, Any]]:
-    """Give the types that leave a tap along each of its ways: what it is given, and what an error path makes of that."""
+    """Return the types that leave a tap along each of its edges: its input, and what an error path makes of that."""
     errors = list[type[Exception]]()
     found: list[tuple[Edge, Any]] = []
     for edge in [*[edge for edge in out if not _on_error(edge)][:1], *filter(_on_error, out)]:

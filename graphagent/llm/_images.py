@@ -231,7 +231,7 @@ def _file(path: object, what: str, media_type: str) -> tuple[bytes, str, str]:
     if not isinstance(path, str):
         raise TypeError(f"{what} is a path of {type(path).__name__}, and not of text")
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  a Path would change what stands in the error
+        with open(path, "rb") as file:  # noqa: PTH123  a Path would change the text of the error
             data = file.read()
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:

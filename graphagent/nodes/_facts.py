@@ -105,7 +105,7 @@ def save_facts(
 ) -> Tap:
     """Make a tap that has the model find what was said about some concepts, and keeps it. The transcript stays as it is.
 
-    Where the model or the memory fails, an ExtractionFailed event says so, the run goes on, and `agent.resume(run_id)` tries again.
+    Where the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
 
     Args:
         concepts: What is looked for.
@@ -128,7 +128,7 @@ def auto_detect_facts(
 ) -> Tap:
     """Make a tap that has the model find lasting facts, and keeps them. The transcript stays as it is.
 
-    Where the model or the memory fails, an ExtractionFailed event says so, the run goes on, and `agent.resume(run_id)` tries again.
+    Where the model or the memory fails, an ExtractionFailed event says so, the run continues, and `agent.resume(run_id)` tries again.
 
     Args:
         subjects: About whom or what; by default the agent's subjects.

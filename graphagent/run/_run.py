@@ -312,7 +312,7 @@ class Run(Generic[O]):
                 state.emit(RunStarted(state.run_id, self.setup.strategy.name, state.owner))
 
     async def _executed(self) -> FinalAnswerStep:
-        """Execute the strategy from where it stands."""
+        """Execute the strategy from its current position."""
         state = self.state
         if state.callbacks is not None and self.untouched:
             self.untouched = False
