@@ -14,7 +14,7 @@ from graphagent.run._learning import learning
 from graphagent.run._plan import DONE, Call, Inside, Plan, Slot, counts, plan
 from graphagent.run._suspend import Halt
 from graphagent.run._together import together
-from graphagent.run._walk import ends_all, is_final, matching, walk
+from graphagent.run._walk import ends_all, flowed, is_final, matching, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,7 +200,7 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
     # Where nobody asks for more than their results, branches that ended are let go: many cost the garbage collector dear.
     lasting = node.transcript == "keep" or ctx.state.journal is not None
     gone: list[int] = []
-    flowed = set[str]()
+    heard = set[str]()
     """The trust of what those gave."""
 
     async def execute(number: int) -> None:
@@ -224,7 +224,7 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
         branch.at = DONE, results[number]
         if not lasting:
             gone.append(number)
-            flowed.add(_trust(branch))
+            heard.update(_trust(branch))
             del parts[str(number)]
 
     try:
@@ -236,7 +236,7 @@ async def _join(ctx: Context, node: Parallel | Each, branches: Sequence[Slot], v
             _branch(ctx, node.name, number).at = DONE, results[number]
         raise
     finally:  # not before all have begun, since what they inherit is the same for all
-        for trust in flowed:
+        for trust in heard:
             ctx.memory.lower(trust)
     for number in range(len(branches)) if lasting else ():
         await _join_branch(ctx, node, parts[str(number)])
@@ -250,14 +250,17 @@ async def _join_branch(ctx: Context, node: Parallel | Each | Race, branch: Conte
         await ctx.shut()  # in the branch it is one of the first steps
         await branch.shut()
         ctx.memory.join(branch.memory)
-    ctx.memory.lower(_trust(branch))
+    for trust in _trust(branch):
+        ctx.memory.lower(trust)
     if branch.held is not None:
         ctx.know(branch.held)
 
 
-def _trust(branch: Context) -> str:
-    """Return how far what a branch gives can be trusted, as far as that is its own affair."""
-    return "trusted" if branch.memory.quiet else branch.memory.trust
+def _trust(branch: Context) -> Iterator[str]:
+    """Yield how far what a branch gives can be trusted, as far as that is its own affair."""
+    if not branch.memory.quiet:
+        yield branch.memory.trust
+    yield from flowed(branch)
 
 
 def _branch(ctx: Context, name: str, number: int) -> Context:

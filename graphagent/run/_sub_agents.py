@@ -30,6 +30,7 @@ from graphagent.run._ledger import Charge
 from graphagent.run._listening import around_and_own
 from graphagent.run._run import Run, begin
 from graphagent.run._suspend import Halt, Question
+from graphagent.run._walk import flowed
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
@@ -116,10 +117,11 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
         setup = setup if ctx is None else replace(setup, deps=ctx.deps)
         trust = "trusted" if ctx is None else ctx.memory.trust
         alone = begin(setup, task, run_id=None, owner="", steps=(), images=(), trust=trust)
-        output = (await alone.finish()).output
-        if ctx is not None:
-            ctx.memory.lower(alone.memory.trust)
-        return output
+        try:
+            return (await alone.finish()).output
+        finally:
+            if ctx is not None:
+                _hear(ctx, alone)
     key = ctx.numbered(_BEGUN)
     again = ctx.recorded(key)
     path = await ctx.once(key, lambda: _path(ctx, name))
@@ -137,13 +139,14 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
         while run.result.status == "waiting" and _hand_on(run, ctx, path):
             await run.finish()  # begun anew in a fork, it asks what was answered already
     except Exception as error:  # noqa: BLE001  raised again, as what it means around
+        _hear(ctx, run)  # it may tell what the agent heard
         told = _told(error, ctx, name)
         raise told from told.__cause__
     finally:
         around.settle()
         run.state.around = None  # what is at rest must not stand in a circle
     if run.done:
-        ctx.memory.lower(run.memory.trust)
+        _hear(ctx, run)
         return run.output
     for question in run.questions:
         await ctx.answer_to(_mirrored(question, run, path, ctx.node))
@@ -152,6 +155,13 @@ async def run_inside(name: str, setup: Setup, ctx: Context[Any] | None, task: An
         ctx.meter.check_spending(ctx.state)
         ctx.state.pause(f"the agent {name!r} paused")
     raise Halt
+
+
+def _hear(ctx: Context, run: Run[Any]) -> None:
+    """Trust what is made of what an agent gave, or of its error, no further than what it heard."""
+    ctx.memory.lower(run.memory.trust)
+    for trust in flowed(run.context):
+        ctx.memory.lower(trust)
 
 
 async def _path(ctx: Context, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio.lowlevel import checkpoint
@@ -69,6 +70,8 @@ async def walk(slot: Slot, ctx: Context, value: Any) -> Any:  # noqa: C901  the 
             except Exception as error:  # noqa: BLE001  raised again there, unless an error path takes it
                 ctx.slot = slot
                 way, caught, handed = _recover(slot, ctx, error, value)
+                for trust in flowed(ctx):  # the error may tell what the branches heard that it ended
+                    ctx.memory.lower(trust)
                 if journal is not None:
                     journal.recovered(ctx, way, caught, handed)
                 ctx.effects = ctx.parts = ctx.mark = ctx.items = None
@@ -111,6 +114,14 @@ async def walk(slot: Slot, ctx: Context, value: Any) -> Any:  # noqa: C901  the 
         ctx.at = slot, value
         raise
     return value
+
+
+def flowed(ctx: Context) -> Iterator[str]:
+    """Yield how far what the branches of a context heard can be trusted, as far as that is their own affair."""
+    for part in (ctx.parts or {}).values():
+        if part.memory is not ctx.memory and not part.memory.quiet:
+            yield part.memory.trust
+        yield from flowed(part)
 
 
 def _is_halt(error: BaseException) -> bool:

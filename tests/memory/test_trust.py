@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
+from graphagent import END, START, Agent, Context, Strategy, node, parallel, race, tool
+from graphagent.errors import NodeFailedError, ToolError
 from graphagent.llm import Image, Message, ModelRequest, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import (
     TRUST_LEVELS,
@@ -421,3 +422,79 @@ async def test_a_lesson_after_a_tool_was_called_is_made_of_what_the_person_said_
     assert "Seen." not in str(model.requests[-1].messages)
     [lesson] = await notes.list_records()
     assert (lesson.content, lesson.trust) == ("Be brief.", "inferred")
+
+
+@node
+async def fails(ctx: Context, text: str) -> str:
+    """Raise an error that tells what was said."""
+    raise ValueError(text)
+
+
+@node
+async def told(ctx: Context, error: Exception) -> str:
+    """Give the text of an error."""
+    return str(error)
+
+
+def failing(name):
+    """A strategy that looks outside, and fails with what was seen."""
+    return Strategy(name, START >> calling("looks") >> fails >> END)
+
+
+def fork_of(kind):
+    """Branches of which one fails, with one of the ways in which they can be declared."""
+    if kind == "race":
+        return race(failing("one"), Strategy("two", START >> fails >> END))
+    inside = fork_of("dropped") if kind == "nested" else failing("one")
+    branches = parallel(inside, passthrough(str), transcript="keep" if kind == "kept" else "drop")
+    return Strategy(kind, START >> branches, branches.map(first) >> END)
+
+
+@pytest.mark.parametrize("kind", ["dropped", "kept", "nested", "race"])
+@pytest.mark.parametrize("restored", [False, True])
+async def test_the_error_of_a_branch_is_trusted_as_what_the_branch_heard(kind, restored):
+    """Whoever takes it may read there what a tool returned, also after the run was restored from a store."""
+    fork, waits = fork_of(kind), ask_human("Go on?", str)
+    strategy = Strategy("flow", START >> fork >> waits >> SAVE >> END, fork.on_error(ValueError) >> told >> waits)
+    provider, store = StoreMemoryProvider(MemoryStore()), MemoryStore()
+
+    def agent():
+        made = Agent(strategy, model=ScriptedModel([LOOK]), tools=[look], store=store if restored else None)
+        made.install(AgentMemory, provider=provider, subjects=[USER])
+        made.install(NoteMemory, notes=Notes(MemoryStore()), recall=False, learn=False, tools=False)
+        return made
+
+    run = agent().start("Go.", run_id="r")
+    await run.finish()
+    if restored:
+        await agent().resume("r", answer="On.")
+    else:
+        run.answer("On.")
+        await run.finish()
+    [fact] = await provider.load(Concept("k"), USER, HERE)
+    assert fact.source.trust == "untrusted"
+
+
+@pytest.mark.parametrize("branches", [False, True])
+async def test_the_error_of_an_agent_is_trusted_as_what_the_agent_heard(branches):
+    """A node or a tool that catches it may save what it says."""
+    strategy = fork_of("dropped") if branches else failing("alone")
+    scout = Agent(strategy, model=ScriptedModel([LOOK, LOOK]), tools=[look], name="scout", description="Looks.")
+
+    @node
+    async def ask(ctx: Context, text: str) -> str:
+        with pytest.raises(NodeFailedError):
+            await scout.as_tool().run({"task": text}, ctx)
+        return text
+
+    @tool
+    async def relay(ctx: Context) -> str:
+        """Ask the scout, and keep what it says."""
+        with pytest.raises(ToolError):
+            await scout.as_tool().run({"task": "Look."}, ctx)
+        await ctx.feature(AgentMemory).save(SingleFact(Concept("k"), "It failed."), USER)
+        return "Kept."
+
+    assert (await saved_by(Strategy("flow", START >> ask >> SAVE >> END)))[0] == "untrusted"
+    relays = Strategy("flow", START >> calling("relays") >> END)
+    assert (await saved_by(relays, ToolCalls([ToolCall("relay")]), tools=[relay]))[0] == "untrusted"
