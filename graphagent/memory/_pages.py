@@ -207,7 +207,7 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
 
 def count(file: int) -> int:
     """Give the number of facts in a file without checking them, so that a damaged file can be forgotten too."""
-    _, *facts, rest = read_from(file, 0).split(b"\n")
+    *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)
     return len(facts) + isinstance(_read(rest), _Read)
 
 

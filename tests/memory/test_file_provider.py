@@ -208,6 +208,21 @@ async def test_handles_see_one_another(tmp_path):
     assert [(fact.value, fact.version) for fact in await two.load(CITY, USER, APP)] == [("again", 1)]
 
 
+@pytest.mark.parametrize("left", [0, 20])
+async def test_a_file_of_which_nothing_or_a_part_of_the_first_line_is_left_can_be_forgotten(tmp_path, left):
+    """It is damaged, so nothing can be read or saved, and forgetting is the way out."""
+    provider = FileMemoryProvider(tmp_path)
+    await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
+    [file] = files(tmp_path)
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(DamagedStoreError):
+        await provider.save(SingleFact(CITY, "Bergen"), USER, APP)
+    receipt = await provider.forget(subject=USER)
+    assert (receipt.facts, files(tmp_path)) == (0, [])
+    await provider.save(SingleFact(CITY, "Bergen"), USER, APP)
+    assert await provider.verify() == 1
+
+
 async def test_forgetting_leaves_no_byte(tmp_path):
     """Values, and names where nothing of them is left, are gone from every file and path; also what a crash had left."""
     provider = FileMemoryProvider(tmp_path)
