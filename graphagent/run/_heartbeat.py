@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import sleep
 
-from graphagent.errors import RunClaimedError, RunNotFoundError, StoreError
+from graphagent.errors import RunClaimedError, RunNotFoundError
 from graphagent.run._claim import LEASE
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ async def claimed(run: Run[Any], execute: Callable[[], Awaitable[T]]) -> T:
 async def _renew(log: Log) -> None:
     try:
         await log.renew()
-    except StoreError as error:  # the next renewal, or the next entry, may succeed
+    except (RunClaimedError, RunNotFoundError):
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
         _log.warning("the claim of run %r could not be renewed: %s", log.head.run_id, type(error).__name__)
 
 

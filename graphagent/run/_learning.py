@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from graphagent.run._plan import Call
     from graphagent.run._run import Run
 
+_FAILURES = (ModelError, StoreError, OSError)
+"""What a model or a memory raises that fails. Time limits raise an OSError too, and so do memories of one's own."""
 _FAILED = "not learned"
 """Under this key a tap records that it failed, so that no execution of it tries again unasked."""
 
@@ -34,13 +36,17 @@ def learning(call: Call) -> Call:
             return
         try:
             await call(ctx, value)
-        except (ModelError, StoreError) as error:
-            if matching(error, (ModelError, StoreError), ctx.run_id) is None or _is_taken(ctx, error):
+        except _FAILURES as error:
+            if matching(error, _FAILURES, ctx.run_id) is None or _is_taken(ctx, error):
                 raise
             await _note(ctx)
-            ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, str(error)))
+            ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, _reason(error)))
 
     return learn
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 async def _nothing() -> None:
@@ -76,10 +82,10 @@ async def learn_again(run: Run[Any]) -> None:
         try:
             await function(ctx, None)
             await _forget(run, path)
-        except (ModelError, StoreError, BudgetError) as error:
-            if not isinstance(error, BudgetError) and matching(error, (ModelError, StoreError), run.run_id) is None:
+        except (*_FAILURES, BudgetError) as error:
+            if not isinstance(error, BudgetError) and matching(error, _FAILURES, run.run_id) is None:
                 raise
-            state.emit(ExtractionFailed(run.run_id, path, str(error)))
+            state.emit(ExtractionFailed(run.run_id, path, _reason(error)))
 
 
 def _place(run: Run[Any], path: str) -> tuple[Context, Any] | None:

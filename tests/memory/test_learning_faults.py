@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from graphagent import END, START, Agent, Strategy, parallel
@@ -69,6 +70,44 @@ async def test_facts_that_cannot_be_kept_cost_no_answer(provider):
     agent, failures = learner(save_facts(CITY, subject=USER), Flaky(MemoryStore()), "Hello!", VALUES)
     assert (await agent.run("I live in Oslo.")).output == "Hello!"
     assert [failed.reason for failed in failures] == ["the disk is full"]
+
+
+class Unreachable(StoreMemoryProvider):
+    """A memory that somebody wrote without turning its errors into those of this library."""
+
+    async def load_all(self, *args, **kwargs):
+        raise ConnectionError
+
+    save = load_all
+
+
+class Stuck(StoreMemoryProvider):
+    """A memory that never answers."""
+
+    async def load_all(self, *args, **kwargs):
+        await anyio.sleep_forever()
+
+    save = load_all
+
+
+@TAPS
+async def test_a_memory_that_cannot_be_reached_costs_no_answer(learn, found):
+    """It may be anybody's, and raise what the network raises."""
+    agent, failures = learner(learn, Unreachable(MemoryStore()), "Hello!", found)
+    assert (await agent.run("I live in Oslo.")).output == "Hello!"
+    assert [failed.reason for failed in failures] == ["ConnectionError"]
+
+
+@TAPS
+async def test_a_time_limit_of_learning_costs_no_answer(provider, learn, found):
+    """With a store, the run learns when it is resumed."""
+    store, limited = MemoryStore(), learn.timeout(0.001)
+    agent, failures = learner(limited, Stuck(MemoryStore()), "Hello!", found, store=store)
+    assert (await agent.run("I live in Oslo.", run_id="r")).output == "Hello!"
+    assert [failed.reason for failed in failures] == ["TimeoutError"]
+    again, _ = learner(limited, provider, found, store=store)
+    await again.resume("r")
+    assert await cities(provider) == ["Oslo"]
 
 
 @TAPS

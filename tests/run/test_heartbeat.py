@@ -86,7 +86,7 @@ class Failing(MemoryStore):
 
     async def commit(self, *changes):
         if self.fails:
-            raise StoreError("the disk is full")
+            raise self.error("the disk is full")
         await super().commit(*changes)
 
 
@@ -248,9 +248,11 @@ async def test_a_run_that_was_removed_ends_too(beats):
     assert await items(store) == []
 
 
-async def test_a_renewal_that_fails_is_tried_again(beats, caplog):
-    """A store that is out of order for a moment ends no call; the log says which run, and nothing of what is in it."""
+@pytest.mark.parametrize("error", [StoreError, ConnectionError])
+async def test_a_renewal_that_fails_is_tried_again(beats, caplog, error):
+    """A store that is out of order for a moment ends no call, whatever it raises; the log says which run, and nothing of what is in it."""
     store, gate = Failing(), Gate()
+    store.error = error
     run = Agent(holding(gate), store=store).start("secret", run_id="r")
     async with anyio.create_task_group() as group:
         group.start_soon(run.finish)
@@ -264,7 +266,9 @@ async def test_a_renewal_that_fails_is_tried_again(beats, caplog):
             (head,) = await list_runs(store)
             assert head.claim.until == _clock.now() + LEASE
         gate.open.set()
-    assert [record.message for record in caplog.records] == ["the claim of run 'r' could not be renewed: StoreError"]
+    assert [record.message for record in caplog.records] == [
+        f"the claim of run 'r' could not be renewed: {error.__name__}"
+    ]
     assert run.output == "secret, begun, held, ended"
 
 
