@@ -11,10 +11,14 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values under keys, each with the bytes that it takes; those that were not used for longest make room for others."""
+    """Values under keys, each with the bytes that it takes; those that were not used for longest make room for others.
 
-    def __init__(self, most_bytes: int) -> None:
+    The last `at_least` are kept however many bytes they take.
+    """
+
+    def __init__(self, most_bytes: int, *, at_least: int = 0) -> None:
         self._most = most_bytes
+        self._least = at_least
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -46,7 +50,7 @@ class Recent(Generic[K, V]):
                 self._bytes -= self._values.pop(key)[1]
             self._values[key] = value, size
             self._bytes += size
-            while self._bytes > self._most:
+            while self._bytes > self._most and len(self._values) > self._least:
                 self._bytes -= self._values.popitem(last=False)[1][1]
 
     def clear(self) -> None:

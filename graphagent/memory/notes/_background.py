@@ -13,11 +13,14 @@ _log = logging.getLogger("graphagent")
 class Background:
     """Calls a function beside the tasks of the event loop. It ends with the loop, or when it is stopped.
 
-    Nobody awaits it, so what it raises is logged, by its type alone.
+    Nobody awaits it, so what it raises is logged, by its type alone. It is in `going` until it has ended, because the event loop
+    does not hold it.
     """
 
-    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, function: Callable[[], Awaitable[object]], going: set[Background]) -> None:
         self._function = function
+        self._going = going
+        going.add(self)
         self._task = OwnTask(self._run)
 
     @property
@@ -34,3 +37,5 @@ class Background:
             await self._function()
         except Exception as error:  # noqa: BLE001  nobody awaits it
             _log.warning("what notes do in the background was broken off by %s", type(error).__name__)
+        finally:
+            self._going.discard(self)

@@ -12,8 +12,9 @@ from anyio import to_thread
 
 from graphagent._threads import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
+from graphagent.memory._recent import Recent
 from graphagent.memory.notes import _codec, _tables
-from graphagent.memory.notes._embedding import AGAIN, Embedding, Maker, changes_of
+from graphagent.memory.notes._embedding import AGAIN, OWNER_BYTES, Embedding, Maker, changes_of
 from graphagent.memory.notes._host import host_of
 from graphagent.memory.notes._texts import worded
 from graphagent.store import Delete, DeleteAll, Put
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _MANY = 500
 """From how many notes on they are read together."""
+_NAME_BYTES = 100
+"""About what a name takes in memory, beside its letters."""
 
 
 @runtime_checkable
@@ -52,7 +55,7 @@ class _Known:
 
 
 class Book:
-    """All notes of a store. One serves all owners and views."""
+    """All notes of a store. One serves all owners and views, and holds what owners used last in memory, within `cache_bytes`."""
 
     def __init__(
         self,
@@ -60,16 +63,19 @@ class Book:
         embedder: Embedder | None,
         index: NoteIndex | None = None,
         on_progress: Callable[[int, int], object] | None = None,
+        *,
+        cache_bytes: int,
     ) -> None:
         self.store = store
         self.embedder = embedder
         self.index = index
         self.host = host_of(store, on_progress)
-        self._embedding = Embedding(store, self.host, embedder)
+        self._embedding = Embedding(store, self.host, embedder, cache_bytes - cache_bytes // 16)
         self._opened = False
         self._opening, self._reading, self._filling = Gate(), Gate(), Gate()
         self._known: dict[str, _Known] = {}
-        self._speakers: dict[str, tuple[int, Sequence[str]]] = {}
+        """Of each owner of notes, where the tables are in memory, which hold all owners; else none."""
+        self._speakers: Recent[str, tuple[int, Sequence[str]]] = Recent(cache_bytes // 16)
         """Of each owner, with how many changes there had been when they were read."""
 
     # ---- opened, kept up to date
@@ -91,15 +97,17 @@ class Book:
     async def _everything(self) -> list[Record]:
         found: list[Record] = []
         async for item in self.store.scan((_codec.ROOM,)):
+            if item.key[2] == _codec.NOTES:
+                found.append(_codec.unpack(item))
+            if self.host.shared:
+                continue
             known = self._of(str(item.key[1]))
             if item.key[2:] == (_codec.STATE, "changes"):
                 known.changes = (
                     item.version
                 )  # it is read before the notes, so that no change is taken for one that was seen
             elif item.key[2] == _codec.NOTES:
-                record = _codec.unpack(item)
-                found.append(record)
-                known.values[record.id] = hash(item.value)
+                known.values[found[-1].id] = hash(item.value)
         return found
 
     def _of(self, owner: str) -> _Known:
@@ -112,10 +120,15 @@ class Book:
             StoreError: the store cannot be read.
         """
         await self.open()
+        if self.host.shared or owner not in self._known:
+            changes = await changes_of(self.store, owner)
+            if self.host.shared or not changes:
+                return changes
+            await self.open()  # the tables may be made anew meanwhile
         known = self._of(owner)
         while True:
             changes = await changes_of(self.store, owner)
-            if self.host.shared or known.changes == changes:
+            if known.changes == changes:
                 return changes
             if changes == known.changes + known.own:  # all that happened since happened here
                 known.changes, known.own = changes, 0
@@ -188,10 +201,13 @@ class Book:
             StoreError: the store cannot be read.
         """
         changes = await self.catch_up(owner)
-        if owner not in self._speakers or self._speakers[owner][0] != changes:
-            found = await self.host.read(lambda connection: _tables.speakers(connection, owner))
-            self._speakers[owner] = changes, found
-        return self._speakers[owner][1]
+        held = self._speakers.get(owner)
+        if held is not None and held[0] == changes:
+            return held[1]
+        found = await self.host.read(lambda connection: _tables.speakers(connection, owner))
+        size = OWNER_BYTES + len(owner) + sum(_NAME_BYTES + len(name) for name in found)
+        self._speakers.put(owner, (changes, found), size)
+        return found
 
     async def history(self, owner: str, id_: str) -> list[tuple[Record, str]]:
         """Give what a note was before each change, the last first, each with what was done then."""
@@ -463,8 +479,9 @@ class Book:
         """
         while True:
             changes = await self.catch_up(owner)
-            if self._embedding.is_filled(owner, changes):
-                return self._embedding.matrix(owner)
+            matrix = self._embedding.filled(owner, changes)
+            if matrix is not None:
+                return matrix
             maker = await self._embedding.fitting_maker(owner)
             if maker is None:
                 count = await self.host.read(lambda connection: _tables.count(connection, owner))
@@ -472,10 +489,9 @@ class Book:
                 return None
             if await self._filling.entered():
                 try:
-                    await self._embedding.fill(owner, maker, changes)
+                    return await self._embedding.fill(owner, maker, changes)
                 finally:
                     self._filling.leave()
-                return self._embedding.matrix(owner)
 
     def renumbered(self, owner: str) -> None:
         """Have the vectors of all notes read again, whose rows have other numbers since the tables were made anew."""

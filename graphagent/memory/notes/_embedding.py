@@ -24,6 +24,7 @@ from graphagent.errors import (
     MissingExtraError,
     StoreError,
 )
+from graphagent.memory._recent import Recent
 from graphagent.memory.notes import _codec, _tables, _vectors
 from graphagent.memory.notes._texts import pieces
 from graphagent.store import Delete, DeleteAll, Exists, Put
@@ -41,6 +42,8 @@ AGAIN = 20
 """How often a change is tried whose notes others change meanwhile."""
 _TOGETHER = 500
 """Notes whose vectors are made at once."""
+OWNER_BYTES = 800
+"""About what an owner takes of whom something is held in memory, beside that."""
 _FEW, _INLINE = 64, 100_000
 """Notes and characters that are taken apart where they are; for more, another thread is worth its while."""
 
@@ -71,14 +74,16 @@ class _Filled:
 
 
 class Embedding:
-    """The vectors of all notes of a store."""
+    """The vectors of all notes of a store. Those of owners that were used last are held in memory, within `cache_bytes`."""
 
-    def __init__(self, store: Store, host: Host, embedder: Embedder | None) -> None:
+    def __init__(self, store: Store, host: Host, embedder: Embedder | None, cache_bytes: int) -> None:
         self.embedder = embedder
         self._store = store
         self._host = host
-        self._filled: dict[str, _Filled] = {}
-        self._told: set[str] = set()
+        told = cache_bytes // 16
+        # The last one is held even if it is larger: else each question would read all vectors of that owner again.
+        self._filled: Recent[str, _Filled] = Recent(cache_bytes - told, at_least=1)
+        self._told: Recent[str, bool] = Recent(told, at_least=1)
         """The owners of whom it was said that notes have no vectors."""
 
     async def maker(self, owner: str) -> Maker | None:
@@ -273,22 +278,17 @@ class Embedding:
 
     # ---- held in memory
 
-    def is_filled(self, owner: str, changes: int) -> bool:
-        """Tell whether the matrix has these changes."""
+    def filled(self, owner: str, changes: int) -> _vectors.Matrix | None:
+        """Return the vectors of all notes; None where those held do not have these changes, or none are held."""
         filled = self._filled.get(owner)
-        return filled is not None and filled.changes == changes
-
-    def matrix(self, owner: str) -> _vectors.Matrix | None:
-        """Give the vectors of all notes, as far as they were read; None where there are none."""
-        filled = self._filled.get(owner)
-        return filled.matrix if filled is not None else None
+        return filled.matrix if filled is not None and filled.changes == changes else None
 
     def empty(self, owner: str) -> None:
         """Have all vectors read again."""
-        self._filled.pop(owner, None)
+        self._filled.take(owner)
 
-    async def fill(self, owner: str, maker: Maker, changes: int) -> None:
-        """Read the vectors of what is new, and take away those of what is gone."""
+    async def fill(self, owner: str, maker: Maker, changes: int) -> _vectors.Matrix:
+        """Read the vectors of what is new, remove those of what is gone, and return all."""
         filled = self._filled.get(owner)
         made = await self._host.read(_tables.made)
         same = filled is not None and (filled.generation, filled.matrix.dimensions) == (
@@ -297,22 +297,26 @@ class Embedding:
         )
         if filled is None or not same or filled.matrix.made != made:
             filled = _Filled(_vectors.Matrix(maker.dimensions, made), maker.generation)
-        matrix, highest = filled.matrix, filled.highest
+        matrix, highest = (
+            copy(filled.matrix),
+            filled.highest,
+        )  # the other one may be searched, and is kept if this fails
         new, count = await self._host.read(lambda connection: _tables.since(connection, owner, highest))
         if count - len(new) != filled.looked:  # no row comes to those that were looked at: some are gone
             there = await self._host.read(lambda connection: _tables.all_rows(connection, owner))
-            matrix = copy(matrix)  # the other one may be searched meanwhile
             matrix.remove(set(matrix.rows.tolist()) - there.keys())
         vectors = await self._read(owner, maker.generation, new)
         await to_thread.run_sync(matrix.add, vectors) if len(new) > _TOGETHER else matrix.add(vectors)
         highest = new[-1][0] if new else highest
         self.tell_missing(owner, count - matrix.notes, count)
-        self._filled[owner] = _Filled(matrix, maker.generation, changes, highest, count)
+        filled = _Filled(matrix, maker.generation, changes, highest, count)
+        self._filled.put(owner, filled, OWNER_BYTES + len(owner) + matrix.size)
+        return matrix
 
     def tell_missing(self, owner: str, missing: int, of: int) -> None:
         """Say once that notes have no vectors."""
-        if missing > 0 and owner not in self._told:
-            self._told.add(owner)
+        if missing > 0 and not self._told.get(owner):
+            self._told.put(owner, True, OWNER_BYTES + len(owner))
             _log.warning(
                 "%d of %d notes have no vectors, so they are found by their words alone; make them: reembed()",
                 missing,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -62,7 +63,10 @@ class Inference:
         self._failures: list[HandlerError] = []
         self._made_of = book, model, settings
         self._tell = tell
-        self._others: dict[str, Inference] = {}
+        self._others: weakref.WeakValueDictionary[str, Inference] = weakref.WeakValueDictionary()
+        """Those of other owners that somebody uses, or that have work to do."""
+        self._going: set[Background] = set()
+        """What goes on in the background, for this owner and the others."""
         self._lock = anyio.Lock()
         self._background: Background | None = None
         self._again = False
@@ -71,9 +75,11 @@ class Inference:
         """Give what does the same for the notes of another owner; it is closed with this one."""
         if owner == self._owner:
             return self
-        if owner not in self._others:
-            self._others[owner] = Inference(*self._made_of, owner, self._tell)
-        return self._others[owner]
+        other = self._others.get(owner)
+        if other is None:
+            other = self._others[owner] = Inference(*self._made_of, owner, self._tell)
+            other._going = self._going
+        return other
 
     # ---- when
 
@@ -90,7 +96,7 @@ class Inference:
         """Have what is to be done begin in the background; it ends with the event loop, or with `aclose`."""
         self._again = True
         if self._background is None or not self._background.is_running:
-            self._background = Background(self._work)
+            self._background = Background(self._work, self._going)
 
     async def _work(self) -> None:
         while self._again:
@@ -129,7 +135,7 @@ class Inference:
 
     async def aclose(self) -> None:
         """Break off what is done in the background."""
-        for other in self._others.values():
+        for other in list(self._others.values()):
             await other.aclose()
         if self._background is not None:
             await self._background.stop()

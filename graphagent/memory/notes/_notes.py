@@ -55,10 +55,12 @@ class Notes(NoteView):
         query_analysis_threshold: Questions of fewer characters are not analysed by the model.
         on_progress: Called, in a worker thread, with how many notes can be found already, and of how many, while that by which
             they are found is made: at each opening over a store that is no SqliteStore, else when it is not there.
+        cache_bytes: About how many bytes of memory are used for the vectors and the speakers of the owners that were used last. Those of
+            others are read again at their next use. The vectors of one owner are always kept, even if they are larger.
 
     Raises:
         TypeError: something is not of the type that it has to be; the error says what would be.
-        ValueError: a setting is out of range.
+        ValueError: a setting is out of range, or `cache_bytes` is no number of bytes.
         NoteError: the source is none.
     """
 
@@ -86,7 +88,10 @@ class Notes(NoteView):
         exploration_budget: int = 1,
         query_analysis_threshold: int = 200,
         on_progress: Callable[[int, int], object] | None = None,
+        cache_bytes: int = 64 * 2**20,
     ) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
         _check_makers(model, embedder)
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
@@ -109,7 +114,7 @@ class Notes(NoteView):
             query_analysis_threshold=query_analysis_threshold,
         )
         self._own, kept = _opened(store)
-        book = Book(kept, embedder, index, on_progress)
+        book = Book(kept, embedder, index, on_progress, cache_bytes=cache_bytes)
         engine = Engine(book, settings)
         if model is not None:
             from graphagent.memory.notes._inference import Inference

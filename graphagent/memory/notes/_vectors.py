@@ -48,6 +48,12 @@ class Matrix:
         return self._held[2]
 
     @property
+    def size(self) -> int:
+        """Bytes that the vectors take, with the room for more."""
+        data, rows, _ = self._held
+        return data.nbytes + rows.nbytes
+
+    @property
     def rows(self) -> Rows:
         """The row of each vector."""
         return self._now()[1]
