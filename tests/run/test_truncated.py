@@ -76,7 +76,7 @@ async def test_the_result_says_why_the_last_turn_ended():
 async def test_json_that_was_cut_off_is_an_error_and_not_asked_for_again(over_http):
     """Even where what came can be read: it is not what was to come. Its tokens count."""
     replies = [cut_off('{"value": [1, 2]}')]
-    with openai_server(replies) as server:
+    with openai_server(replies, model="m") as server:
         model = OpenAIModel("m", base_url=server.base_url) if over_http else ScriptedModel(replies, name="m")
         agent = Agent(numbers, model=model)
         heard, run = told(agent), agent.start("x")
@@ -217,7 +217,7 @@ async def test_an_answer_that_was_withheld_is_an_error(over_http):
     """Half of it is not taken for the answer, and it is not asked for again; its tokens count."""
     reply = cut_off("Half", reason="content_filter")
     for strategy in (plain, numbers):
-        with openai_server([reply]) as server:
+        with openai_server([reply], model="m") as server:
             model = OpenAIModel("m", base_url=server.base_url) if over_http else ScriptedModel([reply], name="m")
             run = Agent(strategy, model=model).start("x")
             with pytest.raises(NodeFailedError, match="model 'm' withheld its answer") as caught:
