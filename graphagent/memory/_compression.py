@@ -209,7 +209,7 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     None: there is nothing to be compressed; or an event says why nothing came of it, and all is as it was.
 
     Raises:
-        ModelRequestError: the model could not be asked; all is as it was.
+        ModelError: the model could not be asked, or its summary is of no use; all is as it was.
     """
     memory, before = ctx.memory, ctx.added_before
     if before is not None:
@@ -223,12 +223,9 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     if not covered:
         return None
     started = _clock.now()
-    reason = "nothing is known that could stand in for the history"
-    try:
-        summary = await compression.compress(ctx, covered)
-    except OutputError as error:
-        summary, reason = None, str(error)
+    summary = await compression.compress(ctx, covered)
     if summary is None:
+        reason = "nothing is known that could stand in for the history"
         ctx.emit(CompressionFailed(ctx.run_id, ctx.node, reason))
         return None
     summary.covers, summary.keeps = cut, len(memory.steps) - cut

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
+from graphagent.errors import OutputError
+from graphagent.events import CompressionFailed
 from graphagent.graph import Tap
-from graphagent.memory import AgentMemory, FactUse, StoredFacts, WholeHistory, compress
+from graphagent.memory import (
+    AgentMemory,
+    ChunkedHistory,
+    FactUse,
+    FoundFacts,
+    StoredFacts,
+    WholeHistory,
+    compress,
+)
 
 if TYPE_CHECKING:
     from graphagent.protocols import Compression
@@ -28,7 +38,10 @@ class _CompressHistory:
         return FactUse(self.compression.subjects or (), self.compression.scopes or ())
 
     async def __call__(self, ctx: Context, _: Any) -> None:
-        await compress(ctx, self.compression)
+        try:
+            await compress(ctx, self.compression)
+        except OutputError as error:
+            ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
 
 
 def compress_history(compression: Compression = _ALL, *, name: str = "compress_history") -> Tap:
@@ -46,4 +59,5 @@ def compress_history(compression: Compression = _ALL, *, name: str = "compress_h
     if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
         raise TypeError(f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}")
     needs = (AgentMemory,) if isinstance(compression, StoredFacts) else ()
-    return Tap(_CompressHistory(compression), name=name, needs=needs)
+    asks = isinstance(compression, WholeHistory | ChunkedHistory | FoundFacts)
+    return Tap(_CompressHistory(compression), name=name, needs=needs, asks_model=asks)

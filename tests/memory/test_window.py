@@ -337,8 +337,10 @@ async def test_a_summary_that_fails_is_tried_again_when_the_run_continues():
     assert isinstance(caught.value.__cause__, PromptTooLongError)
     assert caught.value.__cause__.__cause__ is down
     assert [type(step) for step in run.memory.steps] == [TaskStep, ActionStep]
-    with pytest.raises(NodeFailedError, match="window"):
+    with pytest.raises(NodeFailedError, match="compressing the history failed") as caught:
         await run.finish()
+    assert isinstance(caught.value.__cause__, PromptTooLongError)
+    assert str(caught.value.__cause__.__cause__) == "the model gave an empty summary"
     result = await agent.start("Watch.", steps=run.memory).finish()
     assert [event.reason for event in failed] == ["the server is down", "the model gave an empty summary"]
     assert [is_summary(request) for request in model.requests] == [False, True, True, True, False]

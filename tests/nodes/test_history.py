@@ -476,6 +476,18 @@ async def test_a_subgraph_can_sum_up_with_another_model():
     assert len(small.requests) == len(model.requests) == 1
 
 
+async def test_a_way_that_asks_a_model_is_refused_where_there_is_none():
+    """Before the first node, since that of the subgraph is its own; ways that ask none are not refused."""
+    talk = Strategy("talk", START >> llm_request(tools=False) >> END).using(model=ScriptedModel(["Hello!"] * 3))
+    for way in (WholeHistory(), ChunkedHistory(), FoundFacts(CITY)):
+        strategy = Strategy("chat", START >> talk >> compress_history(way) >> END)
+        with pytest.raises(FeatureError, match="node 'compress_history' asks a model, and there is none"):
+            await Agent(strategy).run("Hi!")
+    agent = Agent(Strategy("chat", START >> talk >> compress_history(StoredFacts(CITY)) >> END))
+    agent.install(AgentMemory, provider=StoreMemoryProvider(MemoryStore()))
+    assert (await agent.run("Hi!")).output == "Hello!"
+
+
 # ---- how it is made
 
 
