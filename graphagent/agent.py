@@ -172,6 +172,10 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"install() makes the feature itself, for this agent; write agent.install({name}, …) with its settings"
             )
+        if not callable(feature):
+            raise TypeError(
+                f"install() takes a feature and its settings, such as agent.install(AgentMemory, provider=…), not {kind_of(feature)}"
+            )
         named = getattr(feature, "__name__", repr(feature))
         if self._made is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")

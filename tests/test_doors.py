@@ -177,6 +177,8 @@ def test_an_object_in_the_place_of_a_feature_is_refused():
     agent = Agent(Strategy("s", START >> passthrough(str) >> END))
     with pytest.raises(TypeError, match=r"write agent\.install\(AgentMemory, …\)"):
         agent.install(AgentMemory(provider=FourMethods()))
+    with pytest.raises(TypeError, match=r"such as agent\.install\(AgentMemory, provider=…\), not a FourMethods"):
+        agent.install(FourMethods())
     assert isinstance(agent.install(AgentMemory, provider=FourMethods()), AgentMemory)
     with pytest.raises(FeatureError, match="installed already"):
         agent.install(AgentMemory)

@@ -10,7 +10,7 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
-from graphagent._article import a
+from graphagent._article import kind_of
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import hints
 from graphagent.llm import ToolCall
@@ -91,7 +91,7 @@ def callbacks_with_types(callbacks: StepCallbacks) -> list[tuple[Callable[..., A
             found.append((given, kind))
         elif isinstance(given, str) or not hasattr(given, "__iter__"):
             raise TypeError(
-                f"step_callbacks= has {a(type(given).__name__)} under {kind.__name__}; write a function or a list of functions"
+                f"step_callbacks= has {kind_of(given)} under {kind.__name__}; write a function or a list of functions"
             )
         else:
             found += [(each, kind) for each in given]
@@ -205,6 +205,8 @@ def _check_fits(function: Callable[..., Any], usable: Sequence[inspect.Parameter
     while isinstance(function, partial):
         function = function.func
     annotation = hints(function, 3).get(usable[0].name) if usable else None
+    if annotation is None or annotation is Any:
+        return
     try:
         taken = _kinds(annotation, name)
     except TypeError:  # it is annotated with something of its own, such as a base class of several libraries

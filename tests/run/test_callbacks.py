@@ -263,14 +263,17 @@ async def test_a_dictionary_chooses_the_steps():
     def guard(call: ToolCall) -> None:
         seen.append(("guard", call.name))
 
+    def look(call):
+        seen.append(("look", call.name))
+
     callbacks = {
-        ActionStep: [action, bare], FinalAnswerStep: bare, Step: (strange,), ToolCall: guard, PlanningStep: [],
+        ActionStep: [action, bare], FinalAnswerStep: bare, Step: (strange,), ToolCall: [guard, look], PlanningStep: [],
     }  # fmt: skip
     agent = Agent(react, model=ScriptedModel(SCRIPT), tools=[double], step_callbacks=callbacks)
     await agent.run("task")
     assert seen == [
         ("strange", "TaskStep"),
-        ("guard", "double"),
+        ("guard", "double"), ("look", "double"),
         ("action", "ActionStep", True), ("bare", "ActionStep"), ("strange", "ActionStep"),
         ("action", "ActionStep", True), ("bare", "ActionStep"), ("strange", "ActionStep"),
         ("bare", "FinalAnswerStep"), ("strange", "FinalAnswerStep"),
@@ -290,7 +293,7 @@ def test_a_dictionary_of_something_else_is_refused():
         ({"ActionStep": plan}, "has 'ActionStep' for a type of step; the types are ActionStep"),
         ({int: plan}, "has <class 'int'> for a type of step"),
         ({PlanningStep: "plan"}, "has a str under PlanningStep; write a function or a list of functions"),
-        ({PlanningStep: None}, "has a NoneType under PlanningStep"),
+        ({PlanningStep: None}, "has None under PlanningStep"),
         (
             {PlanningStep: [plan, "plan"]},
             "a step callback is a function of a step, or of a step and the run, not 'plan'",
