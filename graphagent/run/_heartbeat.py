@@ -36,18 +36,19 @@ async def claimed(run: Run[Any], execute: Callable[[], Awaitable[T]]) -> T:
     failed: list[BaseException] = []
 
     async def renew() -> None:
-        while True:
-            await sleep(PAUSE)
-            try:
+        try:
+            while True:
+                await sleep(PAUSE)
                 for log in _logs(run):
                     await _renew(log)
-            except (RunClaimedError, RunNotFoundError) as error:
-                error.run_id = run.run_id
-                lost.append(error)
-                for log in _logs(run):
-                    log.lost = True
-                group.cancel_scope.cancel()
-                return
+        except (RunClaimedError, RunNotFoundError) as error:
+            error.run_id = run.run_id
+            lost.append(error)
+            for log in _logs(run):
+                log.lost = True
+        except KeyboardInterrupt as error:  # trio raises it in whichever task is running
+            failed.append(error)
+        group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         group.start_soon(renew)
@@ -61,7 +62,7 @@ async def claimed(run: Run[Any], execute: Callable[[], Awaitable[T]]) -> T:
     if lost:
         raise lost.pop()
     if failed:
-        raise failed.pop()  # nothing here keeps it, or it would stand in a circle with its own traceback
+        raise failed.pop(0)  # nothing here keeps it, or it would stand in a circle with its own traceback
     return given[0]
 
 

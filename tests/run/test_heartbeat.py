@@ -272,6 +272,30 @@ async def test_a_renewal_that_fails_is_tried_again(beats, caplog, error):
     assert run.output == "secret, begun, held, ended"
 
 
+@pytest.mark.parametrize(
+    "anyio_backend", ["trio"]
+)  # asyncio raises it nowhere but in the task that it was started with
+async def test_ctrl_c_during_a_renewal_is_raised_as_itself(beats, monkeypatch):
+    """It is not wrapped in a group, whichever task it meets, and the run is let go."""
+    store, gate = MemoryStore(), Gate()
+    run = Agent(holding(gate), store=store).start("x", run_id="r")
+
+    async def interrupted(log):
+        raise KeyboardInterrupt
+
+    async def finish():
+        with pytest.raises(KeyboardInterrupt):
+            await run.finish()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(finish)
+        await gate.reached.wait()
+        monkeypatch.setattr(Log, "renew", interrupted)
+        beats.last()
+    (head,) = await list_runs(store)
+    assert (head.status, head.claim) == ("failed", None)
+
+
 class Held(MemoryStore):
     """A store whose next commit can be held up."""
 
