@@ -15,6 +15,7 @@ from openai import AsyncOpenAI, AsyncStream
 from graphagent._openai import Server
 from graphagent.errors import ModelRequestError
 from graphagent.llm._output import read_json
+from graphagent.llm._overflow import is_overflow
 from graphagent.llm._wire import Chunks, Events, from_body, to_body
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class OpenAIModel:
         self._base_url = base_url
         self._server = Server(
             f"model {model!r}",
-            error=ModelRequestError,
+            error=_request_error,
             base_url=base_url,
             api_key=api_key,
             timeout=timeout,
@@ -202,6 +203,19 @@ class OpenAIModel:
             return read_json(content)
         except ValueError:
             raise self._server.no_json(content) from None
+
+
+def _request_error(
+    text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
+) -> ModelRequestError:
+    """Make an error of the server, which says so if a prompt was too long."""
+    error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
+    if not is_overflow(error):
+        return error
+    text += (
+        "; the prompt is too long for it: shorten it, or keep prompts short with agent.install(ContextWindow, tokens=…)"
+    )
+    return ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
 
 
 def _refuses(error: ModelRequestError, part: str) -> bool:

@@ -420,6 +420,20 @@ async def test_a_prompt_that_a_server_refuses_as_too_long_is_compressed_and_sent
     assert "Pages were read." in server.requests[3]["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize("said", OVERFLOWS)
+async def test_an_error_says_that_a_prompt_was_too_long(said):
+    """Where nothing of it can be compressed, it is the server's error, with what to do; what was sent is not repeated."""
+    status, body = OVERFLOWS[said]
+    replies = [RawResponse(status, {"content-type": "application/json"}, body)]
+    async with openai_server(replies) as server, OpenAIModel("m", base_url=server.base_url, max_retries=0) as model:
+        agent = Agent(react, model=model, tools=[fetch])
+        agent.install(ContextWindow)
+        with pytest.raises(
+            NodeFailedError, match=r"the prompt is too long for it: .*install\(ContextWindow, tokens=…\)"
+        ):
+            await agent.run("Read it.")
+
+
 @pytest.mark.parametrize("said", OTHERS)
 async def test_other_refusals_are_errors(said):
     """What has nothing to do with the length of the prompt is raised, and nothing is compressed."""
@@ -430,8 +444,9 @@ async def test_other_refusals_are_errors(said):
     async with openai_server(replies) as server, OpenAIModel("m", base_url=server.base_url, max_retries=0) as model:
         agent = Agent(react, model=model, tools=[fetch])
         agent.install(ContextWindow, compression=WholeHistory())
-        with pytest.raises(NodeFailedError):
+        with pytest.raises(NodeFailedError) as caught:
             await agent.run("Read it.")
+    assert "too long" not in str(caught.value)
     assert len(server.requests) == 2
 
 
