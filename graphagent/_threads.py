@@ -16,11 +16,11 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled, current_token
 
 T = TypeVar("T")
 
-_TURN = 32
+_TURN = 16
 
 
 async def turn(number: int) -> None:
-    """Let other tasks have their turn at every 32nd number: for what does a little for each of many things."""
+    """Let other tasks have their turn at every 16th number: for what does a little for each of many things."""
     if number % _TURN == 0:
         await checkpoint()
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 
 from graphagent._threads import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 256
 _LONGEST_PAUSE = 0.05
+_INLINE_DOMAINS = 32
+"""Domains of one commit that are taken account of in the thread of the event loop; for more, another thread does it."""
 _PASSES = 5
 
 
@@ -190,7 +193,10 @@ class SealedStore:
                         for each in batch:
                             if any(isinstance(change, DeleteAll) for change, _ in each.changes):
                                 errors.setdefault(each, copy.copy(error))
-                    plan.apply()
+                    if len(plan.sums) > _INLINE_DOMAINS:
+                        await to_thread.run_sync(plan.apply)
+                    else:
+                        plan.apply()
                 return errors
             except OvertakenError:
                 pass

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from graphagent.memory import Notes
+from tests.cli.terminals import interrupt
 from tests.cli.test_runs_going import WAITS, _effects, _put, _until
 
 pexpect = pytest.importorskip("pexpect")
@@ -30,7 +31,7 @@ def terminal(home, *words, ignored):
 
 def left(child):
     """Press Ctrl-C once, and give the exit code."""
-    child.sendintr()
+    interrupt(child)
     child.expect(pexpect.EOF)
     child.close()
     return child.exitstatus
@@ -96,7 +97,8 @@ def test_every_confirmation_is_asked_in_the_same_way(home):
 def test_ctrl_c_leaves_a_chat_that_inherited_it_as_ignored(home):
     """A person who talks at a terminal can always leave."""
     child = terminal(home, "chat", ignored=True)
-    child.expect("\n> ")
+    child.expect_exact("leaves.")
+    child.expect_exact("> ")
     assert left(child) == 0
 
 
