@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import anyio
 import anyio.to_thread
@@ -12,6 +13,7 @@ import pytest
 
 from graphagent.errors import StoreError
 from graphagent.memory import Notes
+from graphagent.memory.notes._host import MemoryTables
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.store._sealed_rows import KEYS
 
@@ -147,3 +149,34 @@ def test_a_child_forked_while_another_thread_makes_the_first_use_opens_the_file_
         go_on.set()
         opening.join()
     assert anyio.run(outer.get, ("room", "ann", 1)).value == b"child"
+
+
+async def no_records():
+    return []
+
+
+async def test_a_fork_waits_until_nobody_uses_the_search_index_of_sealed_notes():
+    """It is SQLite in memory; a child forked meanwhile would wait for ever for a lock that SQLite has for the whole process."""
+    tables = MemoryTables(MemoryStore(), lambda done, of: None)
+    await tables.open(no_records)
+    begun, forking, used = threading.Event(), threading.Event(), []
+
+    def use(connection):
+        begun.set()
+        forking.wait(SECONDS)
+        time.sleep(0.05)  # so that a fork that does not wait comes earlier
+        used.append(connection)
+
+    def check():
+        assert used
+
+    def fork():
+        assert begun.wait(SECONDS)
+        forking.set()
+        return in_child(check)
+
+    for call in (tables.read, lambda use: tables.commit((), use)):
+        begun.clear(), forking.clear(), used.clear()
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, use)
+            assert await anyio.to_thread.run_sync(fork) == 0

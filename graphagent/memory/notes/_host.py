@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from graphagent.memory.notes import _tables
 from graphagent.memory.notes._texts import worded
+from graphagent.store.forks import in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -155,7 +156,10 @@ class FileTables:
 
 
 class MemoryTables:
-    """Tables in memory, made of the records when they are opened."""
+    """Tables in memory, made of the records when they are opened.
+
+    A fork waits while they are used: SQLite has locks for the whole process, which would never be free in the child.
+    """
 
     shared = False
 
@@ -175,12 +179,13 @@ class MemoryTables:
         def fill() -> Connection:
             import apsw
 
-            connection = cast("Connection", apsw.Connection(":memory:"))
-            connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
-            connection.execute("BEGIN")
-            _fill(connection, records, self._tell)
-            connection.execute("COMMIT")
-            return connection
+            with in_use():
+                connection = cast("Connection", apsw.Connection(":memory:"))
+                connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
+                connection.execute("BEGIN")
+                _fill(connection, records, self._tell)
+                connection.execute("COMMIT")
+                return connection
 
         self._connection = await anyio.to_thread.run_sync(fill)
         self.making = self._connection
@@ -194,7 +199,7 @@ class MemoryTables:
         return await anyio.to_thread.run_sync(self._call, function)
 
     def _call(self, function: Callable[[Connection], T]) -> T:
-        with self._lock:
+        with in_use(), self._lock:
             return function(self._made())
 
     def _made(self) -> Connection:
@@ -209,7 +214,7 @@ class MemoryTables:
             await anyio.to_thread.run_sync(self._change, function)
 
     def _change(self, function: Callable[[Connection], None]) -> None:
-        with self._lock:
+        with in_use(), self._lock:
             connection = self._made()  # another may take its place meanwhile
             connection.execute("SAVEPOINT change")
             try:

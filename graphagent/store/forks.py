@@ -1,0 +1,5 @@
+"""Holding off forks, for whoever has connections to SQLite of their own."""
+
+from __future__ import annotations
+
+from graphagent.store._forks import in_use as in_use
