@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import signal
@@ -38,3 +39,10 @@ def pytest_configure(config):
 def anyio_backend(request):
     """The event loop that an async test runs on; it runs once on each."""
     return request.param
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected():
+    """Close what the tests of a file left open, so that the number of open files does not grow with that of the tests."""
+    yield
+    gc.collect()
