@@ -57,7 +57,7 @@ def test_many_processes_keep_and_find_sealed_notes(tmp_path):
         child.stdin.write("\n")
         child.stdin.flush()
     errors = [child.communicate()[1] for child in children]
-    assert [child.returncode for child in children] == [0] * PROCESSES, errors
+    assert [child.returncode for child in children] == [0] * PROCESSES, "".join(errors)
 
     async def count():
         async with Notes(store_of("sealed-file", tmp_path)) as notes:
