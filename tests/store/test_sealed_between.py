@@ -192,3 +192,18 @@ async def test_a_commit_while_others_commit(sight, meddle, name):
         return said
 
     await moments(sight, meddle, commit, check)
+
+
+async def test_a_scan_that_continues_after_another_handle_changed_what_follows_finds_it_as_it_is():
+    """What was read ahead before the change is read again, also where the scanning handle has heard of the change meanwhile."""
+    within = MemoryStore()
+    store, other = EncryptedStore(within, KEY), EncryptedStore(within, KEY)
+    await store.commit(*(Put(("room", "o", number), b"old") for number in range(100)))
+    scan = aiter(store.scan(("room", "o")))
+    seen = [await anext(scan) for _ in range(32)]
+    await other.commit(Put(("room", "o", 40), b"new"), Delete(("room", "o", 32)), Put(("room", "o", 200), b"new"))
+    assert (await store.get(("room", "o", 40))).value == b"new"
+    await store.verify()
+    seen += [item async for item in scan]
+    assert [item.key[2] for item in seen] == [*range(32), *range(33, 100), 200]
+    assert {item.key[2] for item in seen if item.value == b"new"} == {40, 200}
