@@ -36,7 +36,7 @@ class SealedScan:
         self._last: Key | None = None
         """The inner key behind which the scan goes on."""
         self._pulled: AsyncIterator[Item] | None = None
-        self._pulled_of: tuple[int, int] | None = None
+        self._pulled_of: tuple[Domain, int] | None = None
         """Which domain, at which version, was known when `_pulled` was begun."""
         self._hand: Item | None = None
 
@@ -84,7 +84,7 @@ class SealedScan:
                 self._looked_at = path
                 if await vault.moved(domain, seen, self._room):
                     continue
-            if self._pulled_of != (id(domain), seen):
+            if self._pulled_of is None or self._pulled_of[0] is not domain or self._pulled_of[1] != seen:
                 # What was pulled before the domain changed would look damaged beside the members that it has now.
                 self._pulled = self._hand = None
             reason, rows = "", list[Item]()
@@ -154,7 +154,7 @@ class SealedScan:
                 inside = self._last is not None and self._last[: len(within)] == within
                 after = self._last if inside else None
                 self._pulled = vault.rows(domain, within, after, reverse=self._reverse)
-                self._pulled_of = id(domain), domain.version
+                self._pulled_of = domain, domain.version
             self._hand = await anext(self._pulled, None)
         return self._hand
 
