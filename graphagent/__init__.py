@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphagent._blocking import blocking as blocking
+from graphagent._sync import blocking as blocking
 from graphagent.agent import Agent as Agent
 from graphagent.graph import END as END
 from graphagent.graph import START as START

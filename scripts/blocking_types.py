@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from graphagent import Agent, Run
-from graphagent._blocking import _is_async
+from graphagent._sync import _is_async
 from graphagent.llm import Tool
 from graphagent.memory import KeepingProvider, Notes, NoteView
 from graphagent.run import RunStream

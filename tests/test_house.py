@@ -50,32 +50,56 @@ def _is_private(name):
 # Doors
 
 
+def _lazily(statements):
+    """Split the statements of a module before its `__getattr__`, and return that as `(imports, names, moved)` besides."""
+    match statements:
+        case [*first, ast.If(test=ast.Name("TYPE_CHECKING"), body=body), ast.Assign([ast.Name("__getattr__")], call)]:
+            pass
+        case [*first, ast.Assign([ast.Name("__getattr__")], call)]:
+            body = []
+        case _:
+            return statements, ([], [], {})
+    assert isinstance(call, ast.Call)
+    assert ast.unparse(call.func) == "_lazy"
+    names = [ast.literal_eval(given) for given in call.args[2:]]
+    moved = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    return first, (body, *(names or [[]]), moved.get("moved", {}))
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_holds_re_exports_and_no_logic(door):
-    """A room's `__init__.py` is its docstring and `from … import X as X`, with public names only, some of them for later."""
+    """A room's `__init__.py` is its docstring and `from … import X as X`, with public names only, some of them imported lazily."""
     docstring, *statements = ast.parse(FILES[door].read_text("utf-8")).body
     assert isinstance(docstring, ast.Expr)
-    *statements, late = _without_late(statements)
+    statements, (late, names, _) = _lazily(statements)
     if door == "graphagent" and ast.unparse(statements[-1]).startswith("__version__ = "):
         statements.pop()
-    assert not late or {name.name for each in late[:-1] for name in each.names} == set(late[-1])
-    for statement in [*statements, *late[:-1]]:
+    assert {name.name for each in late for name in each.names} == set(names)
+    for statement in [*statements, *late]:
         assert isinstance(statement, ast.ImportFrom), f"{door}, line {statement.lineno}: a door has no logic"
-        if statement.module in ("__future__", "typing", "graphagent._later"):
+        if statement.module in ("__future__", "typing", "graphagent._lazy"):
             continue
         for name in statement.names:
             assert name.asname == name.name, f"{door}, line {statement.lineno}: write `{name.name} as {name.name}`"
             assert not name.name.startswith("_"), f"{door}, line {statement.lineno}: {name.name} is private"
 
 
-def _without_late(statements):
-    """Give the statements of a door, and at the end those that import for later, with the names that they are for."""
-    match statements:
-        case [*first, ast.If(test=ast.Name("TYPE_CHECKING"), body=body), ast.Assign([ast.Name("__getattr__")], call)]:
-            assert isinstance(call, ast.Call)
-            assert ast.unparse(call.func) == "_later"
-            return [*first, [*body, [name.value for name in call.args[2:]]]]
-    return [*statements, []]
+MOVED = [
+    (module, name, now)
+    for module, path in FILES.items()
+    for name, now in _lazily(ast.parse(path.read_text("utf-8")).body)[1][2].items()
+]
+
+
+@pytest.mark.parametrize(("module", "name", "now"), MOVED)
+def test_a_name_that_has_moved_warns_and_works(module, name, now):
+    """It is what the new path gives, which the warning names unless it is private."""
+    with pytest.warns(DeprecationWarning, match=re.escape(f"{module}.{name} is deprecated")) as caught:
+        found = getattr(importlib.import_module(module), name)
+    room, _, there = now.rpartition(".")
+    assert found is getattr(importlib.import_module(room), there)
+    assert (now in str(caught[0].message)) is not any(map(_is_private, now.split(".")))
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -90,7 +114,7 @@ def test_what_a_door_names_is_there(door):
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_shows_nothing_else(door):
     """What a room's module holds is its re-exports and its own files, private names nowhere among them."""
-    named = {bound for _, _, _, bound in _imports(FILES[door])} | {"annotations", "TYPE_CHECKING"}
+    named = {bound or name for _, _, name, bound in _imports(FILES[door])}
     files = {name.removeprefix(f"{door}.").partition(".")[0] for name in FILES if name.startswith(f"{door}.")}
     shown = {name for name in vars(importlib.import_module(door)) if not name.startswith("__")}
     assert shown - named - files == set()
@@ -107,17 +131,38 @@ def test_the_version_is_told_once():
 
 @pytest.mark.parametrize("importer", FILES)
 def test_private_names_stay_in_their_room(importer):
-    """A name with a leading underscore is imported only from below the package that it stands in."""
+    """A private name is imported only from below the package that it is in; other rooms take it from `_internal.py`."""
     for line, module, name, _ in _imports(FILES[importer]):
         parts = [*module.split("."), *([name] if name else [])]
         if parts[0] not in ROOTS:
             continue
         private = [place for place, part in enumerate(parts) if _is_private(part)]
+        if private == [parts.index("_internal") if "_internal" in parts else None]:
+            private = [1]  # of any room of the same package
         if private:
             room = ".".join(parts[: private[0]])
             assert f"{importer}.".startswith(f"{room}."), (
                 f"{importer}, line {line}: {'.'.join(parts)} is private to {room}"
             )
+
+
+INTERNAL = [name for name in FILES if name.endswith("._internal")]
+
+
+@pytest.mark.parametrize("internal", INTERNAL)
+def test_an_internal_module_holds_re_exports_that_another_room_needs(internal):
+    """A room's `_internal.py` is `from … import x as x`, each for some other room, and none that the room's door has too."""
+    room = internal.removesuffix("._internal")
+    _, *statements = ast.parse(FILES[internal].read_text("utf-8")).body
+    imports = [each for each in statements if isinstance(each, ast.ImportFrom)]
+    assert imports == statements
+    names = {name.name for each in imports[1:] for name in each.names}
+    assert all(name.asname == name.name for each in imports[1:] for name in each.names)
+    inside = [name for name in FILES if f"{name}.".startswith(f"{room}.")]
+    assert [name for name in inside if internal in {module for _, module, _, _ in _imports(FILES[name])}] == []
+    used = {name for path in FILES.values() for _, module, name, _ in _imports(path) if module == internal}
+    assert names - used == set()
+    assert names & {bound for _, _, _, bound in _imports(FILES[room])} == set()
 
 
 @pytest.mark.parametrize("path", FILES.values(), ids=FILES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError, MissingExtraError
 

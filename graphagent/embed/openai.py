@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from openai import Omit
 
-from graphagent._openai import Server
+from graphagent._openai_http import Server
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphagent._retry import Retry as Retry
 from graphagent.graph._check import Problem as Problem
-from graphagent.graph._declare import node as node
-from graphagent.graph._declare import tap as tap
+from graphagent.graph._decorators import node as node
+from graphagent.graph._decorators import tap as tap
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel
 from graphagent.graph._forks import Race as Race

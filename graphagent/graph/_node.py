@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, Ty
 
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
-from graphagent.graph._functions import described, needed, plain_arguments
 from graphagent.graph._policies import Policy, Timeout
+from graphagent.graph._signatures import described, needed, plain_arguments
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature

@@ -179,13 +179,13 @@ class Strategy(Node[I, O]):
 
     def to_mermaid(self) -> str:
         """Draw it as Mermaid text."""
-        from graphagent.graph._draw import to_mermaid
+        from graphagent.graph.drawing._internal import to_mermaid
 
         return to_mermaid(self)
 
     def to_svg(self) -> str:
         """Draw it as an SVG picture; no system program is needed."""
-        from graphagent.graph._svg import to_svg
+        from graphagent.graph.drawing._internal import to_svg
 
         return to_svg(self)
 

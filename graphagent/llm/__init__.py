@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.llm._context_overflow import is_overflow as is_overflow
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
 from graphagent.llm._images import image_of as image_of
@@ -22,7 +23,6 @@ from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
 from graphagent.llm._output import OutputFormat as OutputFormat
 from graphagent.llm._output import structured as structured
-from graphagent.llm._overflow import is_overflow as is_overflow
 from graphagent.llm._prices import PricedModel as PricedModel
 from graphagent.llm._prices import Prices as Prices
 from graphagent.llm._tools import Approve as Approve

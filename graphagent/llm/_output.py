@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent.errors import OutputError
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse
-from graphagent.llm._problems import problems
+from graphagent.llm._validation_messages import problems
 from graphagent.llm._whole import check_whole
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult
-from graphagent.llm._problems import problems
+from graphagent.llm._validation_messages import problems
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

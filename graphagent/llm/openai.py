@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
-from graphagent._openai import Server
+from graphagent._openai_http import Server
 from graphagent.errors import ModelRequestError
+from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._output import read_json
-from graphagent.llm._overflow import is_overflow
 from graphagent.llm._wire import Chunks, Events, from_body, to_body
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphagent._later import later as _later
+from graphagent._lazy import lazy as _lazy
 from graphagent.memory._agent_memory import AgentMemory as AgentMemory
 from graphagent.memory._agent_memory import FactUse as FactUse
 from graphagent.memory._compression import ChunkedHistory as ChunkedHistory
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import ScopeTree as ScopeTree
     from graphagent.memory.notes import Turn as Turn
 
-__getattr__ = _later(
+__getattr__ = _lazy(
     __name__, "graphagent.memory.notes",
-    "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
+    ("Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn"),
 )  # fmt: skip

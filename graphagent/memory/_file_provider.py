@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import to_thread
 
-from graphagent._threads import Worker
+from graphagent._concurrency import Worker
 from graphagent.errors import StoreError
 from graphagent.memory._fact_files import FactFiles
 from graphagent.memory._facts import Concept, Fact, Scope, Subject, check_filter, check_given, checked_owner

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.memory._facts import (
     Concept,
     Fact,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from graphagent._article import kind_of
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._facts import (
     Concept,

@@ -13,7 +13,7 @@ from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
 from graphagent.memory import ActionStep, MessageStep, SentPrompt, StepFailure, Timing
 from graphagent.nodes._planning import plan_if_due
-from graphagent.nodes._shaping import ask, before_request, tools_of
+from graphagent.nodes._prompt_features import ask, before_request, tools_of
 
 if TYPE_CHECKING:
     from graphagent.run import Context

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphagent import _clock
 from graphagent.llm import Message, ModelRequest, Tool
 from graphagent.memory import ActionStep, PlanningStep, SentPrompt, Timing
-from graphagent.nodes._shaping import ask
+from graphagent.nodes._prompt_features import ask
 
 if TYPE_CHECKING:
     from graphagent.memory import RunMemory, Step

@@ -25,7 +25,7 @@ from graphagent.llm import (
     refused,
 )
 from graphagent.memory import ActionStep
-from graphagent.nodes._shaping import shown, tools_of
+from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Halt, Question, sub_run, together
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import anyio
 
-from graphagent._threads import OwnTask
+from graphagent._concurrency import OwnTask
 from graphagent.events import TextStreamed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 
 if TYPE_CHECKING:
     from graphagent.store._items import Item

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from graphagent._threads import Gate, Reply, turn, unbroken
+from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import anyio.to_thread
 
-from graphagent._threads import Reply, turn
+from graphagent._concurrency import Reply, turn
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._forks import OwnLock, in_use, register

@@ -27,7 +27,7 @@ from graphagent.store._sqlite_erasure import alone, empty_log, mark, marked, rew
 from graphagent.store._sqlite_file import SHORT, Connection, check_identity, connect, explained, is_sealed
 
 if TYPE_CHECKING:
-    from graphagent._threads import Reply
+    from graphagent._concurrency import Reply
 
 _TOGETHER = 256
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0

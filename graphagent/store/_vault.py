@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import anyio.to_thread
 
-from graphagent._threads import Gate
+from graphagent._concurrency import Gate
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from graphagent._threads import OwnTask
+from graphagent._concurrency import OwnTask
 
 _log = logging.getLogger("graphagent")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import orjson
 from anyio import to_thread
 
-from graphagent._threads import Gate, turn
+from graphagent._concurrency import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.memory._recent import Recent
 from graphagent.memory.notes import _codec, _tables

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import orjson
 from anyio import to_thread
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import HandlerError
 from graphagent.events import MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
 from graphagent.memory.notes import _sight

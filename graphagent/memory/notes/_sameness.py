@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._book import Book

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent import _clock
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.memory.notes import _codec, _ranking, _tables
 from graphagent.memory.notes._query import STOPWORDS
 from graphagent.memory.notes._query import query as asked

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory.notes import _codec, _tables
 from graphagent.memory.notes._filters import Filter, entries_of

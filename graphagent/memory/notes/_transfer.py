@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, M
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import a
-from graphagent._threads import turn
+from graphagent._concurrency import turn
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory.notes import _codec, _sight
 from graphagent.memory.notes._imported import Collected, Imported

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin, overload
 
 from graphagent.graph import _types
-from graphagent.graph._functions import is_async, name_of, needed
 from graphagent.graph._node import Node, Tap, TapOf
+from graphagent.graph._signatures import is_async, name_of, needed
 
 if TYPE_CHECKING:
     from graphagent.run import Context

@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from graphagent.graph import _types
-from graphagent.graph._draw import is_error, notes
 from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._layout import Box, Layout, Wire, lay_out
 from graphagent.graph._node import END, START, Node
 from graphagent.graph._strategy import Element, Strategy
+from graphagent.graph.drawing._layout import Box, Layout, Wire, lay_out
+from graphagent.graph.drawing._mermaid import is_error, notes
 
 _ARROW = 8.0
 _GAP = 24.0

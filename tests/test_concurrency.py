@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from graphagent._threads import Worker, unbroken
+from graphagent._concurrency import Worker, unbroken
 
 
 async def test_a_worker_gives_what_a_function_gives_and_raises_what_it_raises():

@@ -14,7 +14,7 @@ import weakref
 import anyio
 import pytest
 
-from graphagent import _openai
+from graphagent import _openai_http
 from graphagent.embed.openai import OpenAIEmbedder
 from graphagent.errors import EmbedderError, ModelRequestError
 from graphagent.llm import Message, ModelRequest
@@ -82,7 +82,7 @@ def test_what_nobody_closes_is_closed_with_its_event_loop(server, kind, streamin
         anyio.run(ask, asked, streaming, backend=backend)
         assert connected(server, 0)
     assert warned() == []
-    assert len(_openai._loops) == 0
+    assert len(_openai_http._loops) == 0
 
 
 async def test_what_is_closed_opens_again(server, kind):

@@ -1,0 +1,3 @@
+"""Strategies as Mermaid text and as SVG."""
+
+from __future__ import annotations

@@ -1,0 +1,6 @@
+"""What the methods of a strategy that draw it call."""
+
+from __future__ import annotations
+
+from graphagent.graph.drawing._mermaid import to_mermaid as to_mermaid
+from graphagent.graph.drawing._svg import to_svg as to_svg
