@@ -33,7 +33,7 @@ from graphagent.memory import (
     Subject,
 )
 from graphagent.store import Change, EncryptedStore, Item, Key, Put, SqliteStore
-from graphagent.store._seal import fresh_keys, primary, seal, unseal
+from graphagent.store.sealed._format import fresh_keys, primary, seal, unseal
 
 if TYPE_CHECKING:
     from graphagent.protocols import KeepingProvider

@@ -15,7 +15,7 @@ import anyio
 import apsw
 
 from graphagent.store import EncryptedStore, Put, SqliteStore
-from graphagent.store._seal import bound, fresh_keys, seal
+from graphagent.store.sealed._format import bound, fresh_keys, seal
 
 VALUE = bytes(range(250)) * 4
 SAVES = 300

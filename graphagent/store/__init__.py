@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graphagent.store._encrypted import EncryptedStore as EncryptedStore
 from graphagent.store._items import Change as Change
 from graphagent.store._items import Delete as Delete
 from graphagent.store._items import DeleteAll as DeleteAll
@@ -11,7 +10,8 @@ from graphagent.store._items import Item as Item
 from graphagent.store._items import Key as Key
 from graphagent.store._items import Put as Put
 from graphagent.store._items import Receipt as Receipt
-from graphagent.store._key_sources import KeySource as KeySource
-from graphagent.store._key_sources import new_key as new_key
 from graphagent.store._memory import MemoryStore as MemoryStore
-from graphagent.store._sqlite import SqliteStore as SqliteStore
+from graphagent.store.sealed import EncryptedStore as EncryptedStore
+from graphagent.store.sealed import KeySource as KeySource
+from graphagent.store.sealed import new_key as new_key
+from graphagent.store.sqlite import SqliteStore as SqliteStore

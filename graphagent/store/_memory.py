@@ -9,11 +9,11 @@ from typing import Self
 
 from graphagent.errors import ConflictError, SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
-from graphagent.store._forks import in_use
+from graphagent.store._fork_safety import in_use
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
-from graphagent.store._ordered import Ordered
-from graphagent.store._scan import Scan
-from graphagent.store._sealed_rows import KEYS_PLACE, MAGIC, is_plain, sealed_after
+from graphagent.store._paging import Scan
+from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
+from graphagent.store._sorted_dict import Ordered
 
 _CHUNK = 256
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from graphagent.store._forks import in_use as in_use
+from graphagent.store._fork_safety import in_use as in_use

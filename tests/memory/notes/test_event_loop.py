@@ -15,7 +15,8 @@ from anyio.lowlevel import checkpoint
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Note, Notes
 from graphagent.memory.notes import _consolidation, _tables, _texts, _vectors
-from graphagent.store import SqliteStore, _sqlite
+from graphagent.store import SqliteStore
+from graphagent.store.sqlite import _store as sqlite_store
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words as Costly
 from tests.memory.notes.conftest import store_of
@@ -120,8 +121,8 @@ class Watch:
 
     def statement(self, cursor, sql, bindings):
         """Tell of a statement; one that reads a single item, or the first few of a range, may be executed anywhere."""
-        few = sql in (_sqlite._UP, _sqlite._DOWN) and bindings[2] <= INLINE_ROWS
-        if sql != _sqlite._ONE and not few:
+        few = sql in (sqlite_store._UP, sqlite_store._DOWN) and bindings[2] <= INLINE_ROWS
+        if sql != sqlite_store._ONE and not few:
             self.saw(sql)
         return True
 

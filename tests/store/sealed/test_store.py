@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
-from graphagent.store import _vault as vault_module
 from graphagent.store._encoding import encode
-from graphagent.store._seal import padded_size
+from graphagent.store.sealed import _session
+from graphagent.store.sealed._format import padded_size
 
 KEY = bytes(range(32))
 A1, A2, A3 = ("room", "ann", "x", 1), ("room", "ann", "x", 2), ("room", "ann", "y", 1)
@@ -730,7 +730,7 @@ async def test_old_domains_are_forgotten_first():
     inner = MemoryStore()
     other = sealed(inner)
     await other.commit(*(Put(("r", f"o{a}", b), b"v") for a in range(20) for b in range(10)))
-    store = sealed(inner, cache_bytes=5 * 2 * (vault_module._DOMAIN_BYTES + 10 * vault_module._ITEM_BYTES))
+    store = sealed(inner, cache_bytes=5 * 2 * (_session._DOMAIN_BYTES + 10 * _session._ITEM_BYTES))
     assert len(await all_of(store)) == 200
     vault = store._sealed().vault
     assert 0 < len(vault._domains) < 12
@@ -768,7 +768,7 @@ async def test_many_domains_are_used_at_once_with_little_memory(cache_bytes):
     async with anyio.create_task_group() as group:
         for task in range(6):
             group.start_soon(work, handles[task % 2], task)
-    assert most <= 2 + 2 * 6 + cache_bytes // vault_module._DOMAIN_BYTES
+    assert most <= 2 + 2 * 6 + cache_bytes // _session._DOMAIN_BYTES
     for handle in (*handles, sealed(inner)):
         assert (await handle.get(("r", "o3", "all"))).version == 6
         assert len(await all_of(handle)) == 6 * 20 + 20 == await handle.verify()

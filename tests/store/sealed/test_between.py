@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, MemoryStore, Put, _vault
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, MemoryStore, Put
+from graphagent.store.sealed import _session
 
 KEY = bytes(range(32))
 OWNER = ("room", "ann")
@@ -96,8 +97,8 @@ SIGHTS = ("unread", "read", "noticed")
 def sight(request, monkeypatch):
     """One of SIGHTS; what is noticed is not read in full at once, as where there is much."""
     if request.param == "noticed":
-        monkeypatch.setattr(_vault, "_FOREIGN_COMMIT", 0)
-        monkeypatch.setattr(_vault, "_OPERATION", 0)
+        monkeypatch.setattr(_session, "_FOREIGN_COMMIT", 0)
+        monkeypatch.setattr(_session, "_OPERATION", 0)
     return request.param
 
 

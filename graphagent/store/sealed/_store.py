@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from graphagent._article import kind_of
-from graphagent.store._forks import OwnLock
-from graphagent.store._key_sources import HeldKey, KeySource
+from graphagent.store._fork_safety import OwnLock
+from graphagent.store.sealed._key_sources import HeldKey, KeySource
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store._items import Change, Item, Key
-    from graphagent.store._sealed_store import SealedStore
+    from graphagent.store.sealed._operations import SealedStore
 
 _DOMAINS = {"facts": 5, "runs": 4, "notes": 2}
 """Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject, runs one by one."""
@@ -145,7 +145,7 @@ class EncryptedStore:
     def _sealed(self) -> SealedStore:
         opened = self._opened
         if opened is None:
-            from graphagent.store._sealed_store import SealedStore
+            from graphagent.store.sealed._operations import SealedStore
 
             with self._opening:
                 if self._opened is None:

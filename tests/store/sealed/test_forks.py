@@ -15,7 +15,7 @@ from graphagent.errors import StoreError
 from graphagent.memory import Notes
 from graphagent.memory.notes._host import MemoryTables
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore
-from graphagent.store._sealed_rows import KEYS
+from graphagent.store._sealed_detection import KEYS
 
 KEY = bytes(range(32))
 SECONDS = 20

@@ -16,11 +16,11 @@ import anyio.to_thread
 from graphagent._concurrency import Reply, turn
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
-from graphagent.store._forks import OwnLock, in_use, register
-from graphagent.store._scan import Scan
-from graphagent.store._sealed_rows import is_plain
-from graphagent.store._sqlite_erasure import marked
-from graphagent.store._sqlite_file import (
+from graphagent.store._fork_safety import OwnLock, in_use, register
+from graphagent.store._paging import Scan
+from graphagent.store._sealed_detection import is_plain
+from graphagent.store.sqlite._erasure import marked
+from graphagent.store.sqlite._file import (
     ROWS,
     Connection,
     check_identity,
@@ -33,7 +33,7 @@ from graphagent.store._sqlite_file import (
     items,
     make,
 )
-from graphagent.store._sqlite_writer import Job, Writer
+from graphagent.store.sqlite._writer import Job, Writer
 
 if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key

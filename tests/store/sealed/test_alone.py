@@ -208,7 +208,7 @@ async def test_a_copy_is_sealed_as_well(tmp_path):
 
 async def test_rows_of_any_earlier_version_are_a_sealed_store(tmp_path):
     """The frozen rows of the format have the mark."""
-    rows = json.loads((Path(__file__).parent / "sealed_format_1.json").read_text("utf-8"))["rows"]
+    rows = json.loads((Path(__file__).parent / "format_1.json").read_text("utf-8"))["rows"]
     path = tmp_path / "x.db"
     async with SqliteStore(path) as store:
         assert await store.get(HERE) is None

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from graphagent.store import EncryptedStore, Item, MemoryStore, Put
 from graphagent.store._encoding import encode
 
-FROZEN = json.loads(Path(__file__).with_name("sealed_format_1.json").read_text())
+FROZEN = json.loads(Path(__file__).with_name("format_1.json").read_text())
 KEY = base64.b64decode(FROZEN["key"])
 
 

@@ -8,9 +8,9 @@ import anyio.to_thread
 
 from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
-from graphagent.store._plan import check
-from graphagent.store._seal import UnreadableError
-from graphagent.store._vault import TRIES, Domain, MismatchError, Vault
+from graphagent.store.sealed._commit import check
+from graphagent.store.sealed._format import UnreadableError
+from graphagent.store.sealed._session import TRIES, Domain, MismatchError, Vault
 
 _INLINE, _CHUNK = 32, 1024
 

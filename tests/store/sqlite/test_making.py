@@ -14,7 +14,8 @@ from graphagent.store import Put, SqliteStore
 PROGRAM = """
 import os, sys
 import anyio, apsw
-from graphagent.store import Put, SqliteStore, _sqlite_file
+from graphagent.store import Put, SqliteStore
+from graphagent.store.sqlite import _file
 
 def stop(*arguments):
     print("here", flush=True)
@@ -34,21 +35,21 @@ def stop_in_the_middle(connection):
     fill(Stopping())
 
 def stop_before(name):
-    whole = getattr(_sqlite_file, name)
+    whole = getattr(_file, name)
     def stopping(*arguments):
         stop()
         return whole(*arguments)
-    setattr(_sqlite_file, name, stopping)
+    setattr(_file, name, stopping)
 
 def stop_after(name):
-    whole = getattr(_sqlite_file, name)
+    whole = getattr(_file, name)
     def stopping(*arguments):
         whole(*arguments)
         stop()
-    setattr(_sqlite_file, name, stopping)
+    setattr(_file, name, stopping)
 
-fill = _sqlite_file._fill
-{"empty": lambda: stop_before("_fill"), "half made": lambda: setattr(_sqlite_file, "_fill", stop_in_the_middle),
+fill = _file._fill
+{"empty": lambda: stop_before("_fill"), "half made": lambda: setattr(_file, "_fill", stop_in_the_middle),
  "made": lambda: stop_before("_publish"), "published": lambda: stop_after("_publish")}[sys.argv[2]]()
 anyio.run(SqliteStore(sys.argv[1]).commit, Put(("room", "child"), b"v"))
 """

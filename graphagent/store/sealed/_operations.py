@@ -18,15 +18,15 @@ from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
-from graphagent.store._plan import OvertakenError, Plan, check
-from graphagent.store._scan import Scan
-from graphagent.store._sealed_scan import SealedScan, open_item
-from graphagent.store._vault import TRIES, MismatchError, Vault
-from graphagent.store._verify import verify
+from graphagent.store._paging import Scan
+from graphagent.store.sealed._commit import OvertakenError, Plan, check
+from graphagent.store.sealed._scan import SealedScan, open_item
+from graphagent.store.sealed._session import TRIES, MismatchError, Vault
+from graphagent.store.sealed._verify import verify
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.store._key_sources import HeldKey
+    from graphagent.store.sealed._key_sources import HeldKey
 
 _TOGETHER = 256
 _LONGEST_PAUSE = 0.05

@@ -21,9 +21,10 @@ from graphagent._concurrency import Gate
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment
-from graphagent.store._ordered import Ordered
-from graphagent.store._scan import Scan
-from graphagent.store._seal import (
+from graphagent.store._paging import Scan
+from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
+from graphagent.store._sorted_dict import Ordered
+from graphagent.store.sealed._format import (
     Blinder,
     DomainState,
     Keyset,
@@ -42,11 +43,10 @@ from graphagent.store._seal import (
     seal,
     unseal,
 )
-from graphagent.store._sealed_rows import KEYS, ROOMS, ROOT
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.store._key_sources import HeldKey
+    from graphagent.store.sealed._key_sources import HeldKey
 
 DEFAULT_DEPTH = 2
 TRIES = 100

@@ -10,10 +10,10 @@ from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
-from graphagent.store._ordered import Ordered
-from graphagent.store._seal import DomainState, RootState, UnreadableError, added, fresh_keys
-from graphagent.store._sealed_rows import ROOT
-from graphagent.store._vault import Domain, Location, MismatchError, Vault, domain_row
+from graphagent.store._sealed_detection import ROOT
+from graphagent.store._sorted_dict import Ordered
+from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, added, fresh_keys
+from graphagent.store.sealed._session import Domain, Location, MismatchError, Vault, domain_row
 
 
 class OvertakenError(Exception):

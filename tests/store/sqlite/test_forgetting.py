@@ -18,16 +18,8 @@ import apsw
 import pytest
 
 from graphagent.errors import ConflictError, DamagedStoreError, NotErasedError, StoreError
-from graphagent.store import (
-    Delete,
-    DeleteAll,
-    EncryptedStore,
-    Put,
-    SqliteStore,
-    _sqlite_erasure,
-    _sqlite_file,
-    _sqlite_writer,
-)
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
+from graphagent.store.sqlite import _erasure, _file, _writer
 
 KEY = bytes(range(32))
 STORES = 5
@@ -46,7 +38,7 @@ def files_of(folder):
 def mark_of(path):
     connection = apsw.Connection(str(path))
     try:
-        return _sqlite_erasure.marked(connection)
+        return _erasure.marked(connection)
     finally:
         connection.close()
 
@@ -64,17 +56,17 @@ def rewrites(monkeypatch):
 
     def rewrite(connection, path):
         seen.append(path)
-        _sqlite_erasure.rewrite(connection, path)
+        _erasure.rewrite(connection, path)
 
-    monkeypatch.setattr(_sqlite_writer, "rewrite", rewrite)
+    monkeypatch.setattr(_writer, "rewrite", rewrite)
     return seen
 
 
 @pytest.fixture
 def soon(monkeypatch):
     """No long waits."""
-    monkeypatch.setattr(_sqlite_writer, "_READERS_SECONDS", 0.1)
-    monkeypatch.setattr(_sqlite_writer, "_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(_writer, "_READERS_SECONDS", 0.1)
+    monkeypatch.setattr(_writer, "_PAUSE_SECONDS", 0.1)
 
 
 # What is left in the files
@@ -241,9 +233,9 @@ async def test_others_do_not_wait_for_those_who_forget(held, monkeypatch):
     def rewrite(connection, path):
         begun.set()
         end.wait(600)
-        _sqlite_erasure.rewrite(connection, path)
+        _erasure.rewrite(connection, path)
 
-    monkeypatch.setattr(_sqlite_writer, "rewrite", rewrite)
+    monkeypatch.setattr(_writer, "rewrite", rewrite)
     queue("forgets", DeleteAll(("r", "o1")))
     queue("puts", Put(("r", "o2", 1), b"new"))
     await anyio.sleep(0.1)
@@ -306,14 +298,14 @@ def test_nothing_is_lost_where_several_processes_write_and_forget(tmp_path):
 
 async def test_a_file_that_is_written_anew_is_waited_for(tmp_path, monkeypatch):
     """A commit waits for another process that makes the file forget, longer than for one that merely holds it."""
-    monkeypatch.setattr(_sqlite_file, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(_file, "BUSY_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store.db")
     await store.commit(Put(("r", "o", 1), b"v"))
     other = apsw.Connection(str(store.path))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="has held it"):
         await store.commit(Put(("r", "o", 2), b"v"))
-    _sqlite_erasure.mark(other)
+    _erasure.mark(other)
     other.execute("COMMIT; BEGIN IMMEDIATE")
     async with anyio.create_task_group() as group:
         group.start_soon(store.commit, Put(("r", "o", 3), b"v"))
@@ -353,7 +345,7 @@ async def test_someone_who_keeps_reading(tmp_path, soon, rewrites):
 @pytest.mark.parametrize("then", ["by itself", "the next deletion", "closing", "the next opening"])
 async def test_a_full_disk(tmp_path, monkeypatch, then):
     """With no room to write the file anew, the one who forgets is told, others are not; with room the bytes leave it."""
-    monkeypatch.setattr(_sqlite_writer, "_PAUSE_SECONDS", 0.2 if then == "by itself" else 300)
+    monkeypatch.setattr(_writer, "_PAUSE_SECONDS", 0.2 if then == "by itself" else 300)
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     await store.commit(*(Put(("r", "o", number), b"SECRET %d " % number * 300) for number in range(100)))
@@ -408,7 +400,7 @@ async def test_in_a_sealed_store_only_the_one_who_forgets_is_told(tmp_path, monk
         except StoreError as error:
             outcome[name] = type(error)
 
-    monkeypatch.setattr(_sqlite_writer, "rewrite", rewrite)
+    monkeypatch.setattr(_writer, "rewrite", rewrite)
     async with anyio.create_task_group() as group:
         group.start_soon(one, "leads", Put(("r", "o0", 2), b"v"))
         await anyio.lowlevel.checkpoint()
@@ -456,15 +448,15 @@ async def test_a_mark_that_came_meanwhile_stays(tmp_path):
     await store.commit(Put(("r", "o", 1), b"v"))
     connection = store._opened.writer._connection
     for _ in range(3):
-        _sqlite_erasure.mark(connection)
-        first = _sqlite_erasure.marked(connection)
-        _sqlite_erasure.mark(connection)
-        second = _sqlite_erasure.marked(connection)
+        _erasure.mark(connection)
+        first = _erasure.marked(connection)
+        _erasure.mark(connection)
+        second = _erasure.marked(connection)
         assert 0 < first != second > 0
-        _sqlite_erasure.unmark(connection, first)
-        assert _sqlite_erasure.marked(connection) == second
-        _sqlite_erasure.unmark(connection, second)
-        assert _sqlite_erasure.marked(connection) == 0
+        _erasure.unmark(connection, first)
+        assert _erasure.marked(connection) == second
+        _erasure.unmark(connection, second)
+        assert _erasure.marked(connection) == 0
     await store.aclose()
 
 
@@ -473,7 +465,7 @@ async def test_a_mark_that_came_meanwhile_stays(tmp_path):
 KILLED = """
 import anyio, os, signal, sys
 from graphagent.store import *
-from graphagent.store import _sqlite_writer as writer, _sqlite_erasure as erasure
+from graphagent.store.sqlite import _writer as writer, _erasure as erasure
 path, where = sys.argv[1:]
 erasure._CACHE_KIBIBYTES = 64
 

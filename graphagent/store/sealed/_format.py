@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.store._encoding import encode
-from graphagent.store._sealed_rows import MAGIC
+from graphagent.store._sealed_detection import MAGIC
 
 if TYPE_CHECKING:
     from graphagent.store._items import Key

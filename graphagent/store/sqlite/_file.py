@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.store._encoding import decode
 from graphagent.store._items import Item, Key
-from graphagent.store._sealed_rows import KEYS_PLACE, MAGIC
+from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 
 APPLICATION_ID = 0x67616731
 FORMAT = 2

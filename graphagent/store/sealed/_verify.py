@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from graphagent.errors import DamagedStoreError
 from graphagent.store._encoding import decode, encode
-from graphagent.store._sealed_rows import is_plain
-from graphagent.store._sealed_scan import open_item
-from graphagent.store._vault import Domain, MismatchError, Vault, folded
+from graphagent.store._sealed_detection import is_plain
+from graphagent.store.sealed._scan import open_item
+from graphagent.store.sealed._session import Domain, MismatchError, Vault, folded
 
 if TYPE_CHECKING:
     from graphagent.store._items import Item

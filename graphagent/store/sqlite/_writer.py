@@ -20,11 +20,11 @@ from graphagent.errors import (
     SealedStoreError,
     StoreError,
 )
-from graphagent.store._forks import in_use, register
+from graphagent.store._fork_safety import in_use, register
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
-from graphagent.store._sealed_rows import sealed_after
-from graphagent.store._sqlite_erasure import alone, empty_log, mark, marked, rewrite, unmark
-from graphagent.store._sqlite_file import SHORT, Connection, check_identity, connect, explained, is_sealed
+from graphagent.store._sealed_detection import sealed_after
+from graphagent.store.sqlite._erasure import alone, empty_log, mark, marked, rewrite, unmark
+from graphagent.store.sqlite._file import SHORT, Connection, check_identity, connect, explained, is_sealed
 
 if TYPE_CHECKING:
     from graphagent._concurrency import Reply
