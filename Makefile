@@ -20,7 +20,7 @@ help: ## Show this list.
 demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and no network.
 	@$(BIN)/graphagent demo $(ARGS)
 
-test: $(BIN)/.ready-to-develop ## Run the tests; ARGS='-k facts' chooses some.
+test: $(BIN)/.ready-to-develop ## Run the fast suite; ARGS='-k facts' chooses some.
 	@$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: $(BIN)/.ready-to-develop ## Check style, format and the direction of imports.

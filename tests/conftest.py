@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import os
+import re
 import runpy
 import signal
 import tempfile
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.thorough import THOROUGH, examples, left_out
 
 OFFLINE = Path(__file__).parent / "offline"
 
@@ -22,8 +27,22 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OFFLINE), os.enviro
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on the machine, and on what else it does.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
 settings.load_profile("untimed")
+
+# Parameters that repeat a test, with the marker of tests that are about them and so always have all repetitions.
+REPEATED = {
+    "anyio_backend": ("every_loop", ("asyncio", "trio")),
+    "kind": ("every_kind", ("file", "sealed-file", "memory")),  # of the store of notes
+}
+
+# Where asyncio and trio differ: cancellation, tasks, threads, time limits, streams.
+SCHEDULING = re.compile(
+    r"cancel|task_group|move_on|fail_after|timeout|to_thread|from_thread|Thread|Event\(\)|sleep"
+    r"|\bparallel\(|\brace\(|\beach\(|stream|listen"
+)
 
 
 def pytest_configure(config):
@@ -35,9 +54,40 @@ def pytest_configure(config):
         os.environ[name] = str(Path(folder.name) / name)
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave out, in the fast suite, the repetitions whose turn is another day; a test named with `::` has them all."""
+    if THOROUGH or any("::" in each for each in config.args):
+        return
+    repeated = [(item, found) for item in items if (found := _repeated(item))]
+    names = [(item.nodeid.partition("[")[0], item.callspec.id, found) for item, found in repeated]
+    out = {repeated[position][0] for position in left_out(names)}
+    config.hook.pytest_deselected(items=[item for item in items if item in out])
+    items[:] = [item for item in items if item not in out]
+
+
+def _repeated(item):
+    """Return the parameters of a test of which one value is enough on a day, each with the value that it has here."""
+    found = {}
+    for name, value in item.callspec.params.items() if hasattr(item, "callspec") else ():
+        marker, values = REPEATED.get(name, ("", ()))
+        if value in values and not item.get_closest_marker(marker):
+            found[name] = value
+    if "anyio_backend" in found and _is_about_scheduling(item.function):
+        del found["anyio_backend"]
+    if "tests/memory/notes/" not in item.nodeid:
+        found.pop("kind", None)
+    return found
+
+
+@functools.cache
+def _is_about_scheduling(function):
+    """Whether the code of a test mentions what the event loops do differently."""
+    return bool(SCHEDULING.search(inspect.getsource(function)))
+
+
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request):
-    """The event loop that an async test runs on; it runs once on each."""
+    """The event loop that an async test runs on: on both if the suite is thorough or the test is about scheduling."""
     return request.param
 
 

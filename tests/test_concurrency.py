@@ -12,6 +12,8 @@ import pytest
 
 from graphagent._concurrency import Worker, unbroken
 
+pytestmark = pytest.mark.every_loop
+
 
 async def test_a_worker_gives_what_a_function_gives_and_raises_what_it_raises():
     """A value comes back, an error comes up, and the thread goes on."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from graphagent.embed import checked
 from graphagent.embed.static import StaticEmbedder
 from graphagent.errors import EmbedderError
+from tests.thorough import examples
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ async def test_common_words_count_little(embedder):
     assert bare @ asked > bare @ other
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=8))
 def test_every_text_has_a_vector_of_its_own(embedder, texts):
     """Whatever a text holds, even nothing, it has a sound vector, the same alone and among others."""

@@ -28,6 +28,7 @@ from graphagent.memory import (
     _pages,
 )
 from graphagent.testing import fixed_clock, fixed_ids
+from tests.thorough import examples
 
 USER = Subject("user", "the user", priority=1)
 CITY = Concept("city", "where the user lives")
@@ -1130,7 +1131,7 @@ def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path, wrong):
         FileMemoryProvider(tmp_path, cache_bytes=wrong)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(min_size=1, max_size=50), st.lists(st.text(), min_size=1, max_size=4), st.text(max_size=50))
 def test_any_text_comes_back(tmp_path_factory, name, texts, description):
     """Names, descriptions and values of any text are found again, by another handle too."""

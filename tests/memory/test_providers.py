@@ -33,6 +33,7 @@ from graphagent.memory import (
 )
 from graphagent.store import DeleteAll, EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_provider
+from tests.thorough import examples
 
 KEY = b"0123456789abcdef0123456789abcdef"
 USER = Subject("user", "the user", priority=1)
@@ -291,7 +292,7 @@ async def apply(provider, model, step, reopen):
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(steps, max_size=12))
 def test_a_provider_behaves_as_a_plain_list(kind, script, tmp_path_factory):
     """Whatever is saved, forgotten, exported and imported, a provider knows what a list of all that would say."""

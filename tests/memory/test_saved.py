@@ -46,6 +46,7 @@ from graphagent.memory import (
 from graphagent.memory._blobs import HeldBlobs
 from graphagent.memory._saved import _checksum
 from graphagent.memory._step_json import StepReader, StepWriter
+from tests.thorough import examples
 
 PICTURE = Image(b"\x89PNG" * 300)
 
@@ -206,7 +207,7 @@ def transcripts(draw):
     return memory
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(transcripts())
 def test_every_transcript_comes_back_as_it_was(memory):
     """Steps of all types, images, errors, tuples and sets, prompts in full, and the open turn; and once more."""
@@ -215,7 +216,7 @@ def test_every_transcript_comes_back_as_it_was(memory):
     assert again.to_json() == memory.to_json()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(transcripts())
 def test_every_transcript_is_plain_data(memory):
     """Whatever stands in a transcript, people get JSON of it, and the succinct form is the full one without the prompts."""
@@ -380,7 +381,7 @@ JUNK = some.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(some.data())
 def test_a_forged_transcript_is_a_value_error(data):
     """What has the right checksum and makes no sense is refused all the same, or is some transcript that can be used."""

@@ -24,6 +24,7 @@ from graphagent.memory import (
     Timing,
 )
 from graphagent.memory.smolagents import load_steps
+from tests.thorough import examples
 
 DATA = Path(__file__).parent / "data"
 TOOLS, CODE = ((DATA / f"smolagents_{name}.json").read_text("utf-8") for name in ("tools", "code"))
@@ -306,7 +307,7 @@ def test_a_dump_with_what_is_no_json_number_is_read():
     assert math.isnan(step.action_output)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(some.data())
 def test_a_damaged_dump_is_a_value_error(data):
     """Whatever is missing or something else, the dump is read or refused by the number of the step, and nothing is shown."""

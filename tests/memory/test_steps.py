@@ -35,6 +35,7 @@ from graphagent.memory import (
     Timing,
 )
 from graphagent.memory._run_memory import Added, Edited, Opened, Replaced, Shut
+from tests.thorough import examples
 
 PICTURE, OTHER = Image(b"\x89PNG one"), Image(b"\x89PNG two")
 CALLS = (ToolCall("double", {"n": 1}, id="a"), ToolCall("double", {"n": 2}, id="b"))
@@ -862,7 +863,7 @@ class Recording(RuleBasedStateMachine):
         assert all(isinstance(step, Step) for step in self.memory.steps)
 
 
-Recording.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=20)
+Recording.TestCase.settings = settings(deadline=None, max_examples=examples(150), stateful_step_count=20)
 test_a_copy_that_is_told_the_changes_stays_the_same = Recording.TestCase
 
 

@@ -42,6 +42,7 @@ from graphagent.nodes import (
 )
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.thorough import examples
 
 USER = Subject("user", "the user")
 HERE = Scope.agent("flow")
@@ -202,7 +203,7 @@ async def keep(ctx: Context, key: str) -> str:
 @example(flow=[("tool",), ("agent", [("person",), ("agent", [("person",), ("save",)])])], restored=True)
 @example(flow=[("read", "outside"), ("person",), ("save",)], restored=True)
 @example(flow=[("branch", [("note", "guessed"), ("person",)]), ("person",), ("save",)], restored=True)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_a_run_saves_is_trusted_as_the_least_of_what_flowed_in(flow, restored):
     """In nodes, tools, branches, subgraphs and agents that call agents, and whether or not the run was restored from a store."""
     made = Flow(flow)

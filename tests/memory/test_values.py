@@ -36,6 +36,7 @@ from graphagent.memory._values import (
     read_usage,
     usage_json,
 )
+from tests.thorough import examples
 
 T = TypeVar("T")
 UserId = NewType("UserId", str)
@@ -325,7 +326,7 @@ Held = Draft | Review | list[Draft | Review] | dict[str, Draft | Review]
 Deep = Held | list[Held] | dict[str, Held]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(deep)
 def test_declared_types_take_any_values(value):
     """Whatever stands in the fields, and however deep they stand, comes back."""
@@ -561,7 +562,7 @@ def _damaged(data, draw):
 EVERY_KIND = tuple[Draft | Page | Point | Row | Colour | Right | Path | Node | OSError | Review, ...]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(some.data(), values | some.sampled_from([value for value, _ in DECLARED]))
 def test_damaged_data_is_a_value_error_that_shows_nothing(data, value):
     """Whatever was changed in it, decoding gives some value or raises ValueError, and what stands in the data shows nowhere."""

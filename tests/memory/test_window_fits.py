@@ -34,6 +34,7 @@ from graphagent.memory import (
 from graphagent.nodes import compress_history, execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from tests.thorough import examples
 
 ask, act = llm_request(), execute_tools()
 react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
@@ -270,7 +271,9 @@ def transcripts(draw):
     return steps
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(transcripts(), some.integers(0, 3), some.booleans())
 def test_whatever_was_said_what_is_sent_fits_or_is_refused(steps, keep, planning):
     """The task is there, every call has its result right after it, and nothing longer than the window is sent."""

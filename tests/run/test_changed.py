@@ -25,6 +25,7 @@ from graphagent.nodes import ask_human
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.thorough import examples
 
 
 @node
@@ -429,7 +430,9 @@ plain = st.recursive(
 ) | st.sets(hashable, max_size=3)
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(60), deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(plain)
 def test_plain_values_need_no_declared_type(value):
     """Whatever is nested in whatever."""

@@ -41,6 +41,8 @@ from graphagent.run._keys import head_key
 from graphagent.store import MemoryStore, Put, SqliteStore
 from graphagent.testing import fixed_clock
 
+pytestmark = pytest.mark.every_loop
+
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 looks = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="processes cannot be looked at here")
 

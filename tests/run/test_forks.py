@@ -15,6 +15,8 @@ from graphagent.nodes import execute_tools, llm_request, passthrough, update_pro
 from graphagent.run import together
 from graphagent.testing import ScriptedModel
 
+pytestmark = pytest.mark.every_loop
+
 items = passthrough(list[int], name="items")
 
 

@@ -41,6 +41,8 @@ from tests.run.test_claims import (
     resumes_from_elsewhere,
 )
 
+pytestmark = pytest.mark.every_loop
+
 
 class Beats:
     """Decides when claims are renewed, in place of the time that passes."""

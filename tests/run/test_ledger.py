@@ -20,6 +20,7 @@ from graphagent.run import Charge, Ledger, Meter, list_runs
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from tests.run.family import PRICES, Commits, react, rows
+from tests.thorough import examples
 
 
 def priced(rule, name="m"):
@@ -176,7 +177,7 @@ async def test_a_fork_begins_with_what_its_origin_had_spent(tmp_path):
     assert (await agent.state_at("r", half.number)).usage == (await agent.state_at("f", half.number)).usage
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_sums_hold_for_any_strategy(data):
     """Random nestings of turns, forks, subgraphs with budgets and sub-agents: rows, nodes and meters say the same."""

@@ -33,6 +33,7 @@ from graphagent.run.durable import (
 from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
+from tests.thorough import examples
 
 LONG = "A very long letter. " * 2000
 """So long that it stands apart, as a payload."""
@@ -337,7 +338,7 @@ async def test_what_is_executed_stays(store):
     assert (await agent.read("c")).output.endswith(f"{LONG}!")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_pruning_never_breaks_a_fork(data):
     """Whatever was forked from what, and wherever, what is left reads as before, payloads included, and goes on."""
@@ -609,7 +610,7 @@ def _mutations(draw, value):
     return draw(st.sampled_from([None, 0, 7, -1, "", "x", [], {}, True, 1.5, "AAAA"]).filter(lambda new: new != value))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_damaged_input_is_refused(exported, data):
     """Whatever was changed, taken away or doubled in an export: nothing of it is imported, or it says the same all the same."""

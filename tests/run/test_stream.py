@@ -31,6 +31,8 @@ from graphagent.run import RunStream
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
+pytestmark = pytest.mark.every_loop
+
 
 @tool
 async def double(n: int) -> int:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Item, MemoryStore, Put, SqliteStore
 from graphagent.store._encoding import bounds, decode, encode
+from tests.thorough import examples
 
 segments = st.one_of(st.sampled_from(["", "a", "b", "\0", "\0\xff", "ab"]), st.integers(0, 3))
 keys = st.lists(segments, min_size=1, max_size=5).map(tuple)
@@ -44,7 +45,7 @@ def apply(model, batch):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "sealed", "sealed twice"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=steps, probes=st.lists(keys, max_size=3))
 def test_a_store_is_a_dictionary(kind, plan, probes):
     """Commits, conflicts, reads, scans and new beginnings agree with a dictionary step by step."""
@@ -101,7 +102,7 @@ wide = st.one_of(st.text(max_size=6), st.text(alphabet="\0\x01\x02\xffa\ud800", 
 wide_keys = st.lists(wide, max_size=4).map(tuple)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(wide_keys, wide_keys)
 def test_encoded_keys(one, two):
     """Encoding is one to one, decoding undoes it, prefixes stay prefixes, ints sort as numbers."""
@@ -114,7 +115,7 @@ def test_encoded_keys(one, two):
         assert (encode(one) < encode(two)) == (one[-1] < two[-1])
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.one_of(
         st.binary(max_size=20),

@@ -18,6 +18,8 @@ from tests.memory.notes.conftest import Words
 from tests.memory.notes.test_consolidation import GIVEN, ONE, TWO, plan
 from tests.memory.notes.test_faults import run
 
+pytestmark = pytest.mark.every_kind
+
 
 class Breaking(SqliteStore):
     """Fails at a commit of our choice, as a full disk does."""

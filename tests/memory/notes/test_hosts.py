@@ -15,6 +15,8 @@ from graphagent.events import MemoryQueryCompleted, MemorySaveCompleted, MemoryS
 from graphagent.memory import Note, Notes, Turn
 from tests.memory.notes.conftest import Words, store_of
 
+pytestmark = pytest.mark.every_kind
+
 START = 1_767_225_600_000
 
 

@@ -13,6 +13,7 @@ from graphagent.memory import Notes
 from graphagent.memory.notes.importers import by_owner, from_export, from_mem0
 from graphagent.store import MemoryStore
 from tests.memory.notes.conftest import Words
+from tests.thorough import examples
 
 
 def record(id_="1", content="pear", **parts):
@@ -97,7 +98,7 @@ BOUNDS = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(BOUNDS, RECORDS)
 def test_what_a_view_imports_it_sees(bounds, given_records):
     """Of any view: every note and all that it was, or nothing is kept; and what it gives is taken by it again."""

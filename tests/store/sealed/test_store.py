@@ -19,6 +19,7 @@ from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, Me
 from graphagent.store._encoding import encode
 from graphagent.store.sealed import _session
 from graphagent.store.sealed._format import padded_size
+from tests.thorough import examples
 
 KEY = bytes(range(32))
 A1, A2, A3 = ("room", "ann", "x", 1), ("room", "ann", "x", 2), ("room", "ann", "y", 1)
@@ -331,7 +332,7 @@ async def test_several_slots():
             await sealed(inner).get(A1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=400), st.sampled_from(["k", "r", "d", "i"]), st.booleans())
 def test_garbage_rows_are_damage(garbage, kind, keep_head):
     """Whatever bytes stand in a row, reading raises the typed error and nothing else."""

@@ -8,6 +8,8 @@ import pytest
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.store import Put, SqliteStore
 
+pytestmark = pytest.mark.every_loop
+
 
 @pytest.fixture
 async def store(tmp_path):

@@ -18,6 +18,8 @@ import pytest
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
 
+pytestmark = pytest.mark.every_loop
+
 KEY = bytes(32)
 
 
