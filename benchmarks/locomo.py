@@ -34,10 +34,10 @@ from benchmarks.compare import HOME, PEERS, installed
 from benchmarks.measure import milli, table
 from graphagent.memory import Notes
 from graphagent.memory.notes import Turn
-from graphagent.memory.notes import _ranking as ranking_of
-from graphagent.memory.notes._filters import Filter
-from graphagent.memory.notes._ranking import Ranking
-from graphagent.memory.notes._search import Candidates, candidates
+from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.recall import _ranking as ranking_of
+from graphagent.memory.notes.recall._ranking import Ranking
+from graphagent.memory.notes.recall._search import Candidates, candidates
 
 if TYPE_CHECKING:
     from graphagent.protocols import Embedder

@@ -11,20 +11,20 @@ from graphagent._article import a
 from graphagent.errors import HandlerError, NoteError
 from graphagent.events import Event
 from graphagent.memory import TRUST_LEVELS
-from graphagent.memory.notes import _codec, _texts
-from graphagent.memory.notes._codec import SIMILAR, Pending, moment
-from graphagent.memory.notes._search import search
 from graphagent.memory.notes._settings import one_of
 from graphagent.memory.notes._types import INFERRED, Record
+from graphagent.memory.notes.index import _chunks, _storage
+from graphagent.memory.notes.index._storage import SIMILAR, Pending, moment
+from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._book import Book
-    from graphagent.memory.notes._filters import Filter
-    from graphagent.memory.notes._inference import Inference
     from graphagent.memory.notes._scopes import Bounds
     from graphagent.memory.notes._settings import Settings
     from graphagent.memory.notes._types import Depth, Match, Note
     from graphagent.memory.notes._view import NoteView
+    from graphagent.memory.notes.enrich._inference import Inference
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._repository import Book
 
 
 class Engine:
@@ -131,7 +131,7 @@ class Engine:
             raise NoteError(f"trust={trust!r} is not known; use {one_of(TRUST_LEVELS)}")
         where = note.scope if note.scope is not None else scope
         try:
-            content = _texts.checked(note.content)
+            content = _chunks.checked(note.content)
         except NoteError as error:
             raise NoteError(f"note {number}: {error}") from None
         now = moment(_clock.now())
@@ -139,12 +139,12 @@ class Engine:
             id=id_,
             content=content,
             scope=bounds.target(where),
-            categories=_codec.categories(note.categories),
+            categories=_storage.categories(note.categories),
             importance=self.importance(note.importance),
-            metadata=_codec.plain(note.metadata or {}),
+            metadata=_storage.plain(note.metadata or {}),
             created_at=now,
             updated_at=now,
-            at=None if note.at is None else _codec.time(note.at),
+            at=None if note.at is None else _storage.time(note.at),
             owner=bounds.owner,
             source=note.source if note.source is not None else bounds.source or "",
             private=note.private,

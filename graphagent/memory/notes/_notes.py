@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from graphagent._article import a
-from graphagent.memory.notes._book import Book
 from graphagent.memory.notes._engine import Engine
-from graphagent.memory.notes._ranking import Ranking
 from graphagent.memory.notes._scopes import Bounds
 from graphagent.memory.notes._settings import Composite, Settings
 from graphagent.memory.notes._view import NoteView
+from graphagent.memory.notes.index._repository import Book
+from graphagent.memory.notes.recall._ranking import Ranking
 
 if TYPE_CHECKING:
     from graphagent.protocols import Embedder, Model, NoteIndex, Store
@@ -117,7 +117,7 @@ class Notes(NoteView):
         book = Book(kept, embedder, index, on_progress, cache_bytes=cache_bytes)
         engine = Engine(book, settings)
         if model is not None:
-            from graphagent.memory.notes._inference import Inference
+            from graphagent.memory.notes.enrich._inference import Inference
 
             engine.inference = Inference(book, model, settings, owner, engine.emit)
         super().__init__(engine, bounds)

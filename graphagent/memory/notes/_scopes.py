@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from graphagent.errors import NoteError, NotePermissionError, ScopeError
-from graphagent.memory.notes import _codec
+from graphagent.memory.notes.index import _storage
 
 ROOT = "/"
 _DEEPEST = 32
@@ -155,7 +155,7 @@ class Bounds:
                 raise NotePermissionError(f"scope {path!r} is outside of this view, which has {', '.join(self.within)}")
         if not read_only:
             self.writing()
-        wanted = frozenset(_codec.categories(categories))
+        wanted = frozenset(_storage.categories(categories))
         both = (*self.categories, wanted) if wanted else self.categories
         return replace(self, within=outermost(paths), home=None, categories=both, read_only=read_only)
 
@@ -166,7 +166,7 @@ class Bounds:
             NoteError: the source is none.
             PermissionError: these are those of another source.
         """
-        if not _codec.name("source", source).strip():
+        if not _storage.name("source", source).strip():
             raise NoteError(f"source={source!r} is blank; give the name of who speaks, such as 'ana'")
         if self.source is not None and self.source != source:
             raise NotePermissionError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import cast
 
 from graphagent._article import a
-from graphagent.memory.notes._ranking import Ranking
+from graphagent.memory.notes.recall._ranking import Ranking
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,25 +7,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from graphagent.memory.notes import (
-    _changing,
-    _conversation,
-    _forgetting,
-    _keeping,
-    _looking,
-    _recalling,
-    _sight,
-    _texts,
-    _transfer,
-)
+from graphagent.memory.notes import _visibility
 from graphagent.memory.notes._types import Note
+from graphagent.memory.notes.index import _chunks
+from graphagent.memory.notes.recall import _listing, _recall
+from graphagent.memory.notes.write import _conversation, _export, _forget, _save, _update
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.memory.notes._engine import Engine
-    from graphagent.memory.notes._keeping import Infer
     from graphagent.memory.notes._scopes import Bounds
     from graphagent.memory.notes._types import Depth, Match, Record, ScopeInfo, ScopeTree, Turn
+    from graphagent.memory.notes.write._save import Infer
     from graphagent.store import Change, Receipt
 
 E = TypeVar("E", bound="Event")
@@ -164,7 +157,7 @@ class NoteView:
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
-        filled = await _keeping.filled(
+        filled = await _save.filled(
             notes, categories=categories, importance=importance, metadata=metadata, source=source, private=private, at=at
         )  # fmt: skip
         return await self._keep(filled, scope=scope, trust=trust, run_id=run_id, infer=infer)
@@ -209,7 +202,7 @@ class NoteView:
         beside: Sequence[Change] = (),
     ) -> list[Record]:
         """Keep notes. All that keeps some comes through here, so that a run, which keeps them once, has one place to do so."""
-        return await _keeping.keep(
+        return await _save.keep(
             self._engine, self._bounds, notes, scope=scope, trust=trust, run_id=run_id, infer=infer, places=places,
             beside=beside,
         )  # fmt: skip
@@ -254,7 +247,7 @@ class NoteView:
             EmbedderError: the question could not be embedded.
             StoreError: the store cannot be read.
         """
-        return await _recalling.recall(
+        return await _recall.recall(
             self._engine, self._bounds, query, scope=scope, categories=categories, limit=limit, depth=depth, source=source,
             since=since, until=until, metadata_filter=metadata_filter, min_score=min_score, run_id=run_id,
         )  # fmt: skip
@@ -266,7 +259,7 @@ class NoteView:
             TypeError: the id is not a text.
             StoreError: the store cannot be read.
         """
-        record = await _sight.get(self._engine, self._bounds, id_)
+        record = await _visibility.get(self._engine, self._bounds, id_)
         if record is not None:
             self._engine.gave((record,))
         return record
@@ -294,7 +287,7 @@ class NoteView:
             EmbedderError: its vector could not be made.
             StoreError: it could not be kept.
         """
-        return await _changing.update(
+        return await _update.update(
             self._engine, self._bounds, id_, content=content, scope=scope, categories=categories, importance=importance,
             metadata=metadata,
         )  # fmt: skip
@@ -308,7 +301,7 @@ class NoteView:
             NoteNotFoundError: this view has no such note, and had none.
             StoreError: it cannot be read.
         """
-        past = await _changing.history(self._engine, self._bounds, id_)
+        past = await _update.history(self._engine, self._bounds, id_)
         self._engine.gave(record for record, _ in past)
         return past
 
@@ -325,7 +318,7 @@ class NoteView:
             EmbedderError: its vector could not be made.
             StoreError: it could not be kept.
         """
-        return await _changing.undo(self._engine, self._bounds, id_)
+        return await _update.undo(self._engine, self._bounds, id_)
 
     # ---- forgotten
 
@@ -361,7 +354,7 @@ class NoteView:
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        return await _forgetting.forget(
+        return await _forget.forget(
             self._engine, self._bounds, ids=ids, scope=scope, categories=categories, older_than=older_than,
             source=source, metadata_filter=metadata_filter, run_id=run_id,
         )  # fmt: skip
@@ -385,7 +378,7 @@ class NoteView:
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        return await _forgetting.reset(self._engine, self._bounds, scope)
+        return await _forget.reset(self._engine, self._bounds, scope)
 
     # ---- looked through
 
@@ -419,7 +412,7 @@ class NoteView:
             NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
             StoreError: the store cannot be read.
         """
-        found = await _looking.list_records(
+        found = await _listing.list_records(
             self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until,
             metadata_filter=metadata_filter, limit=limit, offset=offset,
         )  # fmt: skip
@@ -433,7 +426,7 @@ class NoteView:
             ScopeError: the scope is none.
             StoreError: the store cannot be read.
         """
-        return await _looking.list_categories(self._engine, self._bounds, scope)
+        return await _listing.list_categories(self._engine, self._bounds, scope)
 
     async def list_scopes(self, path: str | None = None) -> list[str]:
         """Give the whole paths of the scopes directly below one, or of those of the slice.
@@ -442,7 +435,7 @@ class NoteView:
             ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        return await _looking.list_scopes(self._engine, self._bounds, path)
+        return await _listing.list_scopes(self._engine, self._bounds, path)
 
     async def info(self, path: str | None = None) -> ScopeInfo:
         """Tell what is in a scope, with those below it; left out, in all of the view.
@@ -451,7 +444,7 @@ class NoteView:
             ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        return await _looking.info(self._engine, self._bounds, path)
+        return await _listing.info(self._engine, self._bounds, path)
 
     async def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
         """Give a scope with those below it, down to a depth: 0 is the scope alone. As text, a line for each.
@@ -462,7 +455,7 @@ class NoteView:
             ScopeError: the path is none.
             StoreError: the store cannot be read.
         """
-        return await _looking.tree(self._engine, self._bounds, path, max_depth)
+        return await _listing.tree(self._engine, self._bounds, path, max_depth)
 
     # ---- with the model
 
@@ -476,7 +469,7 @@ class NoteView:
         """
         if isinstance(text, str) and not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             return []
-        return await self._engine.extract(_texts.checked(text))
+        return await self._engine.extract(_chunks.checked(text))
 
     async def settle(self) -> int:
         """Wait until all that was left out on saving is inferred, and give of how many notes something is still missing.
@@ -495,7 +488,7 @@ class NoteView:
         Raises:
             StoreError: the store cannot be read.
         """
-        return _transfer.export(self._engine, self._bounds)
+        return _export.export(self._engine, self._bounds)
 
     async def import_(
         self,
@@ -520,7 +513,7 @@ class NoteView:
             EmbedderError: their vectors could not be made.
             StoreError: they could not be kept.
         """
-        return await _transfer.import_(self._engine, self._bounds, records, on_progress or (lambda done, of: None))
+        return await _export.import_(self._engine, self._bounds, records, on_progress or (lambda done, of: None))
 
     async def verify(self) -> int:
         """Read every note of the owner and see that it can be found. Gives how many there are.

@@ -21,9 +21,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from graphagent._article import a
-from graphagent.memory.notes import _codec
-from graphagent.memory.notes._imported import Collected, Imported
 from graphagent.memory.notes._scopes import ROOT, path_of
+from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.write._import import Collected, Imported
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -260,7 +260,7 @@ def _checked(
     under = path_of(scope)
     collected = Collected()
     if owner is not None:
-        _codec.name("owner", owner)
+        _storage.name("owner", owner)
         collected = Collected(lambda _: owner)
     for place, data in records:
         for note in _each(place, data, lambda each: [function(each)]):
@@ -270,7 +270,7 @@ def _checked(
 
 def _exported(note: Imported, under: str) -> dict[str, Any]:
     def told(record: Record) -> dict[str, Any]:
-        return _codec.to_json(replace(record, scope=path_of(record.scope, under)))
+        return _storage.to_json(replace(record, scope=path_of(record.scope, under)))
 
     history = [{"record": told(old), "action": did} for old, did in reversed(note.past)]
     return {"type": "note", **told(note.record), **({"history": history} if history else {})}

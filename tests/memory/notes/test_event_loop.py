@@ -14,13 +14,14 @@ from anyio.lowlevel import checkpoint
 
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Note, Notes
-from graphagent.memory.notes import _consolidation, _tables, _texts, _vectors
+from graphagent.memory.notes.enrich import _consolidation
+from graphagent.memory.notes.index import _chunks, _fts, _matrix
 from graphagent.store import SqliteStore
 from graphagent.store.sqlite import _store as sqlite_store
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words as Costly
 from tests.memory.notes.conftest import store_of
-from tests.memory.notes.test_consolidation import GIVEN, ONE, TWO, plan
+from tests.memory.notes.enrich.test_consolidation import GIVEN, ONE, TWO, plan
 
 
 class Words(Costly):
@@ -145,14 +146,14 @@ def watch(monkeypatch):
 
     monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, hook])
     for owner, name in (
-        (_vectors.Matrix, "search"),
-        (_vectors.Matrix, "cosines"),
+        (_matrix.Matrix, "search"),
+        (_matrix.Matrix, "cosines"),
         (_consolidation, "similarity"),
-        (_texts, "pieces"),
+        (_chunks, "pieces"),
     ):
         monkeypatch.setattr(owner, name, watch.around(getattr(owner, name)))
     for name in ("add", "candidates", "counts", "all_rows", "whole", "since", "newest", "split", "purge", "make"):
-        monkeypatch.setattr(_tables, name, watch.around(getattr(_tables, name)))
+        monkeypatch.setattr(_fts, name, watch.around(getattr(_fts, name)))
     return watch
 
 
@@ -183,7 +184,7 @@ def test_the_watch_sees_what_the_loops_thread_does(watch, tmp_path):
         connection = apsw.Connection(str(tmp_path / "n.db"))
         connection.execute("SELECT count(*) FROM notes_rows").fetchall()
         connection.close()
-        _vectors.Matrix(2).search([1.0, 0.0], 1)
+        _matrix.Matrix(2).search([1.0, 0.0], 1)
 
     anyio.run(wrong)
     assert watch.seen == ["SELECT count(*) FROM notes_rows", "search"]
@@ -238,7 +239,7 @@ def long_notes(word):
 
 
 LONG_NOTES, MORE_LONG_NOTES = long_notes("note"), long_notes("more")
-LONGEST_NOTE = " ".join(MORE_LONG_NOTES)[: _texts.LONGEST]
+LONGEST_NOTE = " ".join(MORE_LONG_NOTES)[: _chunks.LONGEST]
 
 
 def of_texts(texts):

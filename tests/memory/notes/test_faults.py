@@ -502,7 +502,7 @@ anyio.run(main)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is about processes
 async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_all_whole(tmp_path):
     """Whenever it ends, the next one has the tables whole, and vectors of one maker or of the other."""
-    from graphagent.memory.notes import _tables
+    from graphagent.memory.notes.index import _fts
 
     notes = Notes(SqliteStore(tmp_path / "notes.db"), embedder=Words())
     await notes.remember_many([f"pear number {number}" for number in range(600)])
@@ -516,7 +516,7 @@ async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_a
         process.send_signal(signal.SIGKILL)
         await anyio.to_thread.run_sync(process.communicate)
         store = SqliteStore(tmp_path / "notes.db")
-        assert await store.read(_tables.are_made) in (True, False)
+        assert await store.read(_fts.are_made) in (True, False)
         maker = await Notes(store)._engine.book.maker("")
         embedder = Words() if maker.name == "words-1" else Words("words-2", 24)
         now = Notes(store, embedder=embedder)

@@ -15,14 +15,14 @@ import pytest
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import NoteError, NoteNotFoundError
 from graphagent.memory import NoteMemory, Notes
-from graphagent.memory.notes import _asking
 from graphagent.memory.notes._settings import Settings
 from graphagent.memory.notes._types import Record
+from graphagent.memory.notes.enrich import _model
 from graphagent.nodes import llm_request
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words
-from tests.memory.notes.test_consolidation import GIVEN, ONE, TWO, plan
+from tests.memory.notes.enrich.test_consolidation import GIVEN, ONE, TWO, plan
 
 # Models
 
@@ -34,7 +34,7 @@ def notes_in(request):
 
 async def test_a_model_that_hangs_over_a_consolidation_costs_nothing(tmp_path, monkeypatch):
     """Both notes stay, the save returns, and it is still to be done."""
-    monkeypatch.setattr(_asking, "PATIENCE", 0.05)
+    monkeypatch.setattr(_model, "PATIENCE", 0.05)
 
     class Never(ScriptedModel):
         async def respond(self, request, on_text=None):

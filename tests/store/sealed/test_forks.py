@@ -13,7 +13,7 @@ import pytest
 
 from graphagent.errors import StoreError
 from graphagent.memory import Notes
-from graphagent.memory.notes._host import MemoryTables
+from graphagent.memory.notes.index._backend import MemoryTables
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.store._sealed_detection import KEYS
 

@@ -1,0 +1,1 @@
+"""What a model does for notes."""

@@ -1,0 +1,1 @@
+"""Notes as a feature of an agent."""

@@ -1,0 +1,1 @@
+"""Notes in a store, and the index by which they are found."""

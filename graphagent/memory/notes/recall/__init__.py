@@ -1,0 +1,1 @@
+"""Notes found by a question, or listed."""

@@ -1,0 +1,1 @@
+"""Notes saved, changed, forgotten, imported and exported."""

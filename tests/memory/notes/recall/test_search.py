@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import apsw
+import pytest
+
+from graphagent.memory import Notes, Ranking, Turn
+from graphagent.memory.notes.recall import _search
+from graphagent.store import SqliteStore
+from graphagent.testing import fixed_clock
+from tests.memory.notes.conftest import Words
+
+AT = datetime(2024, 5, 1, tzinfo=UTC)
+TEXTS = [
+    "The staging database runs on port 5433.",
+    "Deploy to staging on Tuesdays.",
+    "The office closes at six.",
+    "Ada keeps bees on the roof of the office.",
+    "The production database is PostgreSQL.",
+]
+
+
+def at(time):
+    """Have it be another time."""
+    return fixed_clock(round(time.timestamp() * 1000))
+
+
+def scores(matches):
+    """Give what each text is worth."""
+    return {match.record.content: match.score for match in matches}
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_scores_are_above_nothing_and_at_most_one(store, embedder):
+    """What is asked for word by word is worth 1; all else less, down to what merely stands beside it."""
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many(TEXTS)
+        for text in TEXTS:
+            found = await notes.recall(text, limit=10)
+            assert found[0].record.content == text
+            assert found[0].score == pytest.approx(1, abs=1e-5)
+            assert all(0 < match.score <= 1 for match in found)
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_a_score_does_not_depend_on_what_else_is_found(store, embedder):
+    """With another limit or in a smaller scope, the same text is worth the same."""
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many(TEXTS[:3], scope="/one")
+        await notes.remember_many(TEXTS[3:], scope="/two")
+        whole = scores(await notes.recall("staging database of the office", limit=10))
+        assert len(whole) >= 4
+        assert scores(await notes.recall("staging database of the office", limit=2)).items() <= whole.items()
+        for scope in ("/one", "/two"):
+            inside = scores(await notes.recall("staging database of the office", limit=10, scope=scope))
+            assert inside == pytest.approx({text: whole[text] for text in inside}, abs=1e-5)
+
+
+async def test_reasons_say_what_the_rank_is_made_of(notes):
+    """The strongest stands first, each has its part, and the score before recency is among these."""
+    turns = [Turn(text, "Ada" if place % 2 else "Ben", at=AT) for place, text in enumerate(TEXTS)]
+    await notes.remember_conversation(turns, session="one")
+    [best, *_] = await notes.recall("What did Ada say of staging in May?", limit=3)
+    assert best.record.content == TEXTS[1]
+    assert best.reasons[0] == "lexical"
+    assert {"lexical", "session", "speaker", "date"} <= set(best.reasons)
+    assert set(best.parts) == {*best.reasons, "relevance"}
+    assert [best.parts[name] for name in best.reasons] == sorted(
+        (best.parts[name] for name in best.reasons), reverse=True
+    )
+    assert best.parts["relevance"] == pytest.approx(best.score)
+
+
+async def test_what_stands_beside_an_answer_is_found(notes):
+    """A turn without a word of the question comes behind the one it answers, with the least score."""
+    await notes.remember_conversation([Turn("Which port is it?", "Ben"), Turn("5433.", "Ada")], session="one")
+    found = await notes.recall("port", limit=5)
+    assert [match.record.content for match in found] == ["Which port is it?", "5433."]
+    assert "neighbours" in found[1].reasons
+    assert 0 < found[1].score < 0.1
+
+
+async def test_turns_beside_that_do_not_fit_are_not_found(notes):
+    """The neighbour of an answer is private, or of another scope: it stays out."""
+    await notes.remember_conversation([Turn("Which port?", "Ben")], session="one", scope="/open")
+    await notes.remember_conversation([Turn("5433.", "Ada")], session="one", scope="/closed")
+    found = await notes.recall("port", scope="/open")
+    assert [match.record.content for match in found] == ["Which port?"]
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_fresh_and_irrelevant_does_not_beat_old_and_exact(store, embedder):
+    """With recency nearly everything, what hardly fits still comes last."""
+    async with Notes(store, embedder=embedder, recency_weight=1.0, semantic_weight=0.1, importance_weight=0.0) as notes:
+        with at(datetime(2020, 1, 1, tzinfo=UTC)):
+            await notes.remember(TEXTS[0])
+        for day in range(5):
+            with at(datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day)):
+                await notes.remember(f"On day {day} somebody asked about a port in Spain.")
+        with at(datetime(2024, 1, 6, tzinfo=UTC)):
+            found = await notes.recall("staging database port 5433", limit=3)
+    assert found[0].record.content == TEXTS[0]
+    assert set(found[0].reasons) <= {"semantic", "recency", "importance"}
+    assert all(0 < match.score <= 1 for match in found)
+
+
+async def test_recency_decides_between_equals(store):
+    """Of notes that fit alike, the newer is first, once recency counts."""
+    async with Notes(store, recency_weight=0.3) as notes:
+        for year in (2020, 2024, 2022):
+            with at(datetime(year, 1, 1, tzinfo=UTC)):
+                await notes.remember(f"The budget was approved in {year}.")
+        with at(datetime(2024, 2, 1, tzinfo=UTC)):
+            found = await notes.recall("approved budget", limit=3)
+    assert [match.record.content[-5:-1] for match in found] == ["2024", "2022", "2020"]
+
+
+async def test_long_texts_are_found_by_one_sentence(notes):
+    """A sentence deep inside a long message of many topics is found before short notes that share a word with the question."""
+    words = random.Random(3)
+    topics = ["music", "travel", "garden", "weather", "football", "cooking", "paint", "history"]
+
+    def message(sentence=""):
+        filler = [f"About {words.choice(topics)} there is {words.choice(topics)} to tell again." for _ in range(60)]
+        filler.insert(40, sentence)
+        return " ".join(filler)
+
+    await notes.remember_many([message() for _ in range(8)])
+    wanted = await notes.remember(message("The spare key lies under the blue flower pot."))
+    await notes.remember_many(["The key of F is easy.", "Blue is a colour.", "A pot of tea, please."])
+    [best, *_] = await notes.recall("Where is the spare key: under which flower pot?", limit=3)
+    assert best.record.id == wanted.id
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   ", "?!", '"', "a OR b AND", "NEAR(x", "text : tags", "*", "-", "ﬁ", "🙂", "\x00", "x" * 5000]
+)
+async def test_any_question_is_answered(notes, text):
+    """Nothing in a question is syntax."""
+    await notes.remember_many([*TEXTS, "a or b and NEAR text tags"])
+    for match in await notes.recall(text):
+        assert 0 < match.score <= 1
+
+
+async def test_other_scripts_are_found(notes):
+    """Words of any script that has spaces between them are found, with or without accents."""
+    for text in ("데이터베이스 포트는 5433 입니다", "Порт базы данных 5433", "Le café est fermé à Zürich"):
+        kept = await notes.remember(text)
+        for word in text.split():
+            assert kept.id in {match.record.id for match in await notes.recall(word)}
+    assert (await notes.recall("cafe zurich"))[0].record.content.startswith("Le café")
+
+
+async def test_common_words_do_not_hide_rare_ones(notes, monkeypatch):
+    """Where words are in very many notes only the rarest are searched for, and these are found as before."""
+    monkeypatch.setattr(_search, "_POSTINGS", 3)
+    await notes.remember_many(f"The server {number} is up and running." for number in range(20))
+    kept = await notes.remember("The server of the archive is up.")
+    found = await notes.recall("Is the archive server up?", limit=5)
+    assert [match.record.id for match in found] == [kept.id]
+    assert found[0].score == pytest.approx(1)
+    assert len(await notes.recall("server", limit=5)) == 5
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_recall_writes_nothing(tmp_path, embedder):
+    """Whoever watches the file sees no change."""
+    path = tmp_path / "notes.db"
+    async with Notes(SqliteStore(path), embedder=embedder) as notes:
+        await notes.remember_many(TEXTS)
+        watcher = apsw.Connection(str(path))
+        before = watcher.execute("PRAGMA data_version").fetchall()
+        for text in TEXTS:
+            assert await notes.recall(text)
+        assert watcher.execute("PRAGMA data_version").fetchall() == before
+        await notes.remember("Another one.")
+        assert watcher.execute("PRAGMA data_version").fetchall() != before
+        watcher.close()
+
+
+async def test_long_messages_are_found_at_least_as_well_as_by_vectors_alone(tmp_path):
+    """Among long messages of many topics, words and vectors together find more of what is asked for than vectors alone."""
+    words = random.Random(4)
+    letters = [chr(97 + number) for number in range(26)]
+    vocabulary = ["".join(words.choices(letters, k=6)) for _ in range(4000)]
+
+    def sentence():
+        return f"{' '.join(words.choices(vocabulary[:80], k=8) + words.choices(vocabulary, k=4)).capitalize()}."
+
+    messages = [[sentence() for _ in range(40)] for _ in range(30)]
+    asked = [(number, words.choice(message)) for number, message in enumerate(messages)]
+    dense = Ranking(lexical=0, semantic=1, neighbours=0, session=0, speaker=0, date=0)
+    hits = {}
+    for name, ranking in (("both", Ranking()), ("dense", dense)):
+        async with Notes(tmp_path / f"{name}.db", embedder=Words(dimensions=64), ranking=ranking) as notes:
+            kept = await notes.remember_many([" ".join(message) for message in messages])
+            found = [await notes.recall(" ".join(text.strip(".").split()[4:10]), limit=1) for _, text in asked]
+            hits[name] = sum(
+                match.record.id == kept[number].id for (number, _), [match] in zip(asked, found, strict=True)
+            )
+    assert hits["both"] > hits["dense"], hits
+    assert hits["both"] >= 25
+
+
+async def test_every_match_has_a_reason(notes):
+    """Also the one that fits least; it is before what merely stands beside the best."""
+    talk = ["Who is at the door?", "My husband Leo fitted them.", "Wonderful. Is it dry now?"]
+    await notes.remember_conversation([Turn(text) for text in talk], session="s")
+    await notes.remember(
+        "But Leo is allergic to nickel, and to a good many other things of which nobody knows the names."
+    )
+    found = await notes.recall("Who is Leo?")
+    assert all(match.reasons for match in found)
+    assert {match.record.content.split()[0] for match in found[:2]} == {"My", "But"}
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_what_was_said_at_a_time_that_is_named_is_found_without_a_word_in_common(store, embedder):
+    """Whether the time is named by a day, a month or words such as yesterday; nothing else is found by it."""
+    async with Notes(store, embedder=embedder) as notes:
+        with at(AT):
+            await notes.remember_conversation(
+                [
+                    Turn("I went to the dentist.", at=AT - timedelta(days=1)),
+                    Turn("The bicycle has a new bell.", at=AT - timedelta(days=40)),
+                ],
+                session="s",
+            )
+            for question in ("What did I do yesterday?", "What happened on 30 April 2024?", "What was in April 2024?"):
+                best = (await notes.recall(question, limit=1))[0]
+                assert best.record.content == "I went to the dentist."
+                assert "date" in best.reasons
+                assert best.score > 0.3
+            assert await notes.recall("What did I do yesterday?", scope="/elsewhere") == []
+            view = notes.slice(["/"], read_only=True)
+            found = await view.recall("What did I do yesterday?", until=AT - timedelta(days=20))
+            assert "I went to the dentist." not in [match.record.content for match in found if "date" in match.reasons]
+
+
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_as_many_are_found_as_are_asked_for(store, embedder):
+    """However many fit."""
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many([f"pear number {number}" for number in range(450)])
+        assert len(await notes.recall("pear", limit=400)) == 400
+
+
+async def test_categories_are_found_by_their_words(notes):
+    """As if they stood in the text; when they change, so does what is found."""
+    kept = await notes.remember("We took PostgreSQL.", categories=["decision"])
+    assert [match.record.id for match in await notes.recall("Which decisions are there?")] == [kept.id]
+    await notes.update(kept.id, categories=["database"])
+    assert await notes.recall("decision") == []
+    assert len(await notes.recall("database")) == 1
+
+
+async def test_words_that_say_nothing_find_nothing_by_themselves(notes):
+    """A question of such words alone finds who said just that, and it is worth nothing."""
+    await notes.remember_many(
+        ["The PIN of the card is secret: how you are to know it, and I too, no one says.", "You and I."]
+    )
+    assert await notes.recall("How are you?") == []
+    [match] = await notes.recall("you and I?")
+    assert (match.record.content, match.score) == ("You and I.", 0.01)
+
+
+async def test_a_long_question_does_not_make_an_answer_worth_less(notes):
+    """Of many words those that tell most are what was asked for."""
+    await notes.remember_many(TEXTS)
+    long = (
+        "Please look up for me, if you can find the time, whatever was noted of the staging database and its port " * 2
+    )
+    short = await notes.recall("staging database port")
+    assert short[0].score == pytest.approx(1.0)
+    assert (await notes.recall(long))[0].score > 0.3
+
+
+async def test_a_time_that_is_named_counts_once_in_the_score(notes):
+    """However many words name it; a note has it that was said then, or that has these words."""
+    await notes.remember("The contract ends on 3 May 2030.")
+    await notes.remember("Ada called.", at=datetime(2030, 5, 3, tzinfo=UTC))
+    for question in ("contract on 2030-05-03", "contract on 3 May 2030"):
+        found = scores(await notes.recall(question))
+        assert found["Ada called."] == pytest.approx(0.5)
+    assert found["The contract ends on 3 May 2030."] == pytest.approx(1.0)
+    assert scores(await notes.recall("What happened on 3 May 2030?")).keys() == found.keys()
