@@ -131,7 +131,7 @@ def test_the_version_is_told_once():
 
 @pytest.mark.parametrize("importer", FILES)
 def test_private_names_stay_in_their_room(importer):
-    """A private name is imported only from below the package that it is in; other rooms take it from `_internal.py`."""
+    """A private name is imported only inside its room, a folder of the package with all below; other rooms take it from `_internal.py`."""
     for line, module, name, _ in _imports(FILES[importer]):
         parts = [*module.split("."), *([name] if name else [])]
         if parts[0] not in ROOTS:
