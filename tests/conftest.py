@@ -32,9 +32,12 @@ settings.register_profile(
 )
 settings.load_profile("untimed")
 
+LOOPS = ("asyncio", "trio")
+
 # Parameters that repeat a test, with the marker of tests that are about them and so always have all repetitions.
 REPEATED = {
-    "anyio_backend": ("every_loop", ("asyncio", "trio")),
+    "anyio_backend": ("every_loop", LOOPS),
+    "backend": ("every_loop", LOOPS),  # of tests that start their event loops themselves
     "kind": ("every_kind", ("file", "sealed-file", "memory")),  # of the store of notes
 }
 
@@ -72,8 +75,8 @@ def _repeated(item):
         marker, values = REPEATED.get(name, ("", ()))
         if value in values and not item.get_closest_marker(marker):
             found[name] = value
-    if "anyio_backend" in found and _is_about_scheduling(item.function):
-        del found["anyio_backend"]
+    if found and _is_about_scheduling(item.function):
+        found = {name: value for name, value in found.items() if value not in LOOPS}
     if "tests/memory/notes/" not in item.nodeid:
         found.pop("kind", None)
     return found
@@ -85,7 +88,7 @@ def _is_about_scheduling(function):
     return bool(SCHEDULING.search(inspect.getsource(function)))
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=LOOPS)
 def anyio_backend(request):
     """The event loop that an async test runs on: on both if the suite is thorough or the test is about scheduling."""
     return request.param

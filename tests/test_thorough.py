@@ -64,6 +64,7 @@ def test_the_thorough_suite_has_all(monkeypatch):
     """All cases, and as many examples as a property asks for."""
     monkeypatch.setattr(thorough, "THOROUGH", True)
     assert thorough.some(range(20), 8) == list(range(20))
+    assert len(thorough.some(range(20), 8, 15)) == 15
     assert thorough.examples(400) == 400
 
 
@@ -71,3 +72,4 @@ def test_the_fast_suite_tries_few_examples(days):
     """A property that asks for fewer has as many as it asks for."""
     next(days)
     assert [thorough.examples(number) for number in (6, 20, 400)] == [6, 20, 20]
+    assert thorough.examples(12, 4) == 4

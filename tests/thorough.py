@@ -20,21 +20,22 @@ THOROUGH = os.environ.get("GRAPHAGENT_TESTS") == "thorough"
 DAY = date.fromisoformat(os.environ.setdefault("GRAPHAGENT_TESTS_DAY", datetime.now(UTC).date().isoformat()))
 
 
-def some(cases, most, salt=""):
-    """Return all cases if the suite is thorough, otherwise `most` of them in their order, others each day.
+def some(cases, most, thorough=None, salt=""):
+    """Return `most` of the cases in their order, others each day; if the suite is thorough all, or that many.
 
     `salt` separates calls that choose from equally many cases.
     """
     cases = list(cases)
-    if THOROUGH or len(cases) <= most:
+    most = thorough if THOROUGH else most
+    if most is None or len(cases) <= most:
         return cases
     chosen = random.Random(f"{DAY} {salt}").sample(range(len(cases)), most)
     return [cases[number] for number in sorted(chosen)]
 
 
-def examples(number):
-    """Return how many examples a property tries that tries `number` if the suite is thorough: at most 20 otherwise."""
-    return number if THOROUGH else min(number, 20)
+def examples(number, most=20):
+    """Return how many examples a property tries that tries `number` if the suite is thorough: at most `most` otherwise."""
+    return number if THOROUGH else min(number, most)
 
 
 def turn(name, ways):

@@ -13,16 +13,16 @@ from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import fixed_clock
 from tests.run.lives import Mortal, Undisturbed, cut, entries_of, recorded_in
 from tests.run.worlds import parts
+from tests.thorough import examples, some
 
-MOST = 30
-"""How many places of one run are tried; of longer runs some are chosen."""
 MANY = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
 
 backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
 def chosen(numbers):
-    return numbers if len(numbers) <= MOST else sorted(random.Random(1).sample(numbers, MOST))
+    """Return the places of a run that are tried."""
+    return some(numbers, 8, thorough=30)
 
 
 async def resumed_everywhere(built, *, one=False):
@@ -53,7 +53,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
     turns, tools that wait for people, and questions. What goes on is stopped once more.
     """
 
-    @settings(max_examples=12, **MANY)
+    @settings(max_examples=examples(12, 4), **MANY)
     @given(parts(2))
     def everywhere(built):
         anyio.run(resumed_everywhere, built, backend=backend)
@@ -64,7 +64,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
 def test_questions_are_answered_one_by_one():
     """Several open questions are answered in several lives, and the answers that were given stay given."""
 
-    @settings(max_examples=6, **MANY)
+    @settings(max_examples=examples(6, 3), **MANY)
     @given(parts(1))
     def everywhere(built):
         anyio.run(
@@ -120,7 +120,7 @@ def test_a_commit_that_fails_loses_nothing(backend, how, caplog):
     In the same process not even what could not be recorded is done again.
     """
 
-    @settings(max_examples=5, **MANY)
+    @settings(max_examples=examples(5, 3), **MANY)
     @given(parts(1))
     def everywhere(built):
         anyio.run(broken_everywhere, built, how, backend=backend)
@@ -137,7 +137,7 @@ def test_other_stores_keep_runs_as_well(kind, tmp_path):
         folder = tmp_path / str(next(numbers))
         return SqliteStore(folder / "runs.db") if kind == "sqlite" else EncryptedStore(MemoryStore(), key)
 
-    async def some(built):
+    async def five(built):
         with fixed_clock(step_ms=0):
             whole = await Undisturbed.of(built, made())
             for number in range(1, len(whole.commits), max(len(whole.commits) // 5, 1)):
@@ -146,6 +146,6 @@ def test_other_stores_keep_runs_as_well(kind, tmp_path):
     @settings(max_examples=4, **MANY)
     @given(parts(1))
     def everywhere(built):
-        anyio.run(some, built)
+        anyio.run(five, built)
 
     everywhere()

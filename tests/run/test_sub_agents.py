@@ -35,6 +35,7 @@ from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.run.family import Commits, Family, react, rows
+from tests.thorough import some
 
 HOME = Path(__file__).parents[2]
 LOOKS = ("look", "open_book")
@@ -854,7 +855,7 @@ async def test_a_tree_of_runs_survives_the_death_of_its_process_anywhere(asks):
     whole = await first.finish()
     commits = len(first.store.commits)
     assert commits > 30
-    for count in range(1, commits + 1):
+    for count in some(range(1, commits + 1), 8, salt=asks):
         store = await first.store.after(count)
         recorded = [entry for _, entry in await store.entries(kind="effect")]
         answered = sum("response" in entry for entry in recorded)
@@ -914,7 +915,7 @@ async def test_a_process_may_die_again_and_again():
     """Cut at random behind several lives, the run comes to the same end, and each answer is paid for once."""
     chance = random.Random(7)
     whole = await Family(store=MemoryStore(), asks="words").finish()
-    for _ in range(12):
+    for _ in some(range(12), 3):
         store, asked, lives = Commits(), 0, 0
         while True:
             family = Family(store=store, asks="words")

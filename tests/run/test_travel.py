@@ -29,6 +29,7 @@ from tests.run.family import Family
 from tests.run.lives import Life, Undisturbed, Watched, answers_to, cut, entries_of, recorded_in
 from tests.run.test_resume import MANY, backends, chosen
 from tests.run.worlds import parts
+from tests.thorough import examples
 
 
 async def items_of(store, run_id):
@@ -107,7 +108,7 @@ def test_the_state_behind_any_entry_is_what_the_run_had(backend):
     Compared with the run itself, looked at while it commits: with loops, retries, error paths, strategies inside and branches.
     """
 
-    @settings(max_examples=6, **MANY)
+    @settings(max_examples=examples(6, 3), **MANY)
     @given(parts(2))
     def everywhere(built):
         anyio.run(seen_everywhere, built, backend=backend)
@@ -148,7 +149,7 @@ async def forked_everywhere(built):
 def test_a_fork_behind_any_entry_ends_as_its_origin_did(backend):
     """Output, transcript and usage are the same, nothing recorded is done again, and the origin keeps every byte."""
 
-    @settings(max_examples=4, **MANY)
+    @settings(max_examples=examples(4, 2), **MANY)
     @given(parts(2))
     def everywhere(built):
         anyio.run(forked_everywhere, built, backend=backend)
@@ -188,7 +189,7 @@ def test_a_rerun_until_any_entry_ends_the_same_and_is_live_behind_it_alone(backe
     Of races only the winner is executed again, so nodes are not compared there.
     """
 
-    @settings(max_examples=6, **MANY)
+    @settings(max_examples=examples(6, 3), **MANY)
     @given(parts(2))
     def everywhere(built):
         anyio.run(rerun_everywhere, built, backend=backend)
