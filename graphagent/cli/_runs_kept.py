@@ -17,7 +17,7 @@ from graphagent.cli._prompts import confirm
 from graphagent.cli._runs_opened import found, plain, states, with_store
 from graphagent.cli._words import counted, were_new, whose
 from graphagent.errors import StoreError
-from graphagent.memory.saving import plain as readable
+from graphagent.memory._internal import plain as readable
 from graphagent.run import durable, list_runs
 
 if TYPE_CHECKING:

@@ -1,37 +1,41 @@
-"""How steps and values are written as JSON data and read again, for whoever keeps them somewhere, such as a journal of runs.
-
-A plain file, since most programs never need it.
-"""
+"""Deprecated: the stored form of steps and values is internal, and has no public names any more."""
 
 from __future__ import annotations
 
-from graphagent.memory._blobs import Blobs as Blobs
-from graphagent.memory._blobs import HeldBlobs as HeldBlobs
-from graphagent.memory._blobs import hash_of as hash_of
-from graphagent.memory._damage import Unreadable as Unreadable
-from graphagent.memory._known import Name as Name
-from graphagent.memory._known import name_of as name_of
-from graphagent.memory._known import references as references
-from graphagent.memory._known_notes import NoteName as NoteName
-from graphagent.memory._known_notes import note_name as note_name
-from graphagent.memory._known_notes import note_references as note_references
-from graphagent.memory._plain import plain as plain
-from graphagent.memory._run_memory import Added as Added
-from graphagent.memory._run_memory import Change as Change
-from graphagent.memory._run_memory import Edited as Edited
-from graphagent.memory._run_memory import Lowered as Lowered
-from graphagent.memory._run_memory import Opened as Opened
-from graphagent.memory._run_memory import Replaced as Replaced
-from graphagent.memory._run_memory import Shut as Shut
-from graphagent.memory._step_json import StepReader as StepReader
-from graphagent.memory._step_json import StepWriter as StepWriter
-from graphagent.memory._step_parts import check_parts as check_parts
-from graphagent.memory._values import Json as Json
-from graphagent.memory._values import check_type as check_type
-from graphagent.memory._values import decode as decode
-from graphagent.memory._values import encode as encode
-from graphagent.memory._values import message_json as message_json
-from graphagent.memory._values import read_message as read_message
-from graphagent.memory._values import read_usage as read_usage
-from graphagent.memory._values import undeclared as undeclared
-from graphagent.memory._values import usage_json as usage_json
+from graphagent._lazy import lazy as _lazy
+
+__getattr__ = _lazy(
+    __name__,
+    moved={
+        "Added": "graphagent.memory._internal.Added",
+        "Blobs": "graphagent.codec._internal.Blobs",
+        "Change": "graphagent.memory._internal.Change",
+        "Edited": "graphagent.memory._internal.Edited",
+        "HeldBlobs": "graphagent.codec._internal.HeldBlobs",
+        "Json": "graphagent.codec._internal.Json",
+        "Lowered": "graphagent.memory._internal.Lowered",
+        "Name": "graphagent.memory._internal.Name",
+        "NoteName": "graphagent.memory._internal.NoteName",
+        "Opened": "graphagent.memory._internal.Opened",
+        "Replaced": "graphagent.memory._internal.Replaced",
+        "Shut": "graphagent.memory._internal.Shut",
+        "StepReader": "graphagent.memory._internal.StepReader",
+        "StepWriter": "graphagent.memory._internal.StepWriter",
+        "Unreadable": "graphagent.codec._internal.Unreadable",
+        "check_parts": "graphagent.memory._internal.check_parts",
+        "check_type": "graphagent.codec._internal.check_type",
+        "decode": "graphagent.codec._internal.decode",
+        "encode": "graphagent.codec._internal.encode",
+        "hash_of": "graphagent.codec._internal.hash_of",
+        "message_json": "graphagent.codec._internal.message_json",
+        "name_of": "graphagent.memory._internal.name_of",
+        "note_name": "graphagent.memory._internal.note_name",
+        "note_references": "graphagent.memory._internal.note_references",
+        "plain": "graphagent.memory._internal.plain",
+        "read_message": "graphagent.codec._internal.read_message",
+        "read_usage": "graphagent.codec._internal.read_usage",
+        "references": "graphagent.memory._internal.references",
+        "undeclared": "graphagent.codec._internal.undeclared",
+        "usage_json": "graphagent.codec._internal.usage_json",
+    },
+)

@@ -18,9 +18,9 @@ import orjson
 
 from graphagent._article import a
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage, image_of
-from graphagent.memory._run_memory import RunMemory
-from graphagent.memory._sent import SentPrompt
-from graphagent.memory._step_types import (
+from graphagent.memory.steps._prompt_delta import SentPrompt
+from graphagent.memory.steps._transcript import RunMemory
+from graphagent.memory.steps._types import (
     ActionStep,
     FinalAnswerStep,
     PlanningStep,

@@ -28,7 +28,7 @@ def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
     Raises:
         SerializationError: it cannot.
     """
-    from graphagent.memory.saving import check_type
+    from graphagent.codec._internal import check_type
 
     strategy = agent.strategy
     kinds = [(name, element.gives) for name, element in strategy.walk() if isinstance(element, Node)]

@@ -279,7 +279,7 @@ async def _called(
 
 def _put_back(step: Step, before: Mapping[str, Any]) -> TypeError | None:
     """Return what is wrong with a step, which then has again what it had before; None where nothing is."""
-    from graphagent.memory.saving import check_parts
+    from graphagent.memory._internal import check_parts
 
     try:
         check_parts(step)

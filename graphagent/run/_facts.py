@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphagent.memory.saving import name_of, note_name, note_references, references
+from graphagent.memory._internal import name_of, note_name, note_references, references
 from graphagent.protocols import FactFeature, NoteFeature
 
 if TYPE_CHECKING:
     from graphagent.memory import KnownFact, KnownNote
-    from graphagent.memory.saving import Name, NoteName
+    from graphagent.memory._internal import Name, NoteName
     from graphagent.protocols import Feature
     from graphagent.run._recording import Recording
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import orjson
 
+from graphagent.codec._internal import encode
 from graphagent.errors import NodeFailedError, SerializationError
 from graphagent.llm import Image, Message, ModelResponse, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
-from graphagent.memory.saving import encode
 
 if TYPE_CHECKING:
-    from graphagent.memory.saving import Blobs, Json
+    from graphagent.codec._internal import Blobs, Json
 
 _FIXED = frozenset(
     (str, bytes, Image, Message, ModelResponse, ToolCall, ToolCalls, ToolResult, ToolResults, Usage, NodeFailedError)

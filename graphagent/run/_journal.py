@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
+from graphagent.codec._internal import encode, message_json, usage_json
 from graphagent.errors import JournalError, NodeFailedError, SerializationError, StoreError
 from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults
-from graphagent.memory import saving
-from graphagent.memory.saving import StepWriter, encode, message_json, usage_json
+from graphagent.memory._internal import Added, Change, Edited, Lowered, Opened, Replaced, StepWriter
 from graphagent.run._facts import refers, refers_to_notes
 from graphagent.run._held import Held
 from graphagent.run._plan import DONE
@@ -24,8 +24,8 @@ from graphagent.run._said import places_again
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from graphagent.codec._internal import Json
     from graphagent.memory import Step
-    from graphagent.memory.saving import Json
     from graphagent.run._context import Context
     from graphagent.run._ledger import Charge
     from graphagent.run._log import Log
@@ -436,7 +436,7 @@ class Journal:
             entry["of"] = [list(each) for each in ctx.branches]
 
     def _change(
-        self, writer: StepWriter, change: saving.Change, place: int, marks: list[tuple[Step, list[int]]]
+        self, writer: StepWriter, change: Change, place: int, marks: list[tuple[Step, list[int]]]
     ) -> dict[str, Any]:
         def written(step: Step, number: int = 0) -> Any:
             there = step.recorded
@@ -445,16 +445,16 @@ class Journal:
             marks.append((step, [self._number, place, number]))
             return writer.step(step)
 
-        if isinstance(change, saving.Added):
+        if isinstance(change, Added):
             step: dict[str, Any] = written(change.step)
             return step
-        if isinstance(change, saving.Edited):
+        if isinstance(change, Edited):
             return {"edit": [change.place, writer.fields(change.step, change.names, empty=True)]}
-        if isinstance(change, saving.Replaced):
+        if isinstance(change, Replaced):
             return {"put": [change.place, change.count, [written(step, n) for n, step in enumerate(change.steps)]]}
-        if isinstance(change, saving.Opened):
+        if isinstance(change, Opened):
             return {"open": None if change.step is None else written(change.step)}
-        if isinstance(change, saving.Lowered):
+        if isinstance(change, Lowered):
             return {"trust": change.trust}
         return {"shut": True}
 

@@ -26,7 +26,7 @@ class Charge:
 
     def row(self) -> list[Any]:
         """Give it as plain JSON data."""
-        from graphagent.memory.saving import usage_json
+        from graphagent.codec._internal import usage_json
 
         return [self.node, self.what, self.model, self.run_id, *usage_json(self.usage)]
 
@@ -37,7 +37,7 @@ class Charge:
         Raises:
             ValueError: it is none.
         """
-        from graphagent.memory.saving import read_usage
+        from graphagent.codec._internal import read_usage
 
         node, what, model, run_id, *usage = row
         if not all(isinstance(each, str) for each in (node, what, model, run_id)):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from graphagent import _clock
+from graphagent.codec._internal import hash_of
 from graphagent.errors import ConflictError, RunClaimedError, RunNotFoundError
-from graphagent.memory.saving import hash_of
 from graphagent.run._claim import LEASE
 from graphagent.run._head import Head
 from graphagent.run._keys import entries_key, head_key, pack

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from graphagent.codec._internal import HeldBlobs, hash_of
 from graphagent.errors import DamagedStoreError
-from graphagent.memory.saving import HeldBlobs, hash_of
 from graphagent.run._keys import parse
 
 _PAYLOAD = re.compile(rb'"b":"([0-9a-f]{24})"')

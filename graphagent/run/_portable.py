@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent.codec._internal import hash_of
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
-from graphagent.memory.saving import hash_of
 from graphagent.run._head import Head
 from graphagent.run._keys import entries_key, forks_key, head_key, pack, parse, unpack
 from graphagent.run._payloads import payloads_of

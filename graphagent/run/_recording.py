@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent.codec._internal import HeldBlobs, decode, read_message, read_usage, undeclared
 from graphagent.errors import DamagedStoreError, RunNotFoundError, StrategyChangedError
 from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults, Usage
 from graphagent.memory import RunMemory
-from graphagent.memory.saving import HeldBlobs, decode, read_message, read_usage, undeclared
 from graphagent.run._head import Head
 from graphagent.run._keys import check, entries_key, head_key, parse
 from graphagent.run._ledger import Charge
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from graphagent.memory import KnownFact, KnownNote
-    from graphagent.memory.saving import Name, NoteName
+    from graphagent.memory._internal import Name, NoteName
     from graphagent.protocols import Store
     from graphagent.run._plan import Slot, Way
 

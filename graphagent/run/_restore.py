@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from graphagent.codec._internal import HeldBlobs, decode, read_usage
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import Each, Strategy
 from graphagent.llm import Approve, Deny, ModelResponse, ToolResult
-from graphagent.memory.saving import HeldBlobs, decode, read_usage
 from graphagent.run._engine import items_of
 from graphagent.run._held import Held
 from graphagent.run._journal import Journal

@@ -496,7 +496,7 @@ class Run(Generic[O]):
                 except ArgumentsError as error:
                     raise AnswerError(question.id, f"the answer to {question.id!r} changes the call: {error}") from None
         if self.setup.store is not None:
-            from graphagent.memory.saving import HeldBlobs, encode
+            from graphagent.codec._internal import HeldBlobs, encode
 
             try:
                 encode(answer, HeldBlobs(), question.type)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import VetoError
 from graphagent.memory import ActionStep
-from graphagent.memory.saving import Added, Shut
+from graphagent.memory._internal import Added, Shut
 from graphagent.run._transcripts import is_step, transcripts
 
 if TYPE_CHECKING:

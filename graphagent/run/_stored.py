@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from graphagent.codec._internal import decode, read_usage
 from graphagent.llm import Usage
-from graphagent.memory.saving import decode, read_usage
 from graphagent.run._facts import look_up
 from graphagent.run._keys import check, entries_key, parse
 from graphagent.run._recording import read_head, read_recording

@@ -6,8 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphagent.codec._internal import decode
 from graphagent.memory import TRUST_LEVELS, ActionStep, SystemPromptStep
-from graphagent.memory.saving import StepReader, decode
+from graphagent.memory._internal import StepReader
 
 if TYPE_CHECKING:
     from graphagent.memory import Step

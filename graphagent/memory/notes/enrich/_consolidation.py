@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from graphagent import _clock
 from graphagent.errors import ConflictError, NoteError
-from graphagent.memory._facts import TRUST_LEVELS, least_trust
+from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.index import _chunks, _storage
 from graphagent.memory.notes.index._duplicates import is_same, normal

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphagent.llm import Message, OutputFormat
-from graphagent.memory._prompt import frame
+from graphagent.memory._frames import frame
 
 if TYPE_CHECKING:
     from datetime import datetime

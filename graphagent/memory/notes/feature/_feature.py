@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent.errors import ConflictError, FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
-from graphagent.memory import _extract
-from graphagent.memory._agent_memory import standing
-from graphagent.memory._known_notes import forgotten_note, shortened_note
-from graphagent.memory._prompt import notes_frame
-from graphagent.memory._seen import seen
-from graphagent.memory._step_types import ActionStep, KnownNote, MessageStep, NotesStep, TaskStep
+from graphagent.memory._frames import notes_frame
+from graphagent.memory.facts import _extraction
+from graphagent.memory.facts._feature import standing
 from graphagent.memory.notes import _visibility
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
@@ -25,13 +22,16 @@ from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes.feature._run_notes import AfterRun, HeardEngine, InRun, extracted
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
+from graphagent.memory.steps._note_references import forgotten_note, shortened_note
+from graphagent.memory.steps._projection import seen
+from graphagent.memory.steps._types import ActionStep, KnownNote, MessageStep, NotesStep, TaskStep
 from graphagent.store import Put
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.llm import Tool, ToolResult
-    from graphagent.memory._step_types import Step
     from graphagent.memory.notes._types import Match, Record
+    from graphagent.memory.steps._types import Step
     from graphagent.protocols import Model
     from graphagent.run import Context
 
@@ -354,7 +354,7 @@ class NoteMemory(NoteView):
         kept: list[Record] = []
 
         async def work() -> list[str]:
-            said = _cut("\n".join(_extract.spoken(ctx.memory.steps[ctx.memory.begun :])))
+            said = _cut("\n".join(_extraction.spoken(ctx.memory.steps[ctx.memory.begun :])))
             statements = await self._statements(said, InRun(ctx) if ctx.model_or_none is not None else None)
             kept.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
             return [record.id for record in kept]
@@ -455,7 +455,7 @@ def _text(value: object) -> str:
         return text
     import json
 
-    from graphagent.memory._plain import plain
+    from graphagent.memory.steps._dump import plain
 
     return json.dumps(plain(value), ensure_ascii=False)
 

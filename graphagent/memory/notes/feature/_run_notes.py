@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
-from graphagent.memory._facts import least_trust
+from graphagent.memory.facts._types import least_trust
 from graphagent.memory.notes._engine import Engine
 
 if TYPE_CHECKING:

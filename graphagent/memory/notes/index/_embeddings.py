@@ -24,7 +24,7 @@ from graphagent.errors import (
     MissingExtraError,
     StoreError,
 )
-from graphagent.memory._recent import Recent
+from graphagent.memory._byte_cache import Recent
 from graphagent.memory.notes.index import _fts, _matrix, _storage
 from graphagent.memory.notes.index._chunks import pieces
 from graphagent.store import Delete, DeleteAll, Exists, Put

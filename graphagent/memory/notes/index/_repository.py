@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from graphagent._concurrency import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
-from graphagent.memory._recent import Recent
+from graphagent.memory._byte_cache import Recent
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._backend import host_of
 from graphagent.memory.notes.index._chunks import worded

@@ -1,0 +1,57 @@
+"""Payloads that stand apart from the data that they belong to, under their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from graphagent.codec._errors import Unreadable
+
+
+class Blobs(Protocol):
+    """Where what stands apart is put, and where it is found."""
+
+    def put(self, data: bytes) -> str:
+        """Keep bytes, and give their hash."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """Give the bytes of a hash.
+
+        Raises:
+            ValueError: they are not there, or are others.
+        """
+        ...
+
+
+class HeldBlobs:
+    """Blobs in memory."""
+
+    def __init__(self, held: Mapping[str, bytes] | None = None) -> None:
+        self.held: dict[str, bytes] = dict(held or {})
+
+    def put(self, data: bytes) -> str:
+        """Keep bytes, and give their hash."""
+        name = hash_of(data)
+        self.held[name] = data
+        return name
+
+    def get(self, name: str) -> bytes:
+        """Give the bytes of a hash.
+
+        Raises:
+            ValueError: they are not there, or are others.
+        """
+        data = self.held.get(name)
+        if data is None:
+            raise Unreadable("a payload that stands apart is missing")
+        if hash_of(data) != name:
+            raise Unreadable("a payload that stands apart is not what it was")
+        return data
+
+
+def hash_of(data: bytes) -> str:
+    """Give the name of bytes: 24 hex digits of their BLAKE2b."""
+    import hashlib
+
+    return hashlib.blake2b(data, digest_size=12).hexdigest()

@@ -1,0 +1,443 @@
+"""Python values as plain JSON data, and back, without loss.
+
+What JSON has stands as it is. Anything else is an object with the key `$`, which names what it is: `{"$": "tuple", "v": […]}`.
+Objects of other classes, such as a dataclass or a pydantic model, are read by the type that is declared for them; see `_typed_objects`.
+Large texts, and the bytes of images, stand apart under their hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import orjson
+
+from graphagent.codec import _typed_objects
+from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, own_class, place_kinds, value_kind
+from graphagent.codec._errors import Unreadable, as_int, as_list, as_str, readable
+from graphagent.codec._typed_objects import read_object, write_object
+from graphagent.errors import NodeFailedError, SerializationError
+from graphagent.llm import (
+    Approve,
+    Deny,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolCalls,
+    ToolResult,
+    ToolResults,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from graphagent.codec._blobs import Blobs
+
+Json = Any
+"""What orjson writes and reads: None, bool, int, float, str, list, dict with text keys."""
+
+_APART = 16_384
+"""Characters of a text from which on it stands apart."""
+_APART_BYTES = 512
+_DEEPEST = 200
+"""Levels of JSON within one value. orjson writes 254, and a step and its entry stand around a value."""
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+def encode(value: Any, blobs: Blobs, kind: Any = Any) -> Json:
+    """Give a value as JSON data; `kind` is its declared type, where one is known.
+
+    Raises:
+        SerializationError: it is of a type that is neither known here nor declared.
+    """
+    return _Writer(blobs).value(value, kind, _DEEPEST)
+
+
+def check_type(kind: Any) -> None:
+    """See that values of a declared type can be kept, as far as that shows from the type.
+
+    Raises:
+        SerializationError: they cannot.
+    """
+    _typed_objects.check_type(kind, _PLAIN)
+
+
+@readable
+def decode(data: Json, blobs: Blobs, kind: Any = Any) -> Any:
+    """Give the value that `encode` was given; `kind` is the type that it was declared with.
+
+    Raises:
+        ValueError: it is not what `encode` gave, or `kind` does not fit it.
+    """
+    return _read(data, blobs, kind)
+
+
+def message_json(message: Message, blobs: Blobs) -> Json:
+    """Give a message as JSON data: `{"role": …, "parts": […]}`, where a part that is text alone is a string."""
+    return _Writer(blobs).message(message)
+
+
+@readable
+def read_message(data: Json, blobs: Blobs) -> Message:
+    """Give the message that `message_json` gave.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _read_message(data, blobs, Any)
+
+
+def usage_json(usage: Usage) -> Json:
+    """Give usage as JSON data: input, output, cached and reasoning tokens, and the money as text."""
+    return [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, str(usage.cost)]
+
+
+@readable
+def read_usage(data: Json) -> Usage:
+    """Give the usage that `usage_json` gave.
+
+    Raises:
+        ValueError: it is none.
+    """
+    sent, given, cached, reasoning, cost = data
+    return Usage(as_int(sent), as_int(given), as_int(cached), as_int(reasoning), Decimal(as_str(cost)))
+
+
+class _Writer:
+    """Writes values. `room` is how many levels of JSON may stand in one."""
+
+    __slots__ = ("blobs",)
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.blobs = blobs
+
+    def value(self, value: Any, kind: Any, room: int) -> Json:
+        form = own_class(value)
+        if form is str:
+            return self.text(value)
+        if value is None or form is bool:
+            return value
+        if form is int:
+            return value if -(2**63) <= value < 2**64 else {"$": "int", "v": hex(value)}
+        if form is float:
+            return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
+        if room <= 0:
+            raise SerializationError("a value that holds itself, or is nested too deeply, cannot be kept")
+        if form in CONTAINERS:
+            return self.container(value, form, kind, room)
+        writer = _WRITERS.get(form) or _WRITERS.get(getattr(form, "__stored_as__", form))
+        if writer is not None:
+            return writer(self, value, room)
+        return write_object(value, kind, lambda part, declared: self.value(part, declared, room - 2))
+
+    def container(self, value: Any, form: type, kind: Any, room: int) -> Json:
+        if form is dict:
+            return self.mapping(value, kind, room)
+        places = None if kind is Any or form is not tuple else place_kinds(kind, len(value))
+        if places is not None:
+            found = [self.value(each, part, room - 2) for each, part in zip(value, places, strict=True)]
+        else:
+            part = kind if kind is Any else item_kind(kind, form)
+            found = [self.value(each, part, room - 2) for each in value]
+        if form is list:
+            return found
+        # The order of a set differs from process to process.
+        return {"$": form.__name__, "v": found if form is tuple else sorted(found, key=orjson.dumps)}
+
+    def mapping(self, value: dict[Any, Any], kind: Any, room: int) -> Json:
+        every = named = keys = kind
+        if kind is not Any:
+            every, named, keys = value_kind(kind), key_kinds(kind), item_kind(kind, dict)
+        if all(type(key) is str and key[:1] != "$" and _is_unicode(key) for key in value):
+            if kind is Any or not named:
+                return {key: self.value(each, every, room - 1) for key, each in value.items()}
+            return {key: self.value(each, named.get(key, every), room - 1) for key, each in value.items()}
+        pairs = [[self.value(key, keys, room - 3), self.value(each, every, room - 3)] for key, each in value.items()]
+        return {"$": "dict", "v": pairs}
+
+    def text(self, text: str) -> Json:
+        if len(text) < _APART:
+            if text.isascii() or _is_unicode(text):
+                return text
+            return {"$": "surrogates", "v": base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()}
+        return {"$": "str", "b": self.blobs.put(text.encode("utf-8", "surrogatepass"))}
+
+    def data(self, data: bytes) -> dict[str, Json]:
+        if len(data) >= _APART_BYTES:
+            return {"b": self.blobs.put(data)}
+        return {"v": base64.b64encode(data).decode()}
+
+    def message(self, message: Message, room: int = _DEEPEST) -> dict[str, Json]:
+        parts = [self.part(part, room - 2) for part in message.parts]
+        return {"role": message.role, "parts": parts}
+
+    def part(self, part: Any, room: int) -> Json:
+        if type(part) is Text:
+            text = self.text(part.text)
+            return text if isinstance(text, str) else {"$": "text", "v": text}
+        return self.value(part, Any, room)
+
+    def image(self, image: Image) -> dict[str, Json]:
+        found: dict[str, Json] = {"$": "image", "type": self.text(image.media_type)}
+        if image.url:
+            found["url"] = self.text(image.url)
+        return {**found, **self.data(image.data)} if image.data else found
+
+    def call(self, call: ToolCall, room: int) -> dict[str, Json]:
+        arguments = self.value(dict(call.arguments), Any, room - 1)
+        found = {"$": "call", "name": self.text(call.name), "id": self.text(call.id), "arguments": arguments}
+        return {**found, "malformed": self.text(call.malformed)} if call.malformed else found
+
+    def result(self, result: ToolResult) -> dict[str, Json]:
+        found: dict[str, Json] = {"$": "result", "id": self.text(result.call_id), "name": self.text(result.name)}
+        found["content"] = self.text(result.content)
+        if result.is_error:
+            found["error"] = True
+        if result.images:
+            found["images"] = [self.image(each) for each in result.images]
+        if result.full:
+            found["full"] = self.text(result.full)
+        if result.seconds:
+            found["seconds"] = self.value(result.seconds, Any, 1)
+        if result.run_id:
+            found["run"] = self.text(result.run_id)
+        return found
+
+    def failed(self, error: NodeFailedError) -> dict[str, Json]:
+        return {
+            "$": "failed", "node": self.text(error.node), "v": self.text(str(error)), "run": self.text(error.run_id)
+        }  # fmt: skip
+
+    def moment(self, tag: str, moment: datetime | time) -> dict[str, Json]:
+        """Write a time. Its zone is kept by name where it has one, and else as its distance from UTC."""
+        found: dict[str, Json] = {"$": tag, "v": moment.isoformat()}
+        if moment.tzinfo is not None:
+            from zoneinfo import ZoneInfo
+
+            if isinstance(moment.tzinfo, ZoneInfo) and moment.tzinfo.key:
+                found = {"$": tag, "v": moment.replace(tzinfo=None).isoformat(), "zone": moment.tzinfo.key}
+        return {**found, "fold": 1} if moment.fold else found
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
+    Text: lambda writer, part, _: {"$": "text", "v": writer.text(part.text)},
+    Reasoning: lambda writer, part, _: {"$": "reasoning", "v": writer.text(part.text)},
+    Image: lambda writer, image, _: writer.image(image),
+    ToolCall: lambda writer, call, room: writer.call(call, room),
+    ToolResult: lambda writer, result, _: writer.result(result),
+    ToolCalls: lambda writer, calls, room: {
+        "$": "calls", "v": [writer.call(each, room - 2) for each in calls], "text": writer.text(calls.text)
+    },
+    ToolResults: lambda writer, results, _: {"$": "results", "v": [writer.result(each) for each in results]},
+    Approve: lambda writer, verdict, room: {
+        "$": "approve", **({} if verdict.arguments is None else {"v": writer.value(dict(verdict.arguments), Any, room - 1)})
+    },
+    Deny: lambda writer, verdict, _: {"$": "deny", "v": writer.text(verdict.reason)},
+    Message: lambda writer, message, room: {"$": "message", **writer.message(message, room)},
+    Usage: lambda _, usage, __: {"$": "usage", "v": usage_json(usage)},
+    NodeFailedError: lambda writer, error, _: writer.failed(error),
+    bytes: lambda writer, data, _: {"$": "bytes", **writer.data(data)},
+    complex: lambda _, number, __: {"$": "complex", "v": [repr(number.real), repr(number.imag)]},
+    Decimal: lambda _, number, __: {"$": "decimal", "v": str(number)},
+    datetime: lambda writer, moment, _: writer.moment("datetime", moment),
+    time: lambda writer, moment, _: writer.moment("time", moment),
+    date: lambda _, day, __: {"$": "date", "v": day.isoformat()},
+    timedelta: lambda _, span, __: {"$": "timedelta", "v": [span.days, span.seconds, span.microseconds]},
+}  # fmt: skip
+_PLAIN = frozenset({*_WRITERS, str, type(None), bool, int, float})
+
+
+def undeclared(data: Json) -> Json:
+    """Return what was kept without the types that a strategy declares, so that `decode` reads it where they are not known.
+
+    A dataclass or a model becomes a dict of its fields, a member of an enum its name, an error its class with what it says.
+    """
+    if isinstance(data, list):
+        return [undeclared(each) for each in as_list(data)]
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Json]", data)
+    tag = fields.get("$")
+    if tag == "typed":
+        if "a" in fields:
+            said = ", ".join(each if isinstance(each, str) else str(each) for each in as_list(undeclared(fields["a"])))
+            return f"{fields['t']}: {said}" if said else str(fields["t"])
+        return undeclared(fields.get("v"))
+    if tag in ("set", "frozenset"):  # what is in it may not be hashable then
+        return undeclared(fields["v"])
+    if tag == "dict":
+        pairs = [as_list(undeclared(pair)) for pair in as_list(fields["v"])]
+        return {**fields, "v": [[_as_key(key), value] for key, value in pairs]}
+    return {name: undeclared(each) for name, each in fields.items()}
+
+
+def _as_key(data: Json) -> Json:
+    """Return what can be a key of a dict: text for a dataclass that was one."""
+    fields = cast("dict[str, Json]", data) if isinstance(data, dict) else None
+    if isinstance(data, list) or (fields is not None and "$" not in fields):
+        return str(cast("object", data))
+    return cast("Json", data)
+
+
+def _read(data: Json, blobs: Blobs, kind: Any) -> Any:
+    if isinstance(data, list):
+        part = kind if kind is Any else item_kind(kind, list)
+        return [_read(each, blobs, part) for each in as_list(data)]
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Json]", data)
+    tag = fields.get("$")
+    if tag is None:
+        return _read_dict(fields, blobs, kind)
+    if tag == "typed":
+        return read_object(fields, kind, lambda part, declared: _read(part, blobs, declared))
+    reader = _READERS.get(tag)
+    if reader is None:
+        raise Unreadable("what was kept has a form that is not known here")
+    return reader(fields, blobs, kind)
+
+
+def _read_dict(fields: Mapping[str, Json], blobs: Blobs, kind: Any) -> dict[Any, Any]:
+    if kind is Any:
+        return {key: _read(each, blobs, Any) for key, each in fields.items()}
+    every, named = value_kind(kind), key_kinds(kind)
+    return {key: _read(each, blobs, named.get(key, every)) for key, each in fields.items()}
+
+
+def _read_pairs(fields: Mapping[str, Json], blobs: Blobs, kind: Any) -> dict[Any, Any]:
+    keys = every = kind
+    if kind is not Any:
+        keys, every = item_kind(kind, dict), value_kind(kind)
+    return {_read(key, blobs, keys): _read(each, blobs, every) for key, each in fields["v"]}
+
+
+def _read_tuple(fields: Mapping[str, Json], blobs: Blobs, kind: Any) -> tuple[Any, ...]:
+    data = as_list(fields["v"])
+    places = None if kind is Any else place_kinds(kind, len(data))
+    if places is not None:
+        return tuple(_read(each, blobs, part) for each, part in zip(data, places, strict=True))
+    part = kind if kind is Any else item_kind(kind, tuple)
+    return tuple(_read(each, blobs, part) for each in data)
+
+
+def _read_items(fields: Mapping[str, Json], blobs: Blobs, kind: Any, form: type) -> list[Any]:
+    part = kind if kind is Any else item_kind(kind, form)
+    return [_read(each, blobs, part) for each in as_list(fields["v"])]
+
+
+def _text(data: Json, blobs: Blobs) -> str:
+    return data if isinstance(data, str) else as_str(_read(data, blobs, Any))
+
+
+def _bytes(fields: Mapping[str, Json], blobs: Blobs) -> bytes:
+    return (
+        blobs.get(as_str(fields["b"]))
+        if "b" in fields
+        else base64.b64decode(as_str(fields.get("v", "")), validate=True)
+    )
+
+
+def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
+    parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in as_list(data["parts"])]
+    role = data["role"]
+    if role not in _ROLES or not all(
+        isinstance(part, Text | Image | Reasoning | ToolCall | ToolResult) for part in parts
+    ):
+        raise Unreadable("what was kept has something else where a message belongs")
+    return Message(role, tuple(parts))
+
+
+def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:
+    return Image.restored(_bytes(fields, blobs), _text(fields["type"], blobs), _text(fields.get("url", ""), blobs))
+
+
+def _read_call(fields: Mapping[str, Json], blobs: Blobs) -> ToolCall:
+    arguments = _read(fields["arguments"], blobs, Any)
+    if not isinstance(arguments, dict):
+        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
+    name, id_, malformed = (_text(fields.get(each, ""), blobs) for each in ("name", "id", "malformed"))
+    return ToolCall(name, cast("dict[str, Any]", arguments), id_, malformed)
+
+
+def _read_approval(fields: Mapping[str, Json], blobs: Blobs) -> Approve:
+    arguments = _read(fields["v"], blobs, Any) if "v" in fields else None
+    if not isinstance(arguments, dict | None):
+        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
+    return Approve(cast("dict[str, Any] | None", arguments))
+
+
+def _read_result(fields: Mapping[str, Json], blobs: Blobs) -> ToolResult:
+    return ToolResult(
+        _text(fields["id"], blobs),
+        _text(fields["name"], blobs),
+        _text(fields["content"], blobs),
+        fields.get("error") is True,
+        tuple(_read_image(each, blobs) for each in as_list(fields.get("images", []))),
+        full=_text(fields.get("full", ""), blobs),
+        seconds=float(_read(fields.get("seconds", 0.0), blobs, Any)),
+        run_id=_text(fields.get("run", ""), blobs),
+    )
+
+
+def _read_failed(fields: Mapping[str, Json], blobs: Blobs) -> NodeFailedError:
+    error = NodeFailedError.__new__(NodeFailedError, _text(fields["v"], blobs))
+    error.node, error.run_id = _text(fields["node"], blobs), _text(fields["run"], blobs)
+    return error
+
+
+_Moment = TypeVar("_Moment", datetime, time)
+
+
+def _read_moment(fields: Mapping[str, Json], form: type[_Moment]) -> _Moment:
+    moment = form.fromisoformat(fields["v"])
+    if "zone" in fields:
+        from zoneinfo import ZoneInfo
+
+        moment = moment.replace(tzinfo=ZoneInfo(fields["zone"]))
+    return moment.replace(fold=as_int(fields.get("fold", 0)))
+
+
+_READERS: dict[str, Callable[[Mapping[str, Json], Blobs, Any], Any]] = {
+    "int": lambda fields, _, __: int(fields["v"], 16),
+    "float": lambda fields, _, __: float(as_str(fields["v"])),
+    "str": lambda fields, blobs, _: blobs.get(as_str(fields["b"])).decode("utf-8", "surrogatepass"),
+    "surrogates": lambda fields, _, __: base64.b64decode(fields["v"], validate=True).decode("utf-8", "surrogatepass"),
+    "dict": _read_pairs,
+    "tuple": _read_tuple,
+    "set": lambda fields, blobs, kind: set(_read_items(fields, blobs, kind, set)),
+    "frozenset": lambda fields, blobs, kind: frozenset(_read_items(fields, blobs, kind, frozenset)),
+    "text": lambda fields, blobs, _: Text(_text(fields["v"], blobs)),
+    "reasoning": lambda fields, blobs, _: Reasoning(_text(fields["v"], blobs)),
+    "image": lambda fields, blobs, _: _read_image(fields, blobs),
+    "call": lambda fields, blobs, _: _read_call(fields, blobs),
+    "result": lambda fields, blobs, _: _read_result(fields, blobs),
+    "calls": lambda fields, blobs, _: ToolCalls(
+        [_read_call(each, blobs) for each in as_list(fields["v"])], _text(fields["text"], blobs)
+    ),
+    "results": lambda fields, blobs, _: ToolResults([_read_result(each, blobs) for each in as_list(fields["v"])]),
+    "approve": lambda fields, blobs, _: _read_approval(fields, blobs),
+    "deny": lambda fields, blobs, _: Deny(_text(fields["v"], blobs)),
+    "message": _read_message,
+    "usage": lambda fields, _, __: read_usage(fields["v"]),
+    "failed": lambda fields, blobs, _: _read_failed(fields, blobs),
+    "bytes": lambda fields, blobs, _: _bytes(fields, blobs),
+    "complex": lambda fields, _, __: complex(float(as_str(fields["v"][0])), float(as_str(fields["v"][1]))),
+    "decimal": lambda fields, _, __: Decimal(as_str(fields["v"])),
+    "datetime": lambda fields, _, __: _read_moment(fields, datetime),
+    "time": lambda fields, _, __: _read_moment(fields, time),
+    "date": lambda fields, _, __: date.fromisoformat(fields["v"]),
+    "timedelta": lambda fields, _, __: timedelta(*map(as_int, fields["v"])),
+}

@@ -1,0 +1,292 @@
+"""The feature that keeps what a model is sent within its context window: `ContextWindow`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from graphagent._article import kind_of
+from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
+from graphagent.events import CompressionFailed
+from graphagent.llm import Image, Text, Tool, ToolResult
+from graphagent.memory.compaction._compression import WholeHistory, compress, covered_steps, cuts, shortened
+from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
+from graphagent.memory.steps._projection import seen, stay_anyway
+from graphagent.memory.steps._types import ActionStep, MessageStep, Step, SummaryStep
+
+if TYPE_CHECKING:
+    from graphagent.agent import Agent
+    from graphagent.events import ModelOutput
+    from graphagent.llm import Message, ModelRequest, OutputFormat
+    from graphagent.memory.steps._transcript import RunMemory
+    from graphagent.protocols import Compression
+    from graphagent.run import Context
+
+_LEAST_FOR_SUMMARIES = 2_000
+"""Tokens that a request for a summary may have in any window: what it says about summaries takes some of them."""
+_SHORTEST = 400
+"""Characters of a result below which the note about what was left out would be most of it."""
+
+_LATEST_STAY = WholeHistory(keep=3)
+_LEFT_OUT = Text("[an image was left out here]")
+_NOTE = """
+[… {left:,} of {total:,} characters are left out here; to read on, call read_result with call_id {id} and start {start} …]
+"""
+_READ = "Read on in the result of an earlier tool call of which a part was left out."
+_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "call_id": {"type": "string", "description": "The id of that call, as the note in its result says."},
+        "start": {"type": "integer", "description": "The character to begin at, counted from 0."},
+        "length": {
+            "type": "integer",
+            "description": "How many characters to read; as many as are shown at once if left out.",
+        },
+    },
+    "required": ["call_id", "start"],
+    "additionalProperties": False,
+}
+
+
+class ContextWindow:
+    """Keeps what a model is sent small: `agent.install(ContextWindow, tokens=100_000, observation_chars=8_000, images=2)`.
+
+    The steps of a run all stay; what is left out is recorded among them, so that prompts are derived from them alone, before and
+    after a run is resumed. The rules and the task always stay. Between compressions each prompt begins as the one before it. A
+    prompt that cannot be made to fit is not sent: PromptTooLongError.
+
+    Without `tokens` the history is compressed only when the server refuses a prompt as too long: then it is asked once more.
+
+    Args:
+        tokens: How long a prompt may be before what was said so far is compressed.
+        images: How many images the model sees, the last ones, apart from those of the task.
+        observation_chars: How many characters of one tool result the model sees: its head and its tail, with a note how to read
+            on. `ToolResult.full` has all of it, and the tool `read_result`, which the model is offered then, reads it.
+        compression: How the history is compressed.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: int | None = None,
+        images: int | None = None,
+        observation_chars: int | None = None,
+        compression: Compression = _LATEST_STAY,
+    ) -> None:
+        limits = {"tokens": (tokens, 1), "images": (images, 0), "observation_chars": (observation_chars, _SHORTEST)}
+        for name, (limit, least) in limits.items():
+            if limit is not None and (type(limit) is not int or limit < least):
+                raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
+        if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
+            raise TypeError(
+                f"compression= is a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}"
+            )
+        self.tokens = tokens
+        """How long a prompt may be."""
+        self.images = images
+        """How many images the model sees."""
+        self.observation_chars = observation_chars
+        """How many characters of one tool result the model sees."""
+        self.compression = compression
+        """How the history is compressed."""
+        self.tools: tuple[Tool, ...] = ()
+        """What the model is offered beside the agent's tools."""
+        if observation_chars is not None:
+            read = partial(_read_on, most=observation_chars)
+            self.tools = (Tool("read_result", _READ, _PARAMETERS, read),)
+
+    def install(self, agent: Agent[Any, Any]) -> None:
+        """See that no tool of the agent has the name of one that comes with this feature.
+
+        Raises:
+            FeatureError: one has.
+        """
+        taken = {tool.name for tool in agent.tools} & {tool.name for tool in self.tools}
+        if taken:
+            raise FeatureError(
+                f"the agent has a tool {min(taken)!r}, and so has ContextWindow(observation_chars=…); rename the agent's"
+            )
+
+    async def begin(self, ctx: Context) -> None:
+        """Do nothing: what is too much shows when a model is asked."""
+
+    def bind(self, ctx: Context) -> Self:
+        """Give this feature."""
+        return self
+
+    def shown(self, result: ToolResult) -> ToolResult:
+        """Give a result as the model is to see it."""
+        most, text = self.observation_chars, result.content
+        if most is None or len(text) <= most or result.name in {tool.name for tool in self.tools}:
+            return result
+
+        def note(left: int, start: int) -> str:
+            import json
+
+            return _NOTE.format(left=left, total=len(text), id=json.dumps(result.call_id), start=start)
+
+        return replace(result, content=shortened(text, most, note), full=result.full or text)
+
+    async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
+        """Leave out images, and compress the history where the prompt would be too long.
+
+        Raises:
+            PromptTooLongError: it is too long all the same.
+        """
+        if self.images is not None:
+            _prune(ctx.memory, self.images)
+        while isinstance(ctx.added_before, SummaryStep):
+            await ctx.add(ctx.added_before)  # the node is executed again, and joins what it added already
+        if self.tokens is None or ctx.added_before is not None:
+            return
+        memory = ctx.memory
+        if prompt_size(memory, memory.to_messages(), tools) <= self.tokens:
+            return
+        failure = None
+        try:
+            await self._compress(ctx, tools, self.tokens)
+        except ModelError as error:
+            failure = error
+            ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
+        self._check_fits(ctx, memory.to_messages(), tools, failure=failure)
+
+    def check_request(self, ctx: Context, request: ModelRequest, output: ModelOutput) -> None:
+        """Check that what a model is about to be sent is not too long. What is only looked through for facts may be.
+
+        Raises:
+            PromptTooLongError: it is too long.
+        """
+        if output not in ("extraction", "tool"):
+            least = _LEAST_FOR_SUMMARIES if output == "summary" else 0
+            self._check_fits(ctx, request.messages, request.tools, request.output, least=least)
+
+    def _check_fits(
+        self,
+        ctx: Context,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        output: OutputFormat[Any] | None = None,
+        *,
+        least: int = 0,
+        failure: ModelError | None = None,
+    ) -> None:
+        limit = max(self.tokens, least) if self.tokens is not None else None
+        size = prompt_size(ctx.memory, messages, tools, output) if limit is not None else 0
+        if limit is None or size <= limit:
+            return
+        largest, most, remedy = largest_part(ctx.memory, messages, tools, output)
+        why = "compressing the history failed" if failure is not None else "the history cannot be compressed enough"
+        raise PromptTooLongError(
+            f"the prompt of node {ctx.node!r} has about {size:,} tokens, and its window {limit:,}; {why}. The most, about "
+            f"{most:,}, is {largest}: {remedy}, or raise ContextWindow(tokens=…)",
+            tokens=size,
+            limit=limit,
+            largest=largest,
+        ) from failure
+
+    async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
+        """Compress the history after a prompt was refused as too long; False: nothing came of it."""
+        size = prompt_size(ctx.memory, ctx.memory.to_messages(), tools)
+        try:
+            return await self._compress(ctx, tools, min(size - 1, self.tokens or size - 1))
+        except ModelError as error:
+            ctx.emit(CompressionFailed(ctx.run_id, ctx.node, str(error)))
+            return False
+
+    async def _compress(self, ctx: Context, tools: Sequence[Tool], limit: int) -> bool:
+        """Compress what comes before as many of the last steps as take up half of the window; or all, where that is not enough."""
+        memory, found = ctx.memory, False
+        places = cuts(memory, self.compression.keep, measured=self.tokens is not None)
+        for cut in _chosen(memory, places, limit, tools):
+            if not covered_steps(memory.steps, cut):
+                continue
+            if await compress(ctx, self.compression, cut=cut) is None:
+                break
+            found = True
+            if prompt_size(memory, memory.to_messages(), tools) <= limit:
+                break
+        return found
+
+    def __repr__(self) -> str:
+        return f"<ContextWindow of {self.tokens or 'as many'} tokens>"
+
+
+def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequence[Tool]) -> list[int]:
+    """Return where to cut: at the first place that leaves few enough steps, and then at the one that leaves as few as may be."""
+    steps = memory.steps
+    if not places:
+        return []
+    shown = [place for place in seen(steps) if place not in stay_anyway(steps)]
+    sizes = {place: estimate(steps[place].to_messages()) for place in shown}
+    fixed = estimate(memory.to_messages()) + tools_size(tools) - sum(sizes.values())
+    room = min(limit // 2, limit - fixed - limit // 8)
+    fits = (cut for cut in places if sum(size for place, size in sizes.items() if place >= cut) <= room)
+    return sorted({next(fits, places[-1]), places[-1]})
+
+
+async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> str:
+    """Give a part of a tool result.
+
+    Raises:
+        ToolError: there is no such result, or no such part of it.
+    """
+    given: dict[str, Any] = {"length": most, **arguments}
+    kinds = {"call_id": str, "start": int, "length": int}
+    problems = [f"{name}: is no {kind.__name__}" for name, kind in kinds.items() if type(given.get(name)) is not kind]
+    if problems:
+        raise ArgumentsError("read_result", problems)
+    call_id, start, length = str(given["call_id"]), int(given["start"]), int(given["length"])
+    text = _full(context.memory, call_id)
+    if text is None:
+        raise ToolError(
+            f"no result of a call {call_id!r} has a part that was left out; the notes in results say their ids"
+        )
+    if not 0 <= start < len(text):
+        raise ToolError(f"that result has the characters 0 to {len(text) - 1:,}, and none at {start:,}")
+    end = min(start + max(min(length, most), 1), len(text))
+    more = f"; read on with start {end}" if end < len(text) else ""
+    return f"[characters {start:,} to {end:,} of {len(text):,}{more}]\n{text[start:end]}"
+
+
+def _full(memory: RunMemory, call_id: str) -> str | None:
+    turns = [step for step in (*memory.steps, *((memory.open,) if memory.open else ())) if isinstance(step, ActionStep)]
+    results = (result for turn in reversed(turns) for result in turn.results)
+    return next((result.full for result in results if result.call_id == call_id and result.full), None)
+
+
+# ---- images
+
+
+def _prune(memory: RunMemory, most: int) -> None:
+    """Leave out all images but the last ones. Where none came since the last turn of this run, nothing is to be done."""
+    steps = memory.steps
+    turn = next((n for n in range(len(steps) - 1, memory.begun - 1, -1) if is_turn(steps[n])), 0)
+    if not any(_images(step) for step in steps[turn:]):
+        return
+    for step in reversed(steps):
+        images = _images(step)
+        if len(images) > most:
+            _leave(step, images[len(images) - most :] if most else ())
+        most = max(most - len(images), 0)
+
+
+def _images(step: Step) -> tuple[Image, ...]:
+    if isinstance(step, ActionStep):
+        return step.observations_images
+    return step.message.images if isinstance(step, MessageStep) else ()
+
+
+def _leave(step: Step, images: tuple[Image, ...]) -> None:
+    """Leave only these images, the last ones, in a step."""
+    if isinstance(step, ActionStep):
+        step.observations_images = images
+    elif isinstance(step, MessageStep):
+        first = len(step.message.images) - len(images)
+        seen = 0
+        parts: list[Any] = []
+        for part in step.message.parts:
+            seen += isinstance(part, Image)
+            parts.append(_LEFT_OUT if isinstance(part, Image) and seen <= first else part)
+        step.message = replace(step.message, parts=tuple(parts))

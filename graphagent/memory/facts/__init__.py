@@ -1,0 +1,1 @@
+"""Facts: typed values under a concept, a subject and a scope, and the providers that store them."""

@@ -1,0 +1,514 @@
+"""The feature that gives an agent facts: it knows the provider, the names of the scopes, and stamps where facts come from."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from graphagent import _clock
+from graphagent._article import kind_of
+from graphagent.errors import FeatureError, OutputError, UnsupportedError
+from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
+from graphagent.llm import structured
+from graphagent.memory.facts import _extraction
+from graphagent.memory.facts._provider_none import NoMemory
+from graphagent.memory.facts._references import found_again, kept_version, known_fact, looked_up, reference, saved_id
+from graphagent.memory.facts._resolve import Found, resolve, traced
+from graphagent.memory.facts._types import (
+    EVERYTHING,
+    Concept,
+    Fact,
+    Scope,
+    ScopeKind,
+    Source,
+    Subject,
+    check_filter,
+    check_given,
+    least_trust,
+)
+from graphagent.memory.steps._projection import seen
+from graphagent.memory.steps._trust import is_less
+from graphagent.memory.steps._types import FactsStep, KnownFact, SummaryStep
+from graphagent.protocols import FactProvider, KeepingProvider
+
+if TYPE_CHECKING:
+    from graphagent.agent import Agent
+    from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.memory.steps._types import Step
+    from graphagent.run import Context
+    from graphagent.store import Receipt
+
+_log = logging.getLogger("graphagent")
+
+_SETTINGS = {
+    ScopeKind.AGENT: "agent_name",
+    ScopeKind.FEATURE: "feature_name",
+    ScopeKind.PRODUCT: "product_name",
+    ScopeKind.CROSS_PRODUCT: "organization_name",
+}
+
+Place = ScopeKind | Scope
+"""Where facts are: a scope, or its kind, whose name was given at install."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactUse:
+    """What a memory node says of itself, so that it can be checked when the feature is installed."""
+
+    subjects: tuple[Subject, ...] = ()
+    scopes: tuple[Place, ...] = ()
+
+
+class AgentMemory:
+    """Facts for an agent: `agent.install(AgentMemory, provider=…)`, and `ctx.feature(AgentMemory)` in any node.
+
+    Args:
+        provider: Where facts are kept; without one nothing is kept, which the log says once.
+        agent_name: Names the scope of this agent; the strategy's name where none is given.
+        feature_name: Names the scope of a feature.
+        product_name: Names the scope of a product.
+        organization_name: Names the scope of all products.
+        subjects: Whom and what facts are about, where a node does not say. By default those that the strategy's memory
+            nodes name; EVERYTHING is always among them.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: FactProvider | None = None,
+        agent_name: str | None = None,
+        feature_name: str | None = None,
+        product_name: str | None = None,
+        organization_name: str | None = None,
+        subjects: Iterable[Subject] | None = None,
+    ) -> None:
+        if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "provider= is an object that keeps facts, such as FileMemoryProvider(folder) or "
+                "EncryptedMemoryProvider(folder, key=…), or one of your own with the four methods of FactProvider"
+            )
+        self.provider: FactProvider = NoMemory() if provider is None else provider
+        """Where facts are kept."""
+        names = (agent_name, feature_name, product_name, organization_name)
+        self._scopes = {
+            kind: Scope(kind, name) for kind, name in zip(ScopeKind, names, strict=True) if name is not None
+        }
+        self._subjects = None if subjects is None else _by_priority(subjects)
+        self._ctx: Context | None = None
+        self._vouches = False
+
+    def install(self, agent: Agent[Any, Any]) -> None:
+        """Take the agent's name and the subjects of its nodes, and see that every scope kind they ask for has a name.
+
+        Raises:
+            FeatureError: one has none.
+        """
+        self._scopes.setdefault(ScopeKind.AGENT, Scope.agent(agent.strategy.name))
+        named: list[Subject] = []
+        for path, element in agent.strategy.walk():
+            use: object = getattr(element.function, "use", None)
+            if isinstance(use, FactUse):
+                named.extend(use.subjects)
+                for place in use.scopes:
+                    self._scope(place, path)
+        if self._subjects is None:
+            self._subjects = _by_priority(named)
+
+    async def begin(self, ctx: Context) -> None:
+        """Refuse a run for an owner that the provider cannot keep apart from others, and look up the facts in its transcript.
+
+        Raises:
+            FeatureError: it knows no owners.
+            StoreError: the facts could not be read.
+        """
+        if ctx.owner and not isinstance(self.provider, KeepingProvider):
+            raise FeatureError(
+                f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
+                f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
+            )
+        for memory in {id(each.memory): each.memory for each in standing(ctx)}.values():
+            for step in memory.steps if memory.loaded else ():
+                if isinstance(step, FactsStep | SummaryStep) and any(known.kept for known in step.facts):
+                    facts = tuple(await self.look_up(step.facts, owner=ctx.owner))
+                    if facts != step.facts or not all(known.kept for known in facts):
+                        step.facts = facts
+
+    @property
+    def refers(self) -> bool:
+        """Whether transcripts may refer to facts: whether the provider keeps a history in which to look them up."""
+        return isinstance(self.provider, KeepingProvider)
+
+    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
+        """Give facts as they were when they were put before a model; those that were forgotten since say so.
+
+        With a provider that keeps no history they are as they are, and stand in transcripts as text.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        if not isinstance(self.provider, KeepingProvider):
+            return [replace(known, kept=False) for known in facts]
+        return await looked_up(self.provider, facts, owner)
+
+    def bind(self, ctx: Context) -> Self:
+        """Give this memory, speaking for one run."""
+        bound = copy.copy(self)
+        bound._ctx = ctx  # noqa: SLF001  a copy of itself
+        return bound
+
+    def vouched(self) -> Self:
+        """Return this memory for values that you vouch for, such as what a person typed in: `vouched().save(fact)`.
+
+        What it saves is trusted as far as the fact itself says, whatever else the run has heard.
+        """
+        vouching = copy.copy(self)
+        vouching._vouches = True  # noqa: SLF001  a copy of itself
+        return vouching
+
+    async def save(self, fact: Fact, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT) -> None:
+        """Keep a fact, stamped with the run that it comes from. It is kept for good when this returns.
+
+        It is trusted as little as the least that flowed into the run so far (`ctx.memory.trust`), or less if the fact says so.
+        A node that is executed again after its process died keeps it once.
+
+        Raises:
+            StoreError: it could not be kept.
+            FeatureError: the scope kind has no name.
+        """
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
+        within = self._scope(scope)
+        if self._ctx is None:
+            await self._save(fact, subject, within, "trusted")
+            return
+
+        async def given() -> list[Found]:
+            return [(fact, subject, within)]
+
+        await self._keep(given, "trusted" if self._vouches else self._ctx.memory.trust)
+
+    async def load(
+        self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+    ) -> list[Fact]:
+        """Give what is known of a concept over subjects and scopes, resolved to one fact; or nothing.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        return self._heard(resolve(await self._found((concept,), subjects, scopes)))
+
+    async def load_all(
+        self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+    ) -> list[Fact]:
+        """Give what is known of every concept over subjects and scopes, one fact for each.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        return self._heard(resolve(await self._found(None, subjects, scopes)))
+
+    async def known(
+        self,
+        *concepts: Concept,
+        subjects: Iterable[Subject] | None = None,
+        scopes: Iterable[Place] | None = None,
+    ) -> list[KnownFact]:
+        """Give what is known of some concepts, or of all where none is named: one fact for each, with where it is kept.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        found = traced(await self._found(concepts or None, subjects, scopes))
+        return [known_fact(fact, parts, kept=self.refers) for fact, parts in found]
+
+    async def load_facts_to_agent(
+        self, *concepts: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+    ) -> list[Fact]:
+        """Put what is known of some concepts before the model, and give it.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        return await self._show(await self.known(*concepts, subjects=subjects, scopes=scopes) if concepts else [])
+
+    async def load_all_facts_to_agent(
+        self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+    ) -> list[Fact]:
+        """Put all that is known before the model, and give it.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        return await self._show(await self.known(subjects=subjects, scopes=scopes))
+
+    async def save_facts_from_history(
+        self, *concepts: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
+    ) -> list[Fact]:
+        """Have the model find what was said about some concepts, keep it, and give it. The transcript stays as it is.
+
+        Raises:
+            StoreError: it could not be kept.
+            ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
+        """
+        check_given("save_facts_from_history(concept, subject=…, scope=…)", subject=subject, place=scope)
+        for concept in concepts:
+            check_given("save_facts_from_history(concept, …)", concept=concept)
+        steps, trust = self._said()
+        within = self._scope(scope)
+
+        async def find(concept: Concept) -> list[Found]:
+            found = await self._ask(_extraction.answer_messages(concept, steps), _extraction.answer())
+            try:
+                fact = _extraction.found_fact(concept, found.values) if found is not None else None
+            except ValueError as error:
+                self._failed(str(error))
+                return []
+            return [] if fact is None else [(fact, subject, within)]
+
+        kept = [await self._keep(partial(find, concept), trust) for concept in concepts] if steps else []
+        return [fact for found in kept for fact, _, _ in found]
+
+    async def detect_facts(
+        self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
+    ) -> list[Fact]:
+        """Have the model find lasting facts of any concept about some subjects, keep them, and give them.
+
+        They are kept in each of the scopes, by default in that of the agent. The transcript stays as it is.
+
+        Raises:
+            StoreError: they could not be kept.
+            ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
+        """
+        asked = self._subjects_or(subjects)
+        places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
+        steps, trust = self._said()
+
+        async def find() -> list[Found]:
+            there = [fact for fact, _, _ in await self._found(None, asked, places)]
+            # What a concept says of itself is text too: one that is trusted less than the conversation is not shown.
+            shown = [fact.concept for fact in there if not is_less(fact.source.trust, trust)]
+            known = [fact.concept for fact in there]
+            found = await self._ask(_extraction.detection_messages(asked, shown, steps), _extraction.detection())
+            if found is None:
+                return []
+            if len(found.facts) > _extraction.MOST_FACTS:
+                self._failed(f"it gave {len(found.facts)} facts, more than {_extraction.MOST_FACTS}")
+                return []
+            facts, dropped = _extraction.facts_of(found.facts, asked, known)
+            if dropped:
+                _log.warning(
+                    "entries of an extraction that were dropped, for unknown subjects or as no possible facts: %d",
+                    dropped,
+                )
+            return [(fact, subject, scope) for fact, subject in facts for scope in places]
+
+        kept = await self._keep(find, trust) if steps else []
+        return [fact for fact, _, scope in kept if scope == places[0]]
+
+    async def history(
+        self, concept: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
+    ) -> list[Fact]:
+        """Give every version of a concept's facts, the newest first.
+
+        Raises:
+            UnsupportedError: the provider keeps no history.
+            StoreError: it could not be read.
+        """
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, place=scope)
+        provider = self._keeping("history")
+        return self._heard(await provider.history(concept, subject, self._scope(scope), **self._options()))
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Place | None = None,
+        everything: bool = False,
+    ) -> Receipt:
+        """Remove, for good, all facts that fit what is given, of the run's owner; with `everything`, all that the owner has.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            UnsupportedError: the provider cannot forget.
+            StoreError: it could not be written.
+        """
+        within = None if scope is None else self._scope(scope)
+        check_filter(concept, subject, within, everything=everything)
+        provider = self._keeping("forgetting")
+        if everything:
+            return await provider.forget(everything=True, **self._options())
+        return await provider.forget(concept=concept, subject=subject, scope=within, **self._options())
+
+    def _keeping(self, ability: str) -> KeepingProvider:
+        if not isinstance(self.provider, KeepingProvider):
+            raise UnsupportedError(self.provider, ability)
+        return self.provider
+
+    def _scope(self, place: Place, node: str = "") -> Scope:
+        if isinstance(place, Scope):
+            return place
+        check_given("scope=ScopeKind.AGENT, or scopes=[ScopeKind.AGENT]", place=place)
+        scope = self._scopes.get(place)
+        if scope is None:
+            raise FeatureError(
+                f"{f'node {node!r} asks' if node else 'this asks'} for the {place.value} scope, which has no name; "
+                f"add {_SETTINGS[place]}=… to install(AgentMemory, …)"
+            )
+        return scope
+
+    def _subjects_or(self, subjects: Iterable[Subject] | None) -> list[Subject]:
+        return _by_priority(self._subjects or ()) if subjects is None else _checked_subjects(subjects)
+
+    def _places(
+        self, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
+    ) -> list[tuple[Subject, Scope]]:
+        wanted = list(self._scopes.values()) if scopes is None else list(map(self._scope, _several(scopes, "scopes")))
+        return [(subject, scope) for subject in self._subjects_or(subjects) for scope in wanted]
+
+    def _options(self) -> dict[str, Any]:
+        return {"owner": self._ctx.owner} if self._ctx is not None and self._ctx.owner else {}
+
+    async def _found(
+        self, concepts: Sequence[Concept] | None, subjects: Iterable[Subject] | None, scopes: Iterable[Place] | None
+    ) -> list[Found]:
+        for concept in concepts or ():
+            check_given("load(concept, subjects=[…], scopes=[…])", concept=concept)
+        places, options = self._places(subjects, scopes), self._options()
+        if concepts is None:
+            return [
+                (fact, subject, scope)
+                for subject, scope in places
+                for fact in await self.provider.load_all(subject, scope, **options)
+            ]
+        return [
+            (fact, subject, scope)
+            for concept in concepts
+            for subject, scope in places
+            for fact in await self.provider.load(concept, subject, scope, **options)
+        ]
+
+    def _heard(self, facts: list[Fact]) -> list[Fact]:
+        """Return facts that a node or a tool reads; from now on they are part of what flowed into the run."""
+        if self._ctx is not None:
+            for fact in facts:
+                self._ctx.memory.lower(fact.source.trust)
+        return facts
+
+    async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
+        """Keep what is found, and give it as it was kept. It is recorded by name, so that it is found and kept once."""
+        ctx = self._running()
+        key = ctx.numbered("facts")
+        kept: list[Found] | None = None
+
+        async def work() -> list[list[str | int]]:
+            nonlocal kept
+            kept = [await self._save(*each, trust, named=f"{ctx.idempotency_key}:{key}") for each in await find()]
+            return [reference(each) for each in kept]
+
+        references = await ctx.once(key, work)
+        return kept if kept is not None else await found_again(self.provider, references, ctx.owner)
+
+    async def _save(self, fact: Fact, subject: Subject, scope: Scope, trust: str, *, named: str = "") -> Found:
+        """Keep a fact with where it comes from; in a run under an id that is the same when the node is executed again."""
+        ctx = self._ctx
+        origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
+        trust = least_trust((trust, fact.source.trust or trust))
+        stamped = replace(
+            fact,
+            source=Source(run_id, step, origin, trust),
+            timestamp=_clock.now() if fact.timestamp is None else fact.timestamp,
+        )
+        if ctx is None:
+            await self.provider.save(stamped, subject, scope)
+            return stamped, subject, scope
+        stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
+        again = ctx.attempt > 1 or (ctx.state.root is not None and ctx.state.root.at is not None)
+        if not again or await kept_version(self.provider, stamped, subject, scope, ctx.owner) is None:
+            await self.provider.save(stamped, subject, scope, **self._options())
+            ctx.emit(FactsSaved(ctx.run_id, ctx.node, 1))
+        if ctx.state.journal is None:
+            return stamped, subject, scope
+        version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
+        return replace(stamped, version=version or 0), subject, scope
+
+    async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
+        """Put facts before the model that it does not see already."""
+        ctx = self._running()
+        steps = ctx.memory.steps
+        # What this node added before it was broken off is added again: that finds it there.
+        own = set(map(id, ctx.mark.added[ctx.mark.place :])) if ctx.mark is not None else set[int]()
+        shown = {
+            (known.fact.concept.keyword, known.subject): known.fact.values
+            for step in (steps[place] for place in seen(steps))
+            if isinstance(step, FactsStep | SummaryStep) and id(step) not in own
+            for known in step.facts
+        }
+        new = [known for known in found if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values]
+        if new:
+            await ctx.add(FactsStep(tuple(new)))
+            ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
+        return [known.fact for known in found]
+
+    def _said(self) -> tuple[list[Step], str]:
+        """Return what was said since the run began, and how far what a model takes from it can be trusted."""
+        memory = self._running().memory
+        return memory.steps[memory.begun :], least_trust(("inferred", memory.trust))
+
+    async def _ask(self, messages: Sequence[Any], form: Any) -> Any:
+        ctx = self._running()
+
+        async def ask(request: ModelRequest) -> ModelResponse:
+            # What it finds is kept as facts, and forgotten as facts.
+            return await ctx.request(request, recorded=False, output="extraction")
+
+        try:
+            return await structured(ask, messages, form)
+        except OutputError as error:
+            self._failed(str(error))
+            return None
+
+    def _failed(self, reason: str) -> None:
+        ctx = self._running()
+        ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, reason))
+
+    def _running(self) -> Context:
+        if self._ctx is None:
+            raise FeatureError("this works on the transcript of a run; call it in a node, on ctx.feature(AgentMemory)")
+        return self._ctx
+
+    def __repr__(self) -> str:
+        return f"<AgentMemory over {type(self.provider).__name__}>"
+
+
+def _several(given: Iterable[Any], name: str) -> Iterable[Any]:
+    """See that there are several.
+
+    Raises:
+        TypeError: it is a single one.
+    """
+    if isinstance(given, Subject | Scope | str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} is a list, not {kind_of(given)}; write {name}=[{name[:-1]}]")
+    return given
+
+
+def _checked_subjects(subjects: Iterable[Subject]) -> list[Subject]:
+    found = list(_several(subjects, "subjects"))
+    for each in found:
+        check_given("subjects=[subject]", subject=each)
+    return found
+
+
+def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
+    found = dict.fromkeys((*_checked_subjects(subjects), EVERYTHING))
+    return sorted(found, key=lambda subject: subject.priority)
+
+
+def standing(ctx: Context) -> Iterator[Context]:
+    """Give a context, and those of what stands inside."""
+    yield ctx
+    for part in (ctx.parts or {}).values():
+        yield from standing(part)

@@ -1,0 +1,374 @@
+"""A folder of facts: which file has what, and how one is read, added to and forgotten. Everything here may block."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.memory.facts import _durable_files, _file_format
+from graphagent.memory.facts._durable_files import SEALED_FILE
+from graphagent.memory.facts._file_format import Lines, Page
+from graphagent.memory.facts._json import following
+from graphagent.memory.facts._types import Concept, Fact, Scope, ScopeKind, Subject, stamped
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from graphagent.memory.facts._json import Place
+
+_log = logging.getLogger("graphagent")
+_NO_OWNER = "default"
+_PAGE_SIZE = 3000
+"""About how many bytes of memory a page takes without its facts, with the names and the path of its file."""
+_SUFFIX = ".jsonl"
+_Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
+
+
+class Location(NamedTuple):
+    """Where a file is."""
+
+    folders: tuple[str, ...]
+    """The folders under the root that lead to it."""
+    name: str
+    path: str
+    """All of it in one."""
+
+
+class _PageCache:
+    """The pages that were used last, with where their files are: as many as fit into a number of bytes, and the last one.
+
+    The event loop looks for pages while a worker thread reads others, so its lock is held for moments only.
+    """
+
+    def __init__(self, root: str, most: int) -> None:
+        self.root = root
+        self.most = most
+        self._kept: OrderedDict[Place, tuple[Page, Location, int]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, place: Place) -> tuple[Page | None, Location]:
+        """Return the page of a place if it is kept, and where its file is."""
+        with self._lock:
+            kept = self._kept.get(place)
+            if kept is not None:
+                self._kept.move_to_end(place)
+                return kept[:2]
+        return None, _locate(self.root, place)
+
+    def keep(self, place: Place, page: Page, location: Location) -> None:
+        """Keep a page, and drop those that were not used for longest."""
+        size = page.size + _PAGE_SIZE
+        with self._lock:
+            self._size += size - self._kept.pop(place, (page, location, 0))[2]
+            self._kept[place] = page, location, size
+            while self._size > self.most and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1][2]
+
+    def drop(self, place: Place) -> None:
+        """Drop a page."""
+        with self._lock:
+            self._size -= self._kept.pop(place, (None, None, 0))[2]
+
+    def clear(self) -> None:
+        """Drop all pages."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
+class FactFiles:
+    """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
+
+    One lock stands for the whole folder, so that forgetting leaves no lock file with a name behind.
+    """
+
+    def __init__(self, root: str, cache_bytes: int) -> None:
+        self.root = root
+        self._pages = _PageCache(root, cache_bytes)
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Let go of what is known; it is read again when it is needed."""
+        self._turn()
+        self._pages.clear()
+
+    def current(self, place: Place) -> Page | None:
+        """Give the page of a place if nothing was written since it was read, else None. Quick enough for an event loop."""
+        self._turn()
+        page, location = self._pages.get(place)
+        with _durable_files.typed_errors("read", location.path):
+            try:
+                stat = os.stat(location.path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
+            except FileNotFoundError:
+                self._refuse_sealed()
+                return Page()
+        return page if page and page.stamp == _file_format.stamp_of(stat) else None
+
+    def page(self, place: Place) -> Page:
+        """Give the page of a place, read as far as it was not yet."""
+        with self._turn():
+            _, location = self._pages.get(place)
+            with self._reading(location) as file:
+                return Page() if file is None else self._read(file, place, location)
+
+    def facts(self, place: Place) -> list[Fact]:
+        """Give every version of every fact of a place, in the order of saving."""
+        location = _locate(self.root, place)
+        with self._reading(location) as file:
+            return [] if file is None else _lines(file, place, location.path).facts
+
+    def save(self, place: Place, fact: Fact) -> None:
+        """Add a fact as the next version of its concept."""
+        self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])
+
+    def add(self, place: Place, facts: Iterable[Fact]) -> int:
+        """Add saved facts that are not there yet, after those that are. Return how many."""
+
+        def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
+            ids = {fact.id for fact in there()}
+            return list(following([fact for fact in facts if fact.id not in ids], page.version))
+
+        return self._append(place, new)
+
+    def forget(self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str) -> Receipt:
+        """Remove what fits, and the files and folders that are empty then."""
+        removed, size = 0, 0
+        with _durable_files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
+            self._pages.clear()
+            try:
+                stack.enter_context(self._locked())
+            except FileNotFoundError:
+                return Receipt()
+            for location in list(self._walk(owner, scope, subject)):
+                with _durable_files.opened_folder(self.root, location.folders) as folder:
+                    facts, lines = _forget_in(folder, location, concept)
+                removed, size = removed + facts, size + lines
+                self._prune(location.folders)
+        return Receipt(facts=removed, bytes=size)
+
+    def locations(self, owner: str | None) -> list[Location]:
+        """Give all files of an owner, or of all where it is None."""
+        self._refuse_sealed()
+        with _durable_files.typed_errors("read", self.root):
+            return [each for each in self._walk(owner, None, None) if not _durable_files.leftover_of(each.name)]
+
+    def read(self, location: Location) -> list[tuple[Place, Fact]]:
+        """Return what a file says, all of it checked; nothing if it was forgotten meanwhile. A torn last line is passed over."""
+        place, found = self._checked(location)
+        return [(place, fact) for fact in found.facts] if place and found else []
+
+    def verify(self) -> int:
+        """Read and check every file. Return the number of facts, all versions counted.
+
+        Raises:
+            DamagedStoreError: a line is not sound, or a torn one was or will be put aside.
+        """
+        facts, torn = 0, ""
+        for location in self.locations(None):
+            _, found = self._checked(location)
+            facts += len(found.facts) if found else 0
+            torn = torn or (f"{location.path}, line {len(found.facts) + 2}" if found and found.torn else "")
+        if torn:
+            raise DamagedStoreError(
+                torn, "the last line is torn, as a power loss or a bad sector leaves it",
+                remedy="The lines before it are sound. The next save puts it into a file beside this one",
+            )  # fmt: skip
+        with _durable_files.typed_errors("read", self.root):
+            aside = next((each for each in self._walk(None, None, None) if _durable_files.is_torn(each.name)), None)
+        if aside:
+            raise DamagedStoreError(
+                aside.path, "it is a torn line, as a power loss or a bad sector leaves it, that was put aside",
+                remedy="Everything else is sound. Look whether it has a fact that is missing, and remove this file",
+            )  # fmt: skip
+        return facts
+
+    def _checked(self, location: Location) -> tuple[Place | None, Lines | None]:
+        with self._reading(location) as file:
+            if file is None:
+                return None, None
+            place = _file_format.read_place_of(file, location.path)
+            if _locate(self.root, place) != location:
+                raise DamagedStoreError(f"{location.path}, line 1", "it says that the file belongs elsewhere")
+            return place, _lines(file, place, location.path)
+
+    def _locked(self, *, shared: bool = False, make: bool = False) -> AbstractContextManager[None]:
+        self._refuse_sealed()
+        return _durable_files.locked(self.root, shared=shared, make=make)
+
+    def _refuse_sealed(self) -> None:
+        if os.path.exists(f"{self.root}/{SEALED_FILE}"):  # noqa: PTH110  three times as fast
+            raise StoreError(
+                f"{self.root!r} holds sealed facts ({SEALED_FILE}); "
+                f"open it with EncryptedMemoryProvider, or take another folder"
+            )
+
+    def _turn(self) -> threading.Lock:
+        """Give what one thread at a time holds while it reads or writes pages."""
+        if self._pid != os.getpid():
+            # In a forked process the threads that hold locks are not there, and will never give them back.
+            self._pages = _PageCache(self.root, self._pages.most)
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        return self._lock
+
+    @contextmanager
+    def _reading(self, location: Location) -> Generator[int | None]:
+        with _durable_files.typed_errors("read", location.path), ExitStack() as stack:
+            try:
+                stack.enter_context(self._locked(shared=True))
+                folder = stack.enter_context(_durable_files.opened_folder(self.root, location.folders))
+                file = stack.enter_context(_durable_files.opened(location.name, folder))
+            except FileNotFoundError:
+                file = None
+            yield file
+
+    def _read(self, file: int, place: Place, location: Location) -> Page:
+        page, stamp = self._pages.get(place)[0], _file_format.stamp_of(os.fstat(file))
+        if page is None or page.stamp != stamp:
+            self._pages.drop(place)
+            if page is None or not page.continues(file, stamp):
+                page = Page()
+            page.add(_lines(file, place, location.path, page), stamp)
+            self._pages.keep(place, page, location)
+        return page
+
+    def _append(self, place: Place, make: _Make) -> int:
+        """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
+        with self._turn():
+            page, location = self._pages.get(place)
+            with _durable_files.typed_errors("write", location.path), self._locked(make=True):
+                if page is not None:
+                    # The file that was reached without links before is the same one now: there is no need to go the long way.
+                    with _durable_files.opened(location.path, write=True) as file:
+                        if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
+                            return self._append_to(file, place, location, make)
+                with _durable_files.opened_folder(self.root, location.folders, make=True) as folder:
+                    with _durable_files.opened(location.name, folder, write=True) as file:
+                        if file is not None:
+                            return self._append_to(file, place, location, make)
+                    page = Page()
+                    lines = _file_format.new_file(place, make(page, list))
+                    page.add(lines, _file_format.stamp_of(_durable_files.replace(location.name, folder, lines.data)))
+                    self._pages.keep(place, page, location)
+                    return len(lines.facts)
+
+    def _append_to(self, file: int, place: Place, location: Location, make: _Make) -> int:
+        page = self._read(file, place, location)
+        facts = make(page, lambda: _file_format.read_lines(file, place, location.path).facts)
+        if facts and page.stamp is not None:
+            lines = _file_format.lines(facts, page.link)
+            if page.unended:
+                lines = lines._replace(data=b"\n" + lines.data)
+            self._pages.drop(place)
+            if page.torn or len(facts) > 1:
+                # Only one line at a time is appended, so that what a power loss tears is the last line alone.
+                stat = self._write_anew(location, _durable_files.read_from(file, 0), page, lines)
+            else:
+                stat = _durable_files.append(file, lines.data, page.end, page.stamp.size, location.path)
+            page.add(lines, _file_format.stamp_of(stat))
+            self._pages.keep(place, page, location)
+        return len(facts)
+
+    def _write_anew(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
+        """Write a file with lines added, whole; a torn line is put aside before."""
+        _, name, path = location
+        torn = data[page.end :]
+        with _durable_files.opened_folder(self.root, location.folders) as folder:
+            if page.torn:
+                aside = _durable_files.torn_name(name, torn)
+                _durable_files.replace(aside, folder, torn)
+                _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
+            return _durable_files.replace(name, folder, data[: page.end] + lines.data)
+
+    def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
+        wanted = (
+            None if owner is None else {_owner_folder(owner)},
+            {scope.kind.value} if scope else {kind.value for kind in ScopeKind},
+            {_durable_files.file_name(scope.name)} if scope else None,
+        )
+        file = _durable_files.file_name(subject.name) + _SUFFIX if subject else None
+        for folders in self._folders((), wanted):
+            for name in self._names(folders):
+                whole = _durable_files.leftover_of(name) or name
+                if "~" in whole and whole.endswith(_SUFFIX) and file in (None, whole):
+                    yield Location(folders, name, "/".join((self.root, *folders, name)))
+
+    def _folders(self, above: tuple[str, ...], wanted: tuple[set[str] | None, ...]) -> Generator[tuple[str, ...]]:
+        if not wanted:
+            yield above
+            return
+        here, *below = wanted
+        for name in self._names(above):
+            if name in here if here else "~" in name or (not above and name == _NO_OWNER):
+                yield from self._folders((*above, name), tuple(below))
+
+    def _names(self, folders: tuple[str, ...]) -> list[str]:
+        try:
+            with _durable_files.opened_folder(self.root, folders) as folder:
+                return sorted(os.listdir(folder))  # noqa: PTH208 (a Path cannot be relative to an open folder)
+        except FileNotFoundError:
+            return []
+
+    def _prune(self, folders: tuple[str, ...]) -> None:
+        for depth in range(len(folders), 0, -1):
+            with _durable_files.opened_folder(self.root, folders[: depth - 1]) as above:
+                try:
+                    os.rmdir(folders[depth - 1], dir_fd=above)
+                except OSError:
+                    return  # something else stands there
+                os.fsync(above)
+
+
+def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
+    """Read the lines of a file, and report a torn one."""
+    found = _file_format.read_lines(file, place, path, page)
+    if found.torn:
+        line = len(found.facts) + (page.facts if page else 0) + 2
+        _log.warning("line %d of %r is torn, as a power loss or a bad sector leaves it; it is passed over", line, path)
+    return found
+
+
+def _locate(root: str, place: Place) -> Location:
+    owner, scope, subject = place
+    folders = (_owner_folder(owner), scope.kind.value, _durable_files.file_name(scope.name))
+    name = _durable_files.file_name(subject) + _SUFFIX
+    return Location(folders, name, "/".join((root, *folders, name)))
+
+
+def _owner_folder(owner: str) -> str:
+    return _durable_files.file_name(owner) if owner else _NO_OWNER
+
+
+def _forget_in(folder: int, location: Location, concept: Concept | None) -> tuple[int, int]:
+    """Remove a concept (None: all) from a file. Gives how many facts and how many bytes of lines are gone."""
+    _, name, path = location
+    if _durable_files.leftover_of(name):
+        with suppress(FileNotFoundError):  # writing the file anew has removed it
+            _durable_files.erase(name, folder)
+        return 0, 0
+    with _durable_files.opened(name, folder) as file:
+        if file is None:
+            return 0, 0
+        rest = b""
+        if concept is None:
+            removed = _file_format.count(file)
+        else:
+            place = _file_format.read_place_of(file, path)
+            found = _lines(file, place, path)
+            kept = [fact for fact in found.facts if fact.concept.keyword != concept.keyword]
+            removed = len(found.facts) - len(kept)
+            if kept and not removed and not found.torn:  # nobody knows of which concept a torn line is
+                return 0, 0
+            rest = _file_format.new_file(place, kept).data if kept else b""
+        size = os.fstat(file).st_size
+    if rest:
+        _durable_files.replace(name, folder, rest)
+    else:
+        _durable_files.erase(name, folder)
+    return removed, size - len(rest)

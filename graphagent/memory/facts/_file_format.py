@@ -1,0 +1,293 @@
+"""The files of facts: one line that says whose facts they are, then one line of JSON for each fact, in the order of saving.
+
+Every line ends with a CRC-32 of itself, and the line of a fact has that of the line before it, so that a line that is edited,
+copied, moved or removed is noticed. Whoever does that by hand removes the `crc` of the line, or of the one after a removed line.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import orjson
+
+from graphagent.errors import DamagedStoreError
+from graphagent.memory.facts._durable_files import read_from
+from graphagent.memory.facts._json import Place, fact_record, place_record, read_fact, read_place
+from graphagent.memory.facts._resolve import Known
+
+if TYPE_CHECKING:
+    from graphagent.memory.facts._types import Fact
+
+_AFTER = "after"
+_CRC = b',"crc":"'
+_CRC_END = b'"}'
+_FORMAT = {"graphagent": "facts", "format": 1}
+_TAIL = 256
+_BY_HAND = 'Restore it from a backup; or, if the file was changed on purpose, remove "crc" from this line, which is then read as it is'
+
+
+class Stamp(NamedTuple):
+    """What shows that a file was written since, or that it is another one."""
+
+    device: int
+    inode: int
+    size: int
+    changed: int
+
+
+class Link(NamedTuple):
+    """What the next line is attached to."""
+
+    crc: str | None
+    """The checksum of the last line; None where there is none, because somebody edited the line."""
+    linked: bool
+    """Whether lines have the checksum of the line before them, which version 0.1 did not write."""
+
+
+class Lines(NamedTuple):
+    """Lines of a file, as they were read or are to be written."""
+
+    facts: list[Fact]
+    data: bytes
+    """Their bytes; those of the file's first line too where they are read from its start."""
+    link: Link
+    torn: bool = False
+    """Whether a last line follows that was damaged, as a power loss may leave it."""
+
+
+def stamp_of(stat: os.stat_result) -> Stamp:
+    """Give the stamp of a file."""
+    return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+def new_file(place: Place, facts: Iterable[Fact]) -> Lines:
+    """Return all lines of a file that is written whole."""
+    head, crc = _line({**_FORMAT, **place_record(place)})
+    made = lines(facts, Link(crc, linked=True))
+    return made._replace(data=head + made.data)
+
+
+def lines(facts: Iterable[Fact], link: Link) -> Lines:
+    """Return the lines of saved facts, attached to what is there."""
+    added, data, crc = list(facts), list[bytes](), link.crc
+    for fact in added:
+        line, crc = _line({**fact_record(fact), _AFTER: crc or ""})
+        data.append(line)
+    return Lines(added, b"".join(data), Link(crc, linked=True))
+
+
+class Page:
+    """What one file says, as far as it was read: enough to load and to save without reading it again."""
+
+    __slots__ = ("_known", "_lock", "_tail", "end", "facts", "link", "size", "stamp", "torn", "unended")
+
+    def __init__(self) -> None:
+        self.facts = 0
+        """How many facts were read, all versions counted."""
+        self.end = 0
+        """Where the last sound line ends; what follows it is what a crash left of a line."""
+        self.unended = False
+        """Whether the last line is complete but for its line break, as editors may leave it."""
+        self.torn = False
+        """Whether what follows is a damaged line, and not only the beginning of one."""
+        self.link = Link(None, linked=False)
+        self.size = 0
+        """About how many bytes of memory the known facts take."""
+        self.stamp: Stamp | None = None
+        self._tail = b""
+        self._known: dict[str, Known] = {}
+        # Held for moments only: the event loop reads what a worker thread changes.
+        self._lock = threading.Lock()
+
+    def fact(self, keyword: str) -> Fact | None:
+        """Give what is known of a concept."""
+        with self._lock:
+            known = self._known.get(keyword)
+            return known.fact() if known else None
+
+    def all(self) -> list[Fact]:
+        """Give what is known of every concept, in the order in which they were first saved."""
+        with self._lock:
+            return [known.fact() for known in self._known.values()]
+
+    def version(self, keyword: str) -> int:
+        """Give the last version of a concept, 0 where there is none."""
+        known = self._known.get(keyword)
+        return known.last.version if known else 0
+
+    def add(self, added: Lines, stamp: Stamp) -> None:
+        """Take in lines that are now at the end of the file."""
+        with self._lock:
+            for fact in added.facts:
+                known = self._known.get(fact.concept.keyword)
+                if known is None:
+                    known = self._known[fact.concept.keyword] = Known(fact)
+                else:
+                    self.size -= known.size
+                    known.add(fact)
+                self.size += known.size
+                self.facts += 1
+        self.end += len(added.data)
+        self.unended = bool(added.data) and not added.data.endswith(b"\n")
+        self.torn = added.torn
+        self.link = added.link
+        self._tail = (self._tail + added.data[-_TAIL:])[-_TAIL:]
+        self.stamp = stamp
+
+    def is_of(self, stamp: Stamp) -> bool:
+        """Say whether a file is the one that was read, whatever became of it since."""
+        return self.stamp is not None and self.stamp[:2] == stamp[:2]
+
+    def continues(self, file: int, stamp: Stamp) -> bool:
+        """Say whether a file is the one that was read, with lines added since."""
+        return (
+            self.stamp is not None
+            and self.is_of(stamp)
+            and stamp.size > self.stamp.size
+            and not self.unended
+            and os.pread(file, len(self._tail), self.end - len(self._tail)) == self._tail
+        )
+
+
+def read_place_of(file: int, path: str) -> Place:
+    """Give whose facts a file has.
+
+    Raises:
+        DamagedStoreError: its first line is not sound.
+    """
+    first, newline, _ = os.pread(file, 1 << 16, 0).partition(b"\n")
+    if not newline:
+        raise DamagedStoreError(f"{path}, line 1", "it does not say whose facts these are")
+    return _place(first, path)[0]
+
+
+def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
+    """Read the lines of a file, all of them or those that were added to a page.
+
+    What a crash left of a last line is passed over.
+
+    Raises:
+        DamagedStoreError: a line that is not the last one is not sound, one does not follow the line before it, or the file is
+            another place's.
+    """
+    page = page or Page()
+    data = read_from(file, page.end)
+    *whole, rest = data.split(b"\n")
+    number, link = page.facts + 1, page.link
+    if not page.end:
+        if not whole:
+            raise DamagedStoreError(f"{path}, line 1", "it does not say whose facts these are")
+        found, link = _place(whole.pop(0), path)
+        if found != place:
+            raise DamagedStoreError(f"{path}, line 1", "these are the facts of another owner, scope or subject")
+    facts: list[Fact] = []
+    versions: dict[str, int] = {}
+    for count, line in enumerate([*whole, rest] if rest else whole):
+        number += 1
+        read = _read(line)
+        if isinstance(read, str):
+            left = [*whole[count:], rest]
+            if not _is_last(left):
+                raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
+            left_over = b"\n".join(left)
+            return Lines(facts, data[: len(data) - len(left_over)], link, torn=not _is_cut(left_over))
+        keyword = read.fact.concept.keyword
+        if reason := _misplaced(read, link, versions.get(keyword) or page.version(keyword)):
+            raise DamagedStoreError(f"{path}, line {number}", reason, remedy=_BY_HAND)
+        versions[keyword] = read.fact.version
+        link = Link(read.crc, link.linked or read.after is not None)
+        facts.append(read.fact)
+    return Lines(facts, data, link)
+
+
+def count(file: int) -> int:
+    """Give the number of facts in a file without checking them, so that a damaged file can be forgotten too."""
+    *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)
+    return len(facts) + isinstance(_read(rest), _Read)
+
+
+class _Read(NamedTuple):
+    """What one line says."""
+
+    fact: Fact
+    crc: str | None
+    """Its checksum; None where somebody edited the line."""
+    after: str | None
+    """The checksum of the line before it, "" where that had none; None in a line of version 0.1."""
+
+
+def _misplaced(line: _Read, link: Link, version: int) -> str:
+    """Return what is wrong with the place of a line after others and after a version of its concept; "" where nothing is."""
+    if line.crc is None:
+        return ""
+    if link.linked and line.after is None:
+        return "it does not say which line it follows, so it was copied from an older file"
+    if line.after is not None and link.crc is not None and line.after != link.crc:
+        return "it does not follow the line before it: a line was removed here, or this one was copied or moved"
+    if version and line.fact.version != version + 1:
+        return "its version does not follow that of its concept: a line was removed before it, or this one was copied or moved"
+    return ""
+
+
+def _line(record: dict[str, object]) -> tuple[bytes, str]:
+    """Return a line and its checksum."""
+    body = orjson.dumps(record)[:-1]
+    crc = f"{zlib.crc32(body):08x}"
+    return b"%b%b%b%b\n" % (body, _CRC, crc.encode(), _CRC_END), crc
+
+
+def _record(line: bytes) -> tuple[Any, str | None]:
+    """Return what a line says, and its checksum, None where it has none."""
+    body, mark, crc = line.rpartition(_CRC)
+    if not mark:
+        return orjson.loads(line), None
+    expected = f"{zlib.crc32(body):08x}"
+    if crc != expected.encode() + _CRC_END:
+        raise ValueError("its bytes do not fit its crc")
+    return orjson.loads(body + b"}"), expected
+
+
+def _is_last(left: list[bytes]) -> bool:
+    """Return whether lines, the first of which is damaged, can be what is left of one: only that may be damaged at the end."""
+    size = sum(map(len, left)) + len(left) - 1
+    return size <= _length(b"\n".join(left)) + 1 and all(isinstance(_read(line), str) for line in left[1:])
+
+
+def _is_cut(left: bytes) -> bool:
+    """Return whether bytes are the beginning of a line that was never written to its end."""
+    return min(left) >= ord(" ") and len(left) < _length(left)
+
+
+def _length(line: bytes) -> float:
+    """Return how long a line is without its line break, by the place of its crc, which cannot be in a value: quotes are escaped."""
+    mark = line.find(_CRC)
+    return inf if mark < 0 else mark + len(_CRC) + 8 + len(_CRC_END)
+
+
+def _read(line: bytes) -> _Read | str:
+    """Return what a line says, or what is wrong with it: the text alone, since a JSON error has that of the line."""
+    try:
+        record, crc = _record(line)
+        if not isinstance(record, dict):
+            raise TypeError("a fact must be an object")
+        fields = cast("dict[str, Any]", record)
+        after = fields.pop(_AFTER, None)
+        return _Read(read_fact(fields), crc, after)
+    except (ValueError, TypeError) as error:
+        return "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
+
+
+def _place(line: bytes, path: str) -> tuple[Place, Link]:
+    try:
+        record, crc = _record(line)
+        if {key: record.pop(key, None) for key in _FORMAT} != _FORMAT:
+            raise ValueError("it does not say whose facts these are")
+        return read_place(record), Link(crc, linked=False)
+    except (ValueError, TypeError, AttributeError) as error:
+        reason = str(error) if type(error) is ValueError else "it does not say whose facts these are"
+    raise DamagedStoreError(f"{path}, line 1", reason)

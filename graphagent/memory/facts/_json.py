@@ -1,0 +1,148 @@
+"""Facts as plain JSON data, as they are kept and exported, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+from graphagent._concurrency import turn
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    FactType,
+    MultipleFacts,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Source,
+    Subject,
+    checked_owner,
+)
+
+Place = tuple[str, Scope, str]
+"""Owner, scope and the name of the subject."""
+
+_FACT_KEYS = {"keyword", "values", "type", "description", "timestamp", "version", "source", "id"}
+_SOURCE_KEYS = {"run_id", "step", "origin", "trust"}
+_PLACE_KEYS = {"owner", "scope", "subject"}
+_Kind = TypeVar("_Kind", FactType, ScopeKind)
+
+
+def fact_record(fact: Fact) -> dict[str, object]:
+    """Give a saved fact as JSON data."""
+    source = fact.source
+    return {
+        "keyword": fact.concept.keyword,
+        "values": list(fact.values),
+        "type": fact.concept.fact_type.value,
+        "description": fact.concept.description,
+        "timestamp": fact.timestamp,
+        "version": fact.version,
+        "source": {
+            "run_id": source.run_id,
+            "step": source.step,
+            "origin": source.origin,
+            "trust": source.trust,
+        },
+        "id": fact.id,
+    }
+
+
+def place_record(place: Place) -> dict[str, object]:
+    """Give where facts stand as JSON data."""
+    owner, scope, subject = place
+    return {"owner": owner, "scope": {"kind": scope.kind.value, "name": scope.name}, "subject": subject}
+
+
+def read_fact(record: object) -> Fact:
+    """Give the saved fact that `fact_record` gave.
+
+    Raises:
+        ValueError, TypeError: it is not exactly such a record. No value stands in the text.
+    """
+    fields = _fields(record, _FACT_KEYS, "a fact")
+    source = Source(**_fields(fields["source"], _SOURCE_KEYS, "the source of a fact"))
+    concept = Concept(fields["keyword"], fields["description"], _member(FactType, fields["type"], "the type of a fact"))
+    values, timestamp, version, id_ = fields["values"], fields["timestamp"], fields["version"], fields["id"]
+    if type(values) is not list or type(timestamp) is not int or type(version) is not int or not version or not id_:
+        raise ValueError("a fact must have a list of values, a timestamp, a version and an id")
+    if concept.fact_type is FactType.MULTIPLE:
+        several = cast("list[str]", values)
+        return MultipleFacts(concept, several, timestamp, id=id_, version=version, source=source)
+    [value] = _only(cast("list[str]", values))
+    return SingleFact(concept, value, timestamp, id=id_, version=version, source=source)
+
+
+def read_place(record: object) -> Place:
+    """Give the place that `place_record` gave.
+
+    Raises:
+        ValueError, TypeError: it is not exactly such a record.
+    """
+    fields = _fields(record, _PLACE_KEYS, "the place of a fact")
+    scope = _fields(fields["scope"], {"kind", "name"}, "a scope")
+    kind = _member(ScopeKind, scope["kind"], "the kind of a scope")
+    return checked_owner(fields["owner"]), Scope(kind, scope["name"]), Subject(fields["subject"]).name
+
+
+def export_record(place: Place, fact: Fact) -> dict[str, object]:
+    """Give one record of an export: a saved fact and where it stands."""
+    return {**place_record(place), **fact_record(fact)}
+
+
+async def read_export(records: object) -> dict[Place, list[Fact]]:
+    """Return what an export says: the facts of each place, each (by its id) once, in the order of versions.
+
+    Raises:
+        ValueError: a record is not one of an export; its number stands in the text, its values do not.
+    """
+    if not isinstance(records, (list, tuple)):
+        raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004
+    found: dict[Place, dict[str, Fact]] = {}
+    for number, record in enumerate(cast("list[object]", records)):
+        await turn(number + 1)
+        try:
+            fields = _fields(record, _PLACE_KEYS | _FACT_KEYS, "a record")
+            place = read_place({key: fields[key] for key in _PLACE_KEYS})
+            fact = read_fact({key: fields[key] for key in _FACT_KEYS})
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"record {number} is not one of an export: {error}; nothing was imported") from error
+        found.setdefault(place, {}).setdefault(fact.id, fact)
+    return {place: sorted(facts.values(), key=attrgetter("version")) for place, facts in found.items()}
+
+
+def following(facts: Iterable[Fact], last_version: Callable[[str], int]) -> Iterator[Fact]:
+    """Yield facts with the versions that follow those that are there, without holes.
+
+    Where nothing is there, a concept's first fact keeps its version, so that what was exported comes back as it was.
+    """
+    last: dict[str, int] = {}
+    for fact in facts:
+        keyword = fact.concept.keyword
+        before = last.get(keyword) or last_version(keyword)
+        last[keyword] = before + 1 if before else fact.version
+        yield replace(fact, version=last[keyword])
+
+
+def _fields(record: object, keys: set[str], what: str) -> dict[str, Any]:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"{what} must be an object, not {type(record).__name__}")
+    fields = dict(cast("Mapping[str, Any]", record))
+    if fields.keys() != keys:
+        raise ValueError(f"{what} must have exactly the keys {', '.join(sorted(keys))}")
+    return fields
+
+
+def _member(kind: type[_Kind], value: object, what: str) -> _Kind:
+    for member in kind:
+        if member.value == value:
+            return member
+    raise ValueError(f"{what} must be one of {', '.join(repr(member.value) for member in kind)}")
+
+
+def _only(values: list[str]) -> list[str]:
+    if len(values) != 1:
+        raise ValueError(f"a fact of type 'single' must have one value, not {len(values)}")
+    return values

@@ -1,0 +1,157 @@
+"""Facts in files that people can read: `FileMemoryProvider`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from anyio import to_thread
+
+from graphagent._concurrency import Worker
+from graphagent.errors import StoreError
+from graphagent.memory.facts._file_folder import FactFiles
+from graphagent.memory.facts._json import export_record, read_export
+from graphagent.memory.facts._types import Concept, Fact, Scope, Subject, check_filter, check_given, checked_owner
+
+if TYPE_CHECKING:
+    from graphagent.memory.facts._file_format import Page
+    from graphagent.memory.facts._json import Place
+    from graphagent.store import Receipt
+
+
+class FileMemoryProvider:
+    """Keeps facts as JSON lines under a folder, readable with any editor.
+
+    There is one file for each owner, scope and subject: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`. A save is one line
+    that is on the disk when it returns; it costs the same however many facts there are. Any number of handles and processes
+    may use one folder at the same time. What is known of the files that were used last is kept in memory, up to `cache_bytes`
+    bytes in all (but always that of the last file), and checked against the disk at every load. Names and values stand readable on the disk; EncryptedMemoryProvider seals them. It needs the file
+    locks of POSIX systems.
+
+    Every method raises StoreError where a file cannot be read or written, and DamagedStoreError, which names file and line,
+    where one is not sound. A last line that is damaged, as a power loss may leave it, is passed over with a warning in the log;
+    the next save moves it to a file beside.
+
+    Raises:
+        ValueError: `cache_bytes` is no number of bytes.
+        StoreError: this system lacks the file locks of POSIX.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, cache_bytes: int = 64 * 2**20) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        if sys.platform == "win32":
+            raise StoreError(
+                "FileMemoryProvider needs the locks of POSIX; use StoreMemoryProvider(SqliteStore(path)) here"
+            )
+        self._files = FactFiles(str(Path(root).absolute()), cache_bytes)
+        self._writer = Worker()
+
+    def __repr__(self) -> str:
+        return f"FileMemoryProvider({self._files.root!r})"
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Keep a fact as the next version of its concept; it is on the disk when this returns."""
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
+        place = (checked_owner(owner), scope, subject.name)
+        await self._writer.run(lambda: self._files.save(place, fact))
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        fact = (await self._page((checked_owner(owner), scope, subject.name))).fact(concept.keyword)
+        return [fact] if fact else []
+
+    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of every concept, in the order in which the concepts were first saved."""
+        check_given("load_all(subject, scope)", subject=subject, scope=scope)
+        return (await self._page((checked_owner(owner), scope, subject.name))).all()
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    ) -> list[Fact]:
+        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        check_given(
+            "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
+        )
+        wanted = description.casefold()
+        found = await self.load_all(subject, scope, owner=owner)
+        return [fact for fact in found if wanted in fact.concept.description.casefold()]
+
+    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give every version of a concept's facts as it was saved, the newest first. Reads the whole file."""
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        facts = await to_thread.run_sync(self._files.facts, (checked_owner(owner), scope, subject.name))
+        return [fact for fact in reversed(facts) if fact.concept.keyword == concept.keyword]
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+        everything: bool = False,
+    ) -> Receipt:
+        """Remove every version of all facts that fit what is given, of one owner; with `everything`, all that the owner has.
+
+        Files and folders that are empty then are removed too, and with them the names; also torn lines of the same subjects,
+        whatever they are about. The bytes of what is removed are
+        overwritten; what copies, snapshots or the disk's own bookkeeping still have of them is out of reach.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        check_filter(concept, subject, scope, everything=everything)
+        return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
+
+    async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
+        """Give every version of every fact of one owner, or of all, place by place; in each in the order of saving."""
+        name = None if owner is None else checked_owner(owner)
+        for location in await to_thread.run_sync(self._files.locations, name):
+            for place, fact in await to_thread.run_sync(self._files.read, location):
+                yield export_record(place, fact)
+
+    async def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep what `export` gave; facts that are there already (same id) are left. Gives how many were new.
+
+        Where a concept has facts already, new ones come behind them, with the versions that follow.
+        Every file that is there is read and checked before the first one is written, so that where one is damaged, nothing
+        is kept. Where the disk fails or the process ends in between, the facts up to some place are kept, each whole;
+        importing the same again adds what is missing.
+
+        Raises:
+            ValueError: a record is not one of an export; nothing is kept.
+        """
+        places = await read_export(records)
+        for place in places:
+            await to_thread.run_sync(self._files.facts, place)
+        added = 0
+        for place, facts in places.items():
+            added += await to_thread.run_sync(self._files.add, place, facts)
+        return added
+
+    async def verify(self) -> int:
+        """Read and check every line of every file. Return the number of facts, all versions counted.
+
+        Raises:
+            DamagedStoreError: a line is not sound; or a last line is torn, or was put aside because it was: then everything
+                else is sound.
+        """
+        return await to_thread.run_sync(self._files.verify)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._files.close()
+
+    async def _page(self, place: Place) -> Page:
+        page = self._files.current(place)
+        return await to_thread.run_sync(self._files.page, place) if page is None else page

@@ -1,0 +1,95 @@
+"""No facts at all: `NoMemory`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from graphagent.memory.facts._types import check_filter
+from graphagent.store import Receipt
+
+if TYPE_CHECKING:
+    from graphagent.memory.facts._types import Concept, Fact, Scope, Subject
+
+_log = logging.getLogger("graphagent")
+_said = False
+
+
+class NoMemory:
+    """Keeps nothing, so that an agent with memory nodes runs without a provider. It says so in the log, once per process."""
+
+    def __repr__(self) -> str:
+        return "NoMemory()"
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Do nothing."""
+        _say_once()
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give nothing."""
+        _say_once()
+        return []
+
+    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give nothing."""
+        _say_once()
+        return []
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    ) -> list[Fact]:
+        """Give nothing."""
+        _say_once()
+        return []
+
+    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give nothing."""
+        return []
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+        everything: bool = False,
+    ) -> Receipt:
+        """Return an empty receipt.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        check_filter(concept, subject, scope, everything=everything)
+        return Receipt()
+
+    async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
+        """Give nothing."""
+        nothing: tuple[dict[str, object], ...] = ()
+        for record in nothing:
+            yield record
+
+    async def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep nothing."""
+        _say_once()
+        return 0
+
+    async def verify(self) -> int:
+        """Give 0."""
+        return 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+def _say_once() -> None:
+    global _said
+    if not _said:
+        _said = True
+        _log.warning("facts are not kept, because no provider was given; give AgentMemory a provider to keep them")

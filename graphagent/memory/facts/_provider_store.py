@@ -1,0 +1,381 @@
+"""Facts in any store: `StoreMemoryProvider`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import orjson
+
+from graphagent._article import kind_of
+from graphagent._concurrency import turn
+from graphagent.errors import ConflictError, DamagedStoreError
+from graphagent.memory._byte_cache import Recent
+from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
+from graphagent.memory.facts._resolve import Known
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Subject,
+    check_filter,
+    check_given,
+    checked_owner,
+    stamped,
+)
+from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
+
+if TYPE_CHECKING:
+    from graphagent.memory.facts._json import Place
+    from graphagent.protocols import Store
+
+_ROOM = "facts"
+_CONCEPTS = ""
+_ENTRY_BYTES, _VALUE_BYTES = 800, 150
+"""What remembering a concept, and each value of it, takes besides the texts, in bytes of memory."""
+_MOST_STEPS = 8
+_EXPORTED_AT_ONCE = 256
+_READS = 4
+"""How many reads a concept takes the first time; in a sealed store, each takes a while."""
+
+
+class StoreMemoryProvider:
+    """Keeps facts in a store, each version as one item.
+
+    The keys are `("facts", owner, kind of scope, scope, subject, keyword, version)`; where the keyword would be, `""` and a
+    number stand for the list of the subject's concepts. Versions are only added at the end, without holes, or removed
+    altogether. So a load of one concept, and a save, cost the same however many facts and versions there are: the last version
+    that was seen is looked at, and the place behind it. `load_all` costs as much for each concept. The values of multiple
+    facts are united in memory, of the concepts that were asked for last, and only versions that came since are read. What is
+    remembered takes about `cache_bytes` of memory at most.
+
+    The store is the caller's: `async with` leaves it open. Every method raises StoreError where the store cannot be read or
+    written, DamagedStoreError where something in it is not sound.
+
+    Raises:
+        ValueError: `cache_bytes` is no number of bytes.
+    """
+
+    def __init__(self, store: Store, *, cache_bytes: int = 64 * 2**20) -> None:
+        if type(cache_bytes) is not int or cache_bytes < 0:
+            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        if isinstance(store, type) or not callable(getattr(store, "commit", None)):
+            raise TypeError(
+                f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
+            )
+        self._store = store
+        self._versions: Recent[Key, int] = Recent(cache_bytes // 2)
+        self._known: Recent[Key, tuple[Known, int]] = Recent(cache_bytes // 2)
+
+    def __repr__(self) -> str:
+        return f"StoreMemoryProvider({self._store!r})"
+
+    async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """Keep a fact as the next version of its concept; it is as durable as the store when this returns."""
+        check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
+        domain = _domain((checked_owner(owner), scope, subject.name))
+        keys = (*domain, fact.concept.keyword)
+        number = self._versions.get(keys) or 0
+        while True:
+            number = number or _version(await self._last(keys))
+            version = number + 1
+            changes: list[Change] = [_put(keys, stamped(fact, version))]
+            if number:
+                changes.append(Exists((*keys, number)))  # it may have been forgotten since
+            else:
+                changes.append(_listed(domain, _version(await self._highest((*domain, _CONCEPTS))), fact))
+            try:
+                await self._store.commit(*changes)
+            except ConflictError:
+                number = 0
+                self._versions.take(keys)
+                continue  # somebody was faster, so this ends
+            self._versions.put(keys, version, _size(keys))
+            return
+
+    async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        fact = await self._load((*_domain((checked_owner(owner), scope, subject.name)), concept.keyword))
+        return [fact] if fact else []
+
+    async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give what is known of every concept, in the order in which the concepts were first saved."""
+        check_given("load_all(subject, scope)", subject=subject, scope=scope)
+        domain = _domain((checked_owner(owner), scope, subject.name))
+        listed = [_keyword(item) async for item in self._store.scan((*domain, _CONCEPTS))]
+        found: list[Fact] = []
+        for number, keyword in enumerate(dict.fromkeys(listed), 1):
+            await turn(number * _READS)
+            fact = await self._load((*domain, keyword))
+            if fact is not None:
+                found.append(fact)
+        return found
+
+    async def load_by_description(
+        self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
+    ) -> list[Fact]:
+        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        check_given(
+            "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
+        )
+        wanted = description.casefold()
+        found = await self.load_all(subject, scope, owner=owner)
+        return [fact for fact in found if wanted in fact.concept.description.casefold()]
+
+    async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give every version of a concept's facts as it was saved, the newest first."""
+        check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
+        keys = (*_domain((checked_owner(owner), scope, subject.name)), concept.keyword)
+        return [_fact(item) async for item in self._store.scan(keys, reverse=True)]
+
+    async def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+        everything: bool = False,
+    ) -> Receipt:
+        """Remove every version of all facts that fit what is given, of one owner, in one commit; with `everything`, all of them.
+
+        Raises:
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+        """
+        check_filter(concept, subject, scope, everything=everything)
+        wanted = (
+            *((scope.kind.value, scope.name) if scope else (None, None)),
+            subject.name if subject else None,
+            concept.keyword if concept else None,
+        )
+        # Without the keyword: the list of concepts, which stands beside it, is to be read too.
+        given = next((depth for depth, part in enumerate(wanted[:3]) if part is None), 3)
+        base = (_ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
+        depth = 2 + max((place + 1 for place, part in enumerate(wanted) if part is not None), default=0)
+        prefixes: dict[Key, None] = {}
+        facts, size = 0, 0
+        async for item in self._store.scan(base):
+            _place(item)
+            *place, keyword, _ = item.key[2:]
+            is_listed = keyword == _CONCEPTS
+            of = _keyword(item) if is_listed else keyword
+            if all(part in (None, segment) for part, segment in zip(wanted, (*place, of), strict=True)):
+                prefixes[item.key if concept and is_listed else item.key[:depth]] = None
+                facts, size = facts + (not is_listed), size + len(item.value)
+        self._clear()
+        await self._store.commit(*map(DeleteAll, prefixes))
+        self._clear()
+        return Receipt(facts=facts, bytes=size)
+
+    async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
+        """Give every version of every fact of one owner, or of all; of each concept in the order of saving."""
+        prefix = (_ROOM,) if owner is None else (_ROOM, checked_owner(owner))
+        after: Key | None = None
+        while True:
+            # Scans are read to their end before anything is handed out: whoever stops reading leaves none open.
+            items = [item async for item in self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE)]
+            for number, item in enumerate(items, 1):
+                await turn(number)
+                place = _place(item)
+                if item.key[5] != _CONCEPTS:
+                    yield export_record(place, _fact(item))
+            if len(items) < _EXPORTED_AT_ONCE:
+                return
+            after = items[-1].key
+
+    async def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep what `export` gave, in one commit; facts that are there already (same id) are left. Gives how many were new.
+
+        Where a concept has facts already, new ones come behind them, with the versions that follow.
+
+        Raises:
+            ValueError: a record is not one of an export; nothing is kept.
+        """
+        places = await read_export(records)
+        while True:
+            new = 0
+            changes: list[Put] = []
+            steps = itertools.count(1)
+            for place, facts in places.items():
+                missing = await self._missing(_domain(place), facts, steps)
+                new += sum(put.key[5] != _CONCEPTS for put in missing)
+                changes += missing
+            try:
+                await self._store.commit(*changes)
+            except ConflictError:
+                continue  # somebody was faster, so this ends
+            return new
+
+    async def verify(self) -> int:
+        """Read and check every fact, and the store as far as it can check itself. Gives the number of facts."""
+        check = getattr(self._store, "verify", None)
+        if check is not None:
+            await check()
+        count = 0
+        concepts: set[Key] = set()
+        listed: set[Key] = set()
+        async for item in self._store.scan((_ROOM,)):
+            _place(item)
+            if item.key[5] == _CONCEPTS:
+                listed.add((*item.key[:5], _keyword(item)))
+            else:
+                _fact(item)
+                concepts.add(item.key[:6])
+                count += 1
+        # Two processes that forget one concept at the same time may leave its name listed; a fact is never unlisted. But what
+        # is saved while this reads may be listed where it has read already, so it looks again.
+        for keys in concepts - listed:
+            names = [_keyword(item) async for item in self._store.scan((*keys[:5], _CONCEPTS))]
+            if keys[5] not in names and await self._highest(keys):
+                raise DamagedStoreError(f"the facts about {keys[5]!r}", "they are in no list of concepts")
+        return count
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._versions.clear()
+        self._known.clear()
+
+    async def _last(self, keys: Key) -> Item | None:
+        """Give the last version of a concept. Where it is near the one that was seen last, nothing is searched."""
+        number = self._versions.take(keys)
+        item = await self._store.get((*keys, number)) if number else None
+        for _ in range(_MOST_STEPS):
+            newer = await self._store.get((*keys, _version(item) + 1)) if item else None
+            if newer is None:
+                break
+            item = newer
+        else:
+            item = None
+        if item is None:
+            item = await self._highest(keys)
+        if item is not None:
+            self._versions.put(keys, _version(item), _size(keys))
+        return item
+
+    async def _highest(self, keys: Key) -> Item | None:
+        found = [item async for item in self._store.scan(keys, limit=1, reverse=True)]
+        return found[0] if found else None
+
+    async def _load(self, keys: Key) -> Fact | None:
+        item = await self._last(keys)
+        if item is None:
+            return None
+        last = _fact(item)
+        if isinstance(last, SingleFact):
+            return last
+        # Taken out while it is worked on, so that two threads never add to the same one.
+        known, size = self._known.take(keys) or (None, 0)
+        if known is None or known.last.id != last.id:
+            known = await self._caught_up(keys, known)
+            if known is None:
+                return None
+            size = _size(keys) + sum(_VALUE_BYTES + len(value) for value in known.fact().values)
+        self._known.put(keys, (known, size), size)
+        return known.fact()
+
+    async def _caught_up(self, keys: Key, known: Known | None) -> Known | None:
+        if known is not None:
+            there = await self._store.get((*keys, known.last.version))
+            if there is None or _fact(there).id != known.last.id:
+                known = None
+        after = (*keys, known.last.version) if known else None
+        async for item in self._store.scan(keys, after=after):
+            fact = _fact(item)
+            if known is None:
+                known = Known(fact)
+            else:
+                known.add(fact)
+        return known
+
+    async def _missing(self, domain: Key, facts: list[Fact], steps: Iterator[int]) -> list[Put]:
+        """Return what must be put so that all facts are there; `steps` counts what was done so far, for all domains together."""
+        concepts: dict[str, list[Fact]] = {}
+        for fact in facts:
+            concepts.setdefault(fact.concept.keyword, []).append(fact)
+        number = _version(await self._highest((*domain, _CONCEPTS)))
+        puts: list[Put] = []
+        for keyword, given in concepts.items():
+            await turn(next(steps) * _READS)
+            ids: set[str] = set()
+            last = 0
+            async for item in self._store.scan((*domain, keyword)):
+                ids.add(_fact(item).id)
+                last = _version(item)
+            missing = [fact for fact in given if fact.id not in ids]
+            for fact in following(missing, {keyword: last}.__getitem__):
+                await turn(next(steps) * _READS)
+                puts.append(_put((*domain, keyword), fact))
+            if missing and not last:
+                listed = _listed(domain, number, missing[0])
+                number = int(listed.key[-1])
+                puts.append(listed)
+        return puts
+
+
+def _size(keys: Key) -> int:
+    return _ENTRY_BYTES + sum(len(segment) for segment in keys if isinstance(segment, str))
+
+
+def _listed(domain: Key, last: int, fact: Fact) -> Put:
+    # A number is not given twice, so that who removes a concept from the list never removes another one that came since.
+    number = last + 1 + int.from_bytes(os.urandom(4))
+    return Put((*domain, _CONCEPTS, number), fact.concept.keyword.encode(), expected=0)
+
+
+def _keyword(item: Item) -> str:
+    try:
+        return Concept(item.value.decode()).keyword
+    except ValueError:
+        raise DamagedStoreError(f"a list of concepts of room {_ROOM!r}", "it names none") from None
+
+
+def _domain(place: Place) -> Key:
+    owner, scope, subject = place
+    return (_ROOM, owner, scope.kind.value, scope.name, subject)
+
+
+def _put(keys: Key, fact: Fact) -> Put:
+    return Put((*keys, fact.version), orjson.dumps(fact_record(fact)), expected=0)
+
+
+def _version(item: Item | None) -> int:
+    number = item.key[-1] if item else 0
+    if isinstance(number, str):
+        raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact")
+    return number
+
+
+def _fact(item: Item) -> Fact:
+    try:
+        fact = read_fact(orjson.loads(item.value))
+        if (fact.concept.keyword, fact.version) != item.key[5:]:
+            raise ValueError("it is a fact of another place")
+    except (ValueError, TypeError) as error:
+        reason = "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
+    else:
+        return fact
+    # Outside the except clause, so that the text, which the JSON error holds, is not kept with the error.
+    raise DamagedStoreError(f"version {item.key[-1]} of the facts about {item.key[-2]!r}", reason)
+
+
+def _place(item: Item) -> Place:
+    try:
+        _, owner, kind, name, subject, keyword, number = item.key
+        if not isinstance(keyword, str) or not isinstance(number, int):
+            raise TypeError
+        return checked_owner(str(owner)), Scope(ScopeKind(kind), str(name)), Subject(str(subject)).name
+    except (ValueError, TypeError):
+        raise DamagedStoreError(f"a key of room {_ROOM!r}", "it is not that of a fact") from None

@@ -1,0 +1,225 @@
+"""Facts in runs: references to where they are kept, in the place of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from graphagent.codec._internal import as_list
+from graphagent.memory._frames import FORGOTTEN
+from graphagent.memory.facts._json import fact_record
+from graphagent.memory.facts._resolve import Found, Known, resolve
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    FactType,
+    MultipleFacts,
+    Scope,
+    ScopeKind,
+    SingleFact,
+    Source,
+    Subject,
+)
+from graphagent.memory.steps._types import KnownFact
+from graphagent.protocols import FactProvider, KeepingProvider
+
+if TYPE_CHECKING:
+    from graphagent.codec._internal import Json
+
+UNREAD = "[kept elsewhere]"
+"""Stands for a value that nobody looked up."""
+
+Name = tuple[str, str, ScopeKind, str, str, int]
+"""What a reference says: keyword, subject, kind and name of the scope, id, version."""
+
+
+def name_of(known: KnownFact) -> Name:
+    """Give what names a version of a fact."""
+    fact, scope = known.fact, known.scope
+    return fact.concept.keyword, known.subject.name, scope.kind, scope.name, fact.id, fact.version
+
+
+def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
+    """Give a fact with what was found of it; None: it was forgotten."""
+    if fact is None:
+        return replace(known, fact=filled(known.fact, FORGOTTEN), forgotten=True)
+    return replace(known, fact=fact, forgotten=False)
+
+
+def united(known: KnownFact, parts: tuple[KnownFact, ...]) -> KnownFact:
+    """Give a fact as it was united from others, of which some may have been forgotten."""
+    [fact] = resolve((part.fact, part.subject, part.scope) for part in parts)
+    return replace(known, fact=fact, parts=parts, forgotten=all(part.forgotten for part in parts))
+
+
+def filled(fact: Fact, value: str) -> Fact:
+    """Give a fact with a text in the place of its values."""
+    return replace(fact, value=value) if isinstance(fact, SingleFact) else replace(fact, values=(value,))
+
+
+def known_fact(fact: Fact, parts: Sequence[Found], *, kept: bool) -> KnownFact:
+    """Give a fact with where it is kept, and with what it was united from."""
+    first, subject, scope = parts[0]
+    several = tuple(KnownFact(*part, kept=kept) for part in parts) if fact is not first else ()
+    return KnownFact(fact, subject, scope, kept=kept, parts=several)
+
+
+async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner: str) -> list[KnownFact]:
+    """Give facts as their provider gave them when they were put before a model, as far as it still has them.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    options = {"owner": owner} if owner else {}
+    histories: dict[tuple[str, Subject, Scope], list[Fact]] = {}
+
+    async def look_up(known: KnownFact) -> KnownFact:
+        if not known.kept:
+            return known
+        if known.parts:
+            return united(known, tuple([await look_up(part) for part in known.parts]))
+        concept, place = known.fact.concept, (known.fact.concept.keyword, known.subject, known.scope)
+        if place not in histories:
+            histories[place] = await provider.history(concept, known.subject, known.scope, **options)
+        return with_value(known, _as_known(histories[place], known.fact.id))
+
+    return [await look_up(known) for known in facts]
+
+
+def _as_known(history: Sequence[Fact], id_: str) -> Fact | None:
+    """Give what was known of a concept when the version of an id was the last one."""
+    place = next((place for place, fact in enumerate(history) if fact.id == id_), None)
+    if place is None:
+        return None
+    *earlier, first = history[place:]
+    known = Known(first)
+    for fact in reversed(earlier):
+        known.add(fact)
+    return known.fact()
+
+
+def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> str:
+    """Give the id of a fact that a node saves: the same when the node is executed again. Nothing of the value is in it."""
+    from hashlib import blake2b
+
+    names = (named, concept.keyword, subject.name, scope.kind.value, scope.name)
+    return blake2b(orjson.dumps(names), digest_size=16).hexdigest()
+
+
+async def kept_version(
+    provider: FactProvider, fact: Fact, subject: Subject, scope: Scope, owner: str = ""
+) -> int | None:
+    """Give the version under which a provider keeps a fact; None: it does not have it.
+
+    Raises:
+        StoreError: it could not be read.
+    """
+    options = {"owner": owner} if owner else {}
+    found = await provider.load(fact.concept, subject, scope, **options)
+    if not any(each.id == fact.id for each in found) and isinstance(provider, KeepingProvider):
+        found = await provider.history(fact.concept, subject, scope, **options)
+    return next((each.version for each in found if each.id == fact.id), None)
+
+
+def reference(found: Found) -> list[str | int]:
+    """Give what names a fact that was saved, without its value."""
+    fact, subject, scope = found
+    return [
+        fact.concept.keyword, fact.concept.fact_type.value, subject.name, scope.kind.value, scope.name, fact.id,
+        fact.version,
+    ]  # fmt: skip
+
+
+async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]], owner: str) -> list[Found]:
+    """Give the facts to which references were made, as far as their provider still has them.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    options = {"owner": owner} if owner else {}
+    found: list[Found] = []
+    for keyword, form, name, kind, within, id_, _ in references:
+        concept, subject, scope = (
+            Concept(keyword, fact_type=FactType(form)),
+            Subject(name),
+            Scope(ScopeKind(kind), within),
+        )
+        read = provider.history if isinstance(provider, KeepingProvider) else provider.load
+        versions = await read(concept, subject, scope, **options)
+        found += [(fact, subject, scope) for fact in versions if fact.id == id_]
+    return found
+
+
+def fact_json(known: KnownFact, *, values: bool) -> Json:
+    """Give a fact with its place; as a reference where it can be found again by that, unless it is wanted with its `values`.
+
+    A reference has no value, and no description of the concept, which may say as much.
+    """
+    fact, subject, scope = known.fact, known.subject, known.scope
+    found: dict[str, Json] = {
+        "place": [subject.name, subject.description, subject.priority, scope.kind.value, scope.name]
+    }
+    if values or not known.kept:
+        found["fact"] = {**fact_record(fact), **({"forgotten": True} if known.forgotten else {})}
+        if known.kept:
+            found["kept"] = True
+    else:
+        source = fact.source
+        found["ref"] = [fact.id, fact.version]
+        found["concept"] = [fact.concept.keyword, fact.concept.fact_type.value]
+        found["source"] = [source.run_id, source.step, source.origin, source.trust]
+        found["at"] = fact.timestamp
+    if known.parts:
+        found["parts"] = [fact_json(part, values=values) for part in known.parts]
+    return found
+
+
+def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | None = None) -> KnownFact:
+    """Give the fact that `fact_json` gave. A reference gets its value from what was `found`."""
+    known = _read(data)
+    parts = tuple(read_fact_json(part, found) for part in data.get("parts", ()))
+    if "ref" not in data:
+        return replace(known, parts=parts)
+    if parts:
+        return united(known, parts)
+    return (found or {}).get(name_of(known), known)
+
+
+def references(data: Json) -> Iterator[KnownFact]:
+    """Give the references that stand anywhere in JSON data, without their values. What was united is given in its parts."""
+    if isinstance(data, list):
+        for each in as_list(data):
+            yield from references(each)
+    elif isinstance(data, dict):
+        fields = cast("dict[str, Json]", data)
+        if "ref" in fields and "place" in fields and "parts" not in fields:
+            yield _read(fields)
+        else:
+            yield from references(list(fields.values()))
+
+
+def _read(data: Mapping[str, Json]) -> KnownFact:
+    name, description, priority, kind, scope = data["place"]
+    subject, where = Subject(name, description, priority), Scope(ScopeKind(kind), scope)
+    if "ref" in data:
+        keyword, form = data["concept"]
+        id_, version = data["ref"]
+        concept = Concept(keyword, fact_type=FactType(form))
+        return KnownFact(
+            _fact(concept, (UNREAD,), data["at"], id_, version, Source(*data["source"])), subject, where, kept=True
+        )
+    record: Mapping[str, Any] = data["fact"]
+    concept = Concept(record["keyword"], record["description"], FactType(record["type"]))
+    source = Source(**record["source"])
+    fact = _fact(concept, tuple(record["values"]), record["timestamp"], record["id"], record["version"], source)
+    return KnownFact(fact, subject, where, forgotten=record.get("forgotten") is True, kept=data.get("kept") is True)
+
+
+def _fact(concept: Concept, values: tuple[str, ...], at: int | None, id_: str, version: int, source: Source) -> Fact:
+    if concept.fact_type is FactType.MULTIPLE:
+        return MultipleFacts(concept, values, at, id=id_, version=version, source=source)
+    [value] = values
+    return SingleFact(concept, value, at, id=id_, version=version, source=source)

@@ -1,0 +1,121 @@
+"""What is known, out of several facts: of one concept over time, and over several subjects and scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from sys import getsizeof
+
+from graphagent.memory.facts._types import Fact, MultipleFacts, Scope, SingleFact, Source, Subject, least_trust
+
+Found = tuple[Fact, Subject, Scope]
+"""A fact, and where it was found."""
+
+_FACT_SIZE = 1000
+"""About how many bytes of memory a fact and its concept take without its values."""
+_VALUE_SIZE = 60
+"""About how many more a value takes that is in a list of them."""
+
+
+def resolve(found: Iterable[Found]) -> list[Fact]:
+    """Make one fact of all those of a keyword, for each keyword, in the order of their first places in `found`.
+
+    A fact comes before another whose subject has a higher priority number; then, before one of a wider scope. Of single
+    facts the first in this order is taken; where several are first, the one of the highest timestamp; where several have
+    that, the earliest in `found`. Of multiple facts all values are taken in this order, each once; of several facts of one
+    subject and scope in the order of saving (by version). Where the first fact is of the other kind than some behind it, its
+    kind is that of the result.
+
+    A fact that stands for itself is given as it is. One made of several has no id and no version, the newest timestamp,
+    and in its source only the lowest trust.
+    """
+    return [fact for fact, _ in traced(found)]
+
+
+def traced(found: Iterable[Found]) -> list[tuple[Fact, list[Found]]]:
+    """Do what `resolve` does, and give with each fact what it was made of, in order: several where it was united."""
+    groups: dict[str, list[Found]] = {}
+    for each in found:
+        groups.setdefault(each[0].concept.keyword, []).append(each)
+    return [_resolved(group) for group in groups.values()]
+
+
+def _resolved(group: list[Found]) -> tuple[Fact, list[Found]]:
+    first = min(group, key=lambda each: (*_rank(each), -_learned(each[0])))
+    if isinstance(first[0], SingleFact):
+        return first[0], [first]
+    places: dict[tuple[Subject, Scope], int] = {}
+    for _, subject, scope in group:
+        places.setdefault((subject, scope), len(places))
+    # Two subjects of one priority are not mixed: each keeps its place, so that version numbers compare like with like.
+    ordered = sorted(group, key=lambda each: (*_rank(each), places[each[1], each[2]], each[0].version))
+    facts = [fact for fact, _, _ in ordered]
+    values = tuple(dict.fromkeys(value for fact in facts for value in fact.values))
+    if isinstance(facts[0], MultipleFacts) and values == facts[0].values:
+        return facts[0], ordered[:1]
+    times = [fact.timestamp for fact in facts if fact.timestamp is not None]
+    trust = least_trust(fact.source.trust for fact in facts)
+    return MultipleFacts(first[0].concept, values, max(times, default=None), source=Source(trust=trust)), ordered
+
+
+def _rank(each: Found) -> tuple[int, int]:
+    _, subject, scope = each
+    return subject.priority, scope.kind.width
+
+
+def _learned(fact: Fact) -> float:
+    return float("-inf") if fact.timestamp is None else fact.timestamp
+
+
+class Known:
+    """What is known of one concept in one scope: its versions, folded in the order of saving.
+
+    A SingleFact takes the place of all before it; the values of MultipleFacts join those that are there. So the cost of
+    adding a version does not grow with their number; `fact` costs the values once, after each change.
+    """
+
+    __slots__ = ("_fact", "_trust", "_values", "last", "size")
+
+    def __init__(self, first: Fact) -> None:
+        self.last = first
+        """The version that was added last."""
+        self.size = _size(first.values)
+        """About how many bytes of memory it takes."""
+        self._values = dict.fromkeys(first.values)
+        self._trust = first.source.trust
+        self._fact: Fact | None = None
+
+    def add(self, fact: Fact) -> None:
+        """Add the next version."""
+        if isinstance(fact, SingleFact):
+            self._values, self._trust = dict.fromkeys(fact.values), fact.source.trust
+            self.size = _size(fact.values)
+        else:
+            self.size += sum(map(_value_size, (each for each in fact.values if each not in self._values)))
+            self._values.update(dict.fromkeys(fact.values))
+            self._trust = least_trust((self._trust, fact.source.trust))
+        self.last, self._fact = fact, None
+
+    def fact(self) -> Fact:
+        """Give what is known: the last version, with the values of those before it where they count.
+
+        Its trust is the lowest of the versions that it is made of.
+        """
+        if self._fact is None:
+            last, values = self.last, tuple(self._values)
+            if values == last.values and self._trust == last.source.trust:
+                self._fact = last
+            else:
+                source = replace(last.source, trust=self._trust)
+                self._fact = MultipleFacts(
+                    last.concept, values, last.timestamp, id=last.id, version=last.version, source=source
+                )
+        return self._fact
+
+
+def _size(values: Iterable[str]) -> int:
+    return _FACT_SIZE + sum(map(_value_size, values))
+
+
+def _value_size(value: str) -> int:
+    return _VALUE_SIZE + getsizeof(value)

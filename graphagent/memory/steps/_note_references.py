@@ -1,0 +1,85 @@
+"""Notes in runs: references to where they are kept, in the place of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, cast
+
+from graphagent.codec._internal import Unreadable, as_int, as_list, as_str
+from graphagent.memory._frames import FORGOTTEN
+from graphagent.memory.facts._references import UNREAD
+from graphagent.memory.steps._types import KnownNote
+
+if TYPE_CHECKING:
+    from graphagent.codec._internal import Json
+
+NoteName = tuple[str, int]
+"""What a reference says: id, version."""
+
+_TEXTS = ("content", "scope", "source", "speaker", "date", "trust")
+
+
+def note_name(known: KnownNote) -> NoteName:
+    """Give what names a version of a note."""
+    return known.id, known.version
+
+
+def forgotten_note(known: KnownNote) -> KnownNote:
+    """Give what stands for a note that was forgotten: nothing of it but its id, and how far it could be trusted."""
+    return KnownNote(known.id, FORGOTTEN, known.version, trust=known.trust, forgotten=True, kept=known.kept)
+
+
+def shortened_note(known: KnownNote, most: int) -> KnownNote:
+    """Give a note as much of whose text as was shown."""
+    if len(known.content) <= most:
+        return known
+    return replace(known, content=known.content[:most].rstrip() + " […]", cut=most)
+
+
+def note_json(known: KnownNote, *, values: bool) -> Json:
+    """Give a note; as a reference where it can be found again by that, unless it is wanted with its text.
+
+    A reference has its id, its version, how far it can be trusted, and how much of it was shown.
+    """
+    if known.kept and not values:
+        return {"noted": [known.id, known.version, known.trust, known.cut]}
+    found: dict[str, Json] = {"id": known.id, "version": known.version}
+    found |= {name: getattr(known, name) for name in _TEXTS if getattr(known, name)}
+    found |= {name: True for name in ("forgotten", "kept") if getattr(known, name)}
+    return {**found, "cut": known.cut} if known.cut else found
+
+
+def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote] | None = None) -> KnownNote:
+    """Give the note that `note_json` gave. A reference gets its text from what was `found`."""
+    if "noted" in data:
+        known = _reference(data)
+        there = (found or {}).get(note_name(known))
+        if there is None or there.forgotten:
+            return known if there is None else forgotten_note(known)
+        whole = replace(there, kept=True, cut=0)
+        return shortened_note(whole, known.cut) if known.cut else whole
+    if not data.keys() <= {field.name for field in fields(KnownNote)}:
+        raise Unreadable("what was kept has something else where a note belongs")
+    texts = {name: as_str(data[name]) for name in ("id", *_TEXTS) if name in data}
+    forgotten, kept = data.get("forgotten") is True, data.get("kept") is True
+    version, cut = as_int(data["version"]), as_int(data.get("cut", 0))
+    return KnownNote(**{"content": "", **texts}, version=version, forgotten=forgotten, kept=kept, cut=cut)
+
+
+def note_references(data: Json) -> Iterator[KnownNote]:
+    """Give the references to notes that stand anywhere in JSON data, without their texts."""
+    if isinstance(data, list):
+        for each in as_list(data):
+            yield from note_references(each)
+    elif isinstance(data, dict):
+        parts = cast("dict[str, Json]", data)
+        if "noted" in parts:
+            yield _reference(parts)
+        else:
+            yield from note_references(list(parts.values()))
+
+
+def _reference(data: Mapping[str, Json]) -> KnownNote:
+    id_, version, trust, cut = data["noted"]
+    return KnownNote(as_str(id_), UNREAD, as_int(version), trust=as_str(trust), kept=True, cut=as_int(cut))

@@ -1,0 +1,86 @@
+"""What of a transcript a model sees: which steps, in which order, as which messages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from graphagent.llm import Message
+from graphagent.memory.steps._types import (
+    ActionStep,
+    FactsStep,
+    FinalAnswerStep,
+    MessageStep,
+    NotesStep,
+    Step,
+    SummaryStep,
+    TaskStep,
+)
+
+
+def seen(steps: Sequence[Step]) -> list[int]:
+    """Give the places of the steps that a model sees, in the order in which it sees them.
+
+    A summary stands where the first step stood behind those that it stands in for, and these are not seen, but for the task that
+    the summary was made for, which is the last one before it, and messages that set rules.
+    """
+    hidden = set[int]()
+    moved: dict[int, list[int]] = {}
+    task = -1
+    for place, step in enumerate(steps):
+        if isinstance(step, TaskStep):
+            task = place
+        elif isinstance(step, SummaryStep):
+            end = max(place - step.keeps, 0)
+            covered = range(max(end - step.covers, 0), end)
+            hidden.update(each for each in covered if each != task and not is_rule(steps[each]))
+            moved.setdefault(end, []).append(place)
+    found: list[int] = []
+    for place, step in enumerate(steps):
+        found += [each for each in moved.get(place, ()) if each not in hidden]
+        if place not in hidden and not isinstance(step, SummaryStep):
+            found.append(place)
+    return found
+
+
+def own_steps(steps: Sequence[Step], inherited: int) -> list[Step]:
+    """Give the steps of a branch behind those that it inherited; what its summaries stand in for is among these alone then."""
+    found: list[Step] = []
+    for place, step in enumerate(steps[inherited:]):
+        if isinstance(step, SummaryStep) and step.covers > place - step.keeps:
+            step = copy.copy(step)
+            step.covers = max(place - step.keeps, 0)
+        found.append(step)
+    return found
+
+
+def stay_anyway(steps: Sequence[Step]) -> set[int]:
+    """Return the places of the steps that are seen whatever a summary at the end stands in for: the last task, and rules."""
+    task = next((place for place in range(len(steps) - 1, -1, -1) if isinstance(steps[place], TaskStep)), -1)
+    return {place for place, step in enumerate(steps) if place == task or is_rule(step)}
+
+
+def is_rule(step: Step) -> bool:
+    """Tell whether a step is a message that sets rules."""
+    return isinstance(step, MessageStep) and step.message.role == "system"
+
+
+def tell(steps: Sequence[Step], found: list[Message]) -> None:
+    """Add the messages of steps that a model sees. Facts and notes from before the first model turn stand before the task."""
+    early = set[int]()
+    for place, step in enumerate(steps):
+        if isinstance(step, TaskStep):
+            for later in range(place + 1, len(steps)):
+                following = steps[later]
+                if isinstance(following, ActionStep | SummaryStep | TaskStep):
+                    break
+                if isinstance(following, FactsStep | NotesStep):
+                    early.add(later)
+                    found.extend(following.to_messages())
+            found.extend(step.to_messages())
+        elif isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
+            said = next((each for each in reversed(found) if each.role == "assistant"), None)
+            if said is None or said.text != step.output:
+                found.append(Message.assistant(step.output))
+        elif place not in early:
+            found.extend(step.to_messages())

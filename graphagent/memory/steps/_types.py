@@ -1,0 +1,548 @@
+"""The types of steps: what a transcript is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from weakref import ref
+
+from graphagent._article import a
+from graphagent.codec._internal import cached
+from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage, fresh_ids, images_of
+from graphagent.memory._frames import facts_message, notes_message, summary_message
+from graphagent.memory.steps._prompt_delta import SentPrompt
+
+if TYPE_CHECKING:
+    from graphagent.llm import ImageLike
+    from graphagent.memory.facts._types import Fact, Scope, Subject
+    from graphagent.memory.steps._list import Steps
+
+_NOT_RUN = "This call was not executed."
+_SEE_FIRST = "See the first result."
+_PROCEED = "Now proceed and carry out this plan."
+
+_set = object.__setattr__
+_NEW: Any = object()
+_Plain: TypeAlias = dict[str, Any]  # in the body of a class with a method of this name, `dict` means the method
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When something began and ended, in integer milliseconds UTC."""
+
+    started: int
+    ended: int
+
+    @property
+    def duration(self) -> float:
+        """Seconds between the two; never below zero, whatever the clock did."""
+        return max(self.ended - self.started, 0) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """An error that a step records."""
+
+    type: str
+    """The name of the exception's class."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}"
+
+
+class Step:
+    """One entry of a transcript. Its parts are immutable; assign a field, and the transcript knows that it changed.
+
+    A type of one's own is a dataclass derived from this one, with `kind = "…"` in its body, which names it in what is saved, and
+    with `to_messages` where a model shall see it.
+    """
+
+    __slots__ = ("_home", "_recorded")
+
+    kind: ClassVar[str] = ""
+    """How the type is called in what is saved."""
+    kinds: ClassVar[MutableMapping[str, type[Step]]] = {}
+    """The types that there are, under their kinds."""
+
+    def __init_subclass__(cls) -> None:
+        kind = cls.__dict__.get("kind")
+        if not isinstance(kind, str) or not kind:
+            raise TypeError(f"the step type {cls.__name__!r} has no kind; write kind = '…' in its body")
+        there = Step.kinds.get(kind)
+        if there is not None and (there.__module__, there.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"the kind {kind!r} of {cls.__name__!r} is that of {there.__name__!r}; choose another")
+        Step.kinds[kind] = cls
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        home: ref[Steps] | None = getattr(self, "_home", _NEW)
+        steps = home() if home is not _NEW and home is not None else None
+        if steps is not None:
+            steps.expect(self, name, value)
+        try:
+            _set(self, name, value)
+        except AttributeError:
+            raise AttributeError(_unassignable(type(self), name)) from None
+        if home is _NEW:
+            return
+        _set(self, "_recorded", None)
+        if steps is not None:
+            steps.edited(self, name)
+
+    @property
+    def recorded(self) -> tuple[object, Any] | None:
+        """In which journal it stands unchanged, and where there."""
+        return getattr(self, "_recorded", None)
+
+    def record(self, journal: object, place: Any) -> None:
+        """Take note that it stands in a journal."""
+        _set(self, "_recorded", (journal, place))
+
+    def __getstate__(self) -> _Plain:
+        return {name: getattr(self, name) for name in field_names(type(self)) if hasattr(self, name)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            _set(self, name, value)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as a model sees it: not at all, unless the type says otherwise."""
+        return []
+
+    def dict(self) -> _Plain:
+        """Return the step as plain JSON data, as `RunMemory.full_steps()` does: `kind`, and all its fields."""
+        from graphagent.memory.steps._dump import full_step
+
+        return full_step(self)
+
+
+def _unassignable(kind: type[Step], name: str) -> str:
+    if name in ("model_output", "tool_calls"):
+        return (
+            f"the {name} of {a(kind.__name__)} is part of what the model said: "
+            f"assign step.model_output_message = Message.assistant(text, calls)"
+        )
+    if name == "model_input_messages":
+        return f"what the model was sent is a record, and {name} of {a(kind.__name__)} cannot be assigned"
+    fields = ", ".join(each.removeprefix("_") for each in sorted(fields_of(kind), key=lambda each: each.strip("_")))
+    return f"{a(kind.__name__)} has no field {name!r} to assign; it has {fields}"
+
+
+@cached
+def field_names(kind: type[Step]) -> tuple[str, ...]:
+    """Give the names of what a step of a type holds."""
+    return tuple(fields_of(kind))
+
+
+@cached
+def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
+    """Give the names of what a step of a type holds, with the class that each stands in."""
+    found: dict[str, type[Step]] = {}
+    for base in reversed(kind.__mro__):
+        if base is Step or not issubclass(base, Step):
+            continue
+        slots: str | Iterable[str] = base.__dict__.get("__slots__", ())
+        # A dataclass without slots has its fields all the same.
+        for name in (*((slots,) if isinstance(slots, str) else slots), *base.__dict__.get("__dataclass_fields__", ())):
+            if not name.startswith("__") and name != "kind":
+                found.setdefault(name, base)
+    return found
+
+
+@dataclass(slots=True)
+class SystemPromptStep(Step):
+    """The rules that the model is given. It stands beside the list of steps."""
+
+    kind: ClassVar[str] = "system_prompt"
+
+    system_prompt: str
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [Message.system(self.system_prompt)] if self.system_prompt else []
+
+
+@dataclass(slots=True, init=False)
+class TaskStep(Step):
+    """What a run was given. A task that is neither text nor a Message is kept here, and not shown to the model.
+
+    In `task_images`, anything is accepted that `graphagent.llm.Image` accepts; None stands for no images.
+
+    Raises:
+        TypeError, ValueError, OSError: as `Image` raises them.
+    """
+
+    kind: ClassVar[str] = "task"
+
+    task: Any
+    task_images: tuple[Image, ...]
+
+    def __init__(self, task: Any, task_images: Iterable[ImageLike] | None = ()) -> None:
+        # Every run makes one, and one FinalAnswerStep: what assigns fields usually takes note of it.
+        _set(self, "task", task)
+        _set(self, "task_images", images_of(task_images, "task_images"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        Step.__setattr__(self, name, images_of(value, name) if name == "task_images" else value)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        images = [Message.user(*self.task_images)] if self.task_images else []
+        if isinstance(self.task, Message):
+            return [self.task, *images]
+        return [Message.user(self.task, *self.task_images)] if isinstance(self.task, str) else images
+
+
+@dataclass(slots=True)
+class MessageStep(Step):
+    """A message that a node added."""
+
+    kind: ClassVar[str] = "message"
+
+    message: Message
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [self.message]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact with the place where it is kept."""
+
+    fact: Fact
+    subject: Subject
+    scope: Scope
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its value is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether its provider gives this version again, so that a reference to it is enough."""
+    parts: tuple[KnownFact, ...] = field(default=(), compare=False)
+    """What it was united from, in this order, where its values come from several subjects and scopes."""
+
+
+@dataclass(slots=True)
+class FactsStep(Step):
+    """Facts that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+
+    kind: ClassVar[str] = "facts"
+
+    facts: tuple[KnownFact, ...]
+
+    def to_messages(self) -> list[Message]:
+        """Give them as the model sees them: one frame of escaped data."""
+        return [facts_message(self.facts)] if self.facts else []
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNote:
+    """A note as it was put before a model."""
+
+    id: str
+    content: str = field(repr=False)
+    """Its text, as much of it as was shown."""
+    version: int = 1
+    scope: str = ""
+    source: str = ""
+    """Who said it, or where it is from."""
+    speaker: str = ""
+    date: str = ""
+    """When it was said, or else kept: the day in UTC."""
+    trust: str = ""
+    """How far it can be trusted: one of TRUST_LEVELS."""
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its text is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether the notes give this version again, so that a reference to it is enough."""
+    cut: int = field(default=0, compare=False)
+    """How many characters of it were shown, where that was not all of it."""
+
+
+@dataclass(slots=True)
+class NotesStep(Step):
+    """Notes that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
+
+    kind: ClassVar[str] = "notes"
+
+    notes: tuple[KnownNote, ...]
+
+    def to_messages(self) -> list[Message]:
+        """Give them as the model sees them: one frame of escaped data."""
+        return [notes_message(self.notes)] if self.notes else []
+
+
+@dataclass(slots=True, init=False)
+class PlanningStep(Step):
+    """A plan that the model made, for itself.
+
+    Raises:
+        ValueError: `prompt` and `model_input_messages` are both given, and differ.
+    """
+
+    kind: ClassVar[str] = "planning"
+
+    plan: str
+    model_output_message: Message | None
+    """The model's whole message."""
+    prompt: SentPrompt | None
+    timing: Timing | None
+    token_usage: Usage | None
+
+    def __init__(
+        self,
+        plan: str,
+        model_output_message: Message | None = None,
+        prompt: SentPrompt | None = None,
+        timing: Timing | None = None,
+        token_usage: Usage | None = None,
+        *,
+        model_input_messages: Iterable[Message] | None = None,
+    ) -> None:
+        _set(self, "plan", plan)
+        _set(self, "model_output_message", model_output_message)
+        _set(self, "prompt", _prompt_of(prompt, model_input_messages, PlanningStep))
+        _set(self, "timing", timing)
+        _set(self, "token_usage", token_usage)
+
+    @property
+    def model_input_messages(self) -> tuple[Message, ...]:
+        """What the model was sent."""
+        return self.prompt.messages() if self.prompt else ()
+
+    def to_messages(self) -> list[Message]:
+        """Give the plan as the model sees it: what it said, and that it is to be carried out."""
+        return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
+
+
+def _prompt_of(prompt: SentPrompt | None, messages: Iterable[Message] | None, kind: type[Step]) -> SentPrompt | None:
+    """Return the prompt that a step is given, or made of the messages that it is given."""
+    if messages is None:
+        return prompt
+    sent = tuple(messages)
+    for each in sent:
+        if not isinstance(each, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"the model_input_messages of {a(kind.__name__)} are Messages, with {a(type(each).__name__)} in them"
+            )
+    if prompt is None:
+        return SentPrompt.of(sent, None, ()) if sent else None
+    if prompt.messages() != sent:
+        raise ValueError(f"{a(kind.__name__)} is given prompt= and other model_input_messages=; leave one of them out")
+    return prompt
+
+
+def _message_of(message: Message | None, text: str | None, calls: Iterable[ToolCall] | None) -> Message | None:
+    """Return the message of a model turn that is made of its text and its tool calls."""
+    made = () if calls is None else tuple(calls)
+    for each in made:
+        if not isinstance(each, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the tool_calls of an ActionStep are ToolCalls, with {a(type(each).__name__)} in them")
+    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the model_output of an ActionStep is text or None, not {a(type(text).__name__)}")
+    if message is None:
+        return Message.assistant(text or "", fresh_ids(made)) if text is not None or made else None
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"the model_output_message of an ActionStep is a Message or None, not {a(type(message).__name__)}"
+        )
+    for name, given, said in (
+        ("model_output", text, message.text),
+        ("tool_calls", None if calls is None else made, message.tool_calls),
+    ):
+        if given is not None and given != said:
+            raise ValueError(f"an ActionStep is given model_output_message= and another {name}=; leave one of them out")
+    return message
+
+
+@dataclass(slots=True)
+class SummaryStep(Step):
+    """Stands in for steps before it, which stay where they are and are no longer sent to the model."""
+
+    kind: ClassVar[str] = "summary"
+
+    summary: str
+    covers: int
+    """For how many steps before it it stands in. The last task and messages of rules among them are sent all the same."""
+    keeps: int = field(default=0, kw_only=True)
+    """How many steps, counted from right before it, stay as they are; those that it stands in for are before these."""
+    facts: tuple[KnownFact, ...] = ()
+    """What was kept as facts."""
+    timing: Timing | None = None
+    token_usage: Usage | None = None
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it: a frame of escaped data."""
+        shown = [summary_message(self.summary)] if self.summary else []
+        return [*shown, facts_message(self.facts)] if self.facts else shown
+
+
+class ActionStep(Step):
+    """One model turn: what the model was sent and said, its tool calls and their results.
+
+    A step can be made of what the model said, `model_output` and `tool_calls`, or of its whole message. Tool calls without an id,
+    and those with the id of another one, get an id of their own.
+
+    Raises:
+        TypeError: `tool_calls`, `model_input_messages` or `observations_images` contain something else.
+        ValueError: `model_output_message` is given too and says something else, or so is `prompt`; or an image cannot be used.
+    """
+
+    __slots__ = (
+        "_observations", "_observations_images", "action_output", "code_action", "error", "model_output_message",
+        "prompt", "results", "step_number", "timing", "token_usage",
+    )  # fmt: skip
+
+    kind: ClassVar[str] = "action"
+
+    def __init__(
+        self,
+        *,
+        step_number: int = 0,
+        model_output_message: Message | None = None,
+        model_output: str | None = None,
+        tool_calls: Iterable[ToolCall] | None = None,
+        results: Iterable[ToolResult] = (),
+        observations: str | None = None,
+        observations_images: Iterable[ImageLike] | None = None,
+        action_output: Any = None,
+        code_action: str | None = None,
+        error: StepFailure | None = None,
+        timing: Timing | None = None,
+        token_usage: Usage | None = None,
+        prompt: SentPrompt | None = None,
+        model_input_messages: Iterable[Message] | None = None,
+    ) -> None:
+        _set(self, "step_number", step_number)
+        if model_output is not None or tool_calls is not None:
+            model_output_message = _message_of(model_output_message, model_output, tool_calls)
+        _set(self, "model_output_message", model_output_message)
+        _set(self, "results", tuple(results))
+        _set(self, "action_output", action_output)
+        _set(self, "code_action", code_action)
+        _set(self, "error", error)
+        _set(self, "timing", timing)
+        _set(self, "token_usage", token_usage)
+        _set(self, "prompt", _prompt_of(prompt, model_input_messages, ActionStep))
+        _set(self, "_observations", observations)
+        images = None if observations_images is None else images_of(observations_images, "observations_images")
+        _set(self, "_observations_images", images)
+
+    step_number: int
+    """1 for the first model turn of a transcript; 0 in a step that no model turn made."""
+    model_output_message: Message | None
+    """The model's whole message; None in a step that was made by hand, and in a turn that failed."""
+    results: tuple[ToolResult, ...]
+    """A result for each tool call, in the order of the calls; empty while they are being executed."""
+    action_output: Any
+    """What the model turn gave, where it called no tools."""
+    code_action: str | None
+    """Code that the model wrote to be executed, in a step that came from elsewhere."""
+    error: StepFailure | None
+    timing: Timing | None
+    token_usage: Usage | None
+    prompt: SentPrompt | None
+
+    @property
+    def model_output(self) -> str | None:
+        """The text that the model said."""
+        return self.model_output_message.text if self.model_output_message else None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in the model's order."""
+        return self.model_output_message.tool_calls if self.model_output_message else ()
+
+    @property
+    def model_input_messages(self) -> tuple[Message, ...]:
+        """What the model was sent."""
+        return self.prompt.messages() if self.prompt else ()
+
+    @property
+    def observations(self) -> str | None:
+        """What the tools gave, as one text. Assign it, and the model sees that instead."""
+        if self._observations is not None:
+            return self._observations
+        return "\n".join(result.content for result in self.results) if self.results else None
+
+    @observations.setter
+    def observations(self, text: str | None) -> None:
+        self._observations = text
+
+    @property
+    def observations_images(self) -> tuple[Image, ...]:
+        """The images that the tools returned. Assign a list, and the model sees those instead.
+
+        Anything is accepted in it that `graphagent.llm.Image` accepts; files are read, and images of Pillow encoded, at once.
+
+        Raises:
+            TypeError, ValueError, OSError: as `Image` raises them.
+        """
+        if self._observations_images is not None:
+            return self._observations_images
+        return tuple(image for result in self.results for image in result.images)
+
+    @observations_images.setter
+    def observations_images(self, images: Iterable[ImageLike] | None) -> None:
+        self._observations_images = images_of(images, "observations_images")
+
+    _observations: str | None
+    _observations_images: tuple[Image, ...] | None
+
+    def take(self, results: Iterable[ToolResult]) -> None:
+        """Put results in the place of those that the calls of this turn have."""
+        given = {result.call_id: result for result in (*self.results, *results)}
+        self.results = tuple(given[call.id] for call in self.tool_calls if call.id in given)
+
+    def to_messages(self) -> list[Message]:
+        """Give the turn as the model sees it in later turns: its own message, then a result for every call."""
+        found: list[Message] = []
+        if self.model_output_message and self.model_output_message.parts:
+            found.append(self.model_output_message)
+        shown, images = self._observations, self._observations_images
+        given = {result.call_id: result for result in self.results}
+        for number, call in enumerate(self.tool_calls):
+            result = given.get(call.id) or ToolResult(call.id, call.name, _NOT_RUN, is_error=shown is None)
+            if shown is not None:
+                text = shown if number == 0 else _SEE_FIRST
+                result = replace(result, content=text)
+            if images is not None:
+                result = replace(result, images=())
+            found.append(Message.tool(result))
+        beside: list[str | Image] = []
+        if shown is not None and not self.tool_calls:
+            beside.append(f"Observation:\n{shown}")
+        failed_to_answer = self.prompt is not None and self.model_output_message is None
+        if self.error is not None and not self.results and not failed_to_answer:
+            beside.append(f"Error:\n{self.error.type}: {self.error.message}")
+        beside.extend(images or ())
+        return [*found, Message.user(*beside)] if beside else found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ActionStep):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in field_names(ActionStep) if name != "prompt"
+        ) and (self.model_input_messages == other.model_input_messages)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        calls = ", ".join(call.name for call in self.tool_calls)
+        return f"ActionStep(step_number={self.step_number}, tool_calls=[{calls}], error={self.error is not None})"
+
+
+@dataclass(slots=True, init=False)
+class FinalAnswerStep(Step):
+    """What a run gave. In a later run, text that the model did not say itself is shown to it as said."""
+
+    kind: ClassVar[str] = "final_answer"
+
+    output: Any
+
+    def __init__(self, output: Any) -> None:
+        _set(self, "output", output)
+
+    def to_messages(self) -> list[Message]:
+        """Give it as the model sees it."""
+        return [Message.assistant(self.output)] if isinstance(self.output, str) else []
