@@ -12,7 +12,7 @@ export NO_MKDOCS_2_WARNING := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs bench bench-peers smoke clean
+.PHONY: help demo test lint format types docs house bench bench-peers smoke clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -39,6 +39,9 @@ types: $(BIN)/.ready-to-develop ## Check the types with pyright and mypy, both s
 
 docs: $(BIN)/.ready-to-develop ## Build the documentation into site/; a warning is an error.
 	@$(BIN)/mkdocs build --strict --quiet
+
+house: $(BIN)/.ready-to-run ## Measure the structure of the code; ARGS=--more shows where.
+	@$(BIN)/python -m scripts.house $(ARGS)
 
 bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.
 	@$(BIN)/python -m benchmarks $(ARGS)
