@@ -136,6 +136,10 @@ class BlockingNoteView(Protocol):
         """Give the note with an id; None where this view has none."""
         ...
 
+    def resolve(self, text: str) -> str:
+        """Return the whole id of the note whose id begins or ends with a text, as people abbreviate ids."""
+        ...
+
     def update(
         self,
         id_: str,
@@ -254,6 +258,14 @@ class BlockingNoteView(Protocol):
 
 class BlockingNotes(BlockingNoteView, Protocol):
     """`Notes` where nothing is async."""
+
+    def owners(self) -> list[str]:
+        """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner."""
+        ...
+
+    def stored_embedder(self) -> str | None:
+        """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors."""
+        ...
 
     def aclose(self) -> None:
         """Close the file, and the connections of an embedder that can close them."""

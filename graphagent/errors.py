@@ -38,6 +38,7 @@ GraphAgentError
 │  ├ ScopeError (ValueError)          .scope; a scope is no path of one
 │  ├ NotePermissionError (PermissionError) a view of notes may not do that
 │  ├ NoteNotFoundError (LookupError)  .id; a view of notes has no such note
+│  ├ AmbiguousNoteError (LookupError) .candidates; several notes have an id that begins or ends with a text
 │  └ EmbedderError                    an embedder failed, or gave something else than vectors
 │     └ EmbedderChangedError          .stored; the vectors were made by another embedder
 ├ SerializationError (TypeError)      a value is of a type that cannot be kept
@@ -63,6 +64,9 @@ if TYPE_CHECKING:
     from graphagent.graph import Problem
     from graphagent.llm import Usage
     from graphagent.run import RunResult
+
+_CANDIDATES = 4
+"""How many ids a message names at most."""
 
 
 class GraphAgentError(Exception):
@@ -456,6 +460,18 @@ class NoteNotFoundError(NoteError, LookupError):
     def __init__(self, id_: str) -> None:
         self.id = id_
         super().__init__(f"there is no note {id_!r} here; list_records() gives those that there are")
+
+
+class AmbiguousNoteError(NoteError, LookupError):
+    """Several notes have an id that begins or ends with a text."""
+
+    def __init__(self, text: str, candidates: Sequence[str]) -> None:
+        self.candidates = tuple(candidates)
+        """The ids of these notes, in their order."""
+        more = ", …" if len(candidates) > _CANDIDATES else ""
+        super().__init__(
+            f"{text!r} names {len(candidates)} notes: {', '.join(candidates[:_CANDIDATES])}{more}; give more of the id"
+        )
 
 
 class EmbedderError(NoteError):

@@ -91,7 +91,7 @@ class Source:
                 self._declare(name, self.variables[name])
             elif name in self.names:
                 module, own = self.names[name]
-                room = _room(module)
+                room = _room(module, own)
                 if own and not hasattr(import_module(room), own):
                     raise ValueError(
                         f"{module}.{own} is reached through no door: re-export it, or add the member to LEFT_OUT"
@@ -118,7 +118,7 @@ class Source:
             bound = next((option.value for option in self.variables[name].keywords if option.arg == "bound"), None)
             return None if bound is None else self.meant(ast.unparse(bound).strip("'\""))
         module, own = self.names.get(name, ("", ""))
-        return getattr(import_module(_room(module)), own, None) if module.startswith("graphagent") else None
+        return getattr(import_module(_room(module, own)), own, None) if module.startswith("graphagent") else None
 
     def given(self, annotation: ast.expr) -> ast.expr:
         """Give what a method gives, or an attribute is, where nothing is async, of what is annotated."""
@@ -267,9 +267,14 @@ def _said(text: str) -> ast.Expr:
     return ast.Expr(ast.Constant(text))
 
 
-def _room(module: str) -> str:
-    """Give the door that a module is reached through."""
-    return DOORS.get(module) or (re.sub(r"\._.*", "", module) if module.startswith("graphagent") else module)
+def _room(module: str, name: str = "") -> str:
+    """Return the door through which a name of a module is reached: the innermost package above it that exports the name."""
+    if module in DOORS or not module.startswith("graphagent"):
+        return DOORS.get(module, module)
+    room = re.sub(r"\._.*", "", module)
+    while name and "." in room and not hasattr(import_module(room), name):
+        room = room.rpartition(".")[0]
+    return room
 
 
 def _ruff(*command: str, given: str) -> str:

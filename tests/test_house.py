@@ -236,6 +236,7 @@ SAMPLES = [
     errors.ScopeError("/a/..", "a scope cannot contain '.' or '..' as a segment: write the whole path"),
     errors.NotePermissionError("this view of the notes is read-only"),
     errors.NoteNotFoundError("n1"),
+    errors.AmbiguousNoteError("n", ["n1", "n2"]),
     errors.EmbedderError("the embedder gave 1 vector for 2 texts"),
     errors.EmbedderChangedError("new", "old", 256),
     errors.MissingExtraError("the command line", "cli"),

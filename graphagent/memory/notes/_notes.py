@@ -122,6 +122,25 @@ class Notes(NoteView):
             engine.inference = Inference(book, model, settings, owner, engine.emit)
         super().__init__(engine, bounds)
 
+    async def owners(self) -> list[str]:
+        """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner.
+
+        This is for whoever administers the store: it includes others than the owner of these notes.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return await self._engine.book.owners()
+
+    async def stored_embedder(self) -> str | None:
+        """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        maker = await self._engine.book.maker(self._bounds.owner)
+        return None if maker is None else maker.name
+
     async def aclose(self) -> None:
         """Close the file, and the connections of an embedder that can close them.
 

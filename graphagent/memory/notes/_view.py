@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from graphagent.errors import AmbiguousNoteError, NoteNotFoundError
 from graphagent.memory.notes import _visibility
 from graphagent.memory.notes._types import Note
-from graphagent.memory.notes.index import _chunks
+from graphagent.memory.notes.index import _chunks, _fts
 from graphagent.memory.notes.recall import _listing, _recall
 from graphagent.memory.notes.write import _conversation, _export, _forget, _save, _update
 
@@ -263,6 +264,30 @@ class NoteView:
         if record is not None:
             self._engine.gave((record,))
         return record
+
+    async def resolve(self, text: str) -> str:
+        """Return the whole id of the note whose id begins or ends with a text, as people abbreviate ids.
+
+        A whole id is returned as it is, whatever other ids it is a part of.
+
+        Raises:
+            TypeError: the text is not a text.
+            NoteNotFoundError: this view has no such note.
+            AmbiguousNoteError: it has several; the error has their ids.
+            StoreError: the store cannot be read.
+        """
+        if await _visibility.get(self._engine, self._bounds, text) is not None:
+            return text
+        fits = _visibility.filter_of(self._bounds)
+        if fits is None or not text:
+            raise NoteNotFoundError(text)
+        found = await self._engine.book.ids(fits.owner, lambda connection: _fts.ids_named(connection, fits, text))
+        ids = [record.id for record in await _visibility.seen(self._bounds, found, fits)]
+        if len(ids) > 1:
+            raise AmbiguousNoteError(text, ids)
+        if not ids:
+            raise NoteNotFoundError(text)
+        return ids[0]
 
     # ---- changed
 

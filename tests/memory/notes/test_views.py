@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from graphagent.errors import NoteError, NoteNotFoundError, NotePermissionError
+from graphagent.errors import AmbiguousNoteError, NoteError, NoteNotFoundError, NotePermissionError
 from graphagent.memory import Note, Notes, Turn
 from tests.memory.notes.conftest import Words
 
@@ -238,3 +238,37 @@ async def test_owners_have_nothing_of_one_another(store, kind):
     await one.reset()
     assert await seen(two) == {"pear too", "pear of one", "pear said"}
     assert await two.verify() == 3
+
+
+async def test_an_abbreviated_id_is_resolved_within_the_view_alone(notes):
+    """By its beginning or its end; several are listed, and what the view does not see is none of them."""
+    inside = [await notes.remember(f"pear {number}", scope="/mine") for number in range(2)]
+    outside = await notes.remember("pear outside", scope="/other")
+    private = await notes.of("ana").remember("pear of ana", scope="/mine", private=True)
+    view, ids = notes.scope("/mine"), [record.id for record in inside]
+    for id_ in ids:
+        assert await view.resolve(id_) == id_
+        assert await view.resolve(id_[1:]) == await view.resolve(id_[:-1]) == id_
+    shared = next(length for length in range(len(ids[0]), -1, -1) if ids[0][:length] == ids[1][:length])
+    with pytest.raises(AmbiguousNoteError, match=f"names 2 notes: {ids[0]}, {ids[1]}; give more") as several:
+        await view.resolve(ids[0][:shared])
+    assert several.value.candidates == tuple(ids)
+    for hidden in (outside.id, private.id[1:], private.id, "", "%", ids[0] + "0"):
+        with pytest.raises(NoteNotFoundError):
+            await view.resolve(hidden)
+    assert await notes.of("ana").resolve(private.id[1:]) == private.id
+    with pytest.raises(TypeError, match="a note is named by its id"):
+        await view.resolve(inside[0])
+
+
+async def test_the_owners_and_the_embedder_of_a_store_are_listed(store):
+    """Owners who have notes, each once; the embedder that made the vectors of one of them."""
+    async with Notes(store, embedder=Words("words-7"), owner="ana") as ana, Notes(store) as nobody:
+        assert await ana.owners() == []
+        assert await ana.stored_embedder() is None
+        await ana.remember_many(["pear", "plum"])
+        await nobody.remember("fig")
+        assert await ana.owners() == await nobody.owners() == ["", "ana"]
+        assert (await ana.stored_embedder(), await nobody.stored_embedder()) == ("words-7", None)
+        await ana.reset()
+        assert await nobody.owners() == [""]

@@ -378,6 +378,16 @@ def newest(connection: Connection, fits: Filter, limit: int, offset: int) -> lis
     return [id_ for (id_,) in rows]
 
 
+def ids_named(connection: Connection, fits: Filter, text: str) -> list[str]:
+    """Return the ids that begin or end with a text, of what fits, in their order."""
+    where, values = condition(fits)
+    rows = connection.execute(
+        f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id",
+        (*values, len(text), text, len(text), text),
+    )
+    return [id_ for (id_,) in rows]
+
+
 def last_place(connection: Connection, owner: str, session: str) -> int:
     """Give the place of the last turn of a conversation; 0 where there is none."""
     [(place,)] = connection.execute(

@@ -211,6 +211,15 @@ class Book:
         self._speakers.put(owner, (changes, found), size)
         return found
 
+    async def owners(self) -> list[str]:
+        """Return all owners that have notes, in alphabetical order.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        found = {str(item.key[1]) async for item in self.store.scan((_storage.ROOM,)) if item.key[2] == _storage.NOTES}
+        return sorted(found)
+
     async def history(self, owner: str, id_: str) -> list[tuple[Record, str]]:
         """Give what a note was before each change, the last first, each with what was done then."""
         return [_past(item, owner) async for item in self.store.scan(_storage.history_key(owner, id_), reverse=True)]
