@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._facts import facts
-from graphagent.cli._notes import notes
-from graphagent.cli._places import Key, Memory, Out, Owner
-from graphagent.cli._runs import runs
+from graphagent.cli._options import Key, Memory, Out, Owner
+from graphagent.cli.facts import facts
+from graphagent.cli.notes.commands import notes
+from graphagent.cli.runs.commands import runs
 
 app = typer.Typer(
     name="graphagent",
@@ -91,7 +91,7 @@ def chat(
     ] = False,
 ) -> None:  # fmt: skip
     """Talk to an assistant that remembers: what it learns about you today, it knows tomorrow."""
-    from graphagent.cli._chat import talk
+    from graphagent.cli.chat import talk
 
     talk(model, base_url, key_variable, memory, key, owner, script, show_memory=show_memory)
 
@@ -121,8 +121,8 @@ def draw(
     ] = None,
 ) -> None:
     """Draw a strategy."""
-    from graphagent.cli._draw import form_of, write
-    from graphagent.cli._loading import strategy_at
+    from graphagent.cli._user_code import strategy_at
+    from graphagent.cli.draw import form_of, write
 
     drawn = form_of(form.value if form is not None else None, out, target)
     strategy = strategy_at(target)
@@ -132,7 +132,7 @@ def draw(
 @app.command(short_help="See it all in seconds, with no key and no network.", epilog="Example: graphagent demo")
 def demo() -> None:
     """See it all in seconds: a talk, a sealed memory, another process that knows, refusals, forgetting."""
-    from graphagent.cli._demo import show
+    from graphagent.cli.demo import show
 
     show()
 
@@ -142,8 +142,8 @@ def new(
     out: Out = None,
 ) -> None:
     """Make a key. Keep it safe: what is sealed with it cannot be read without it."""
-    from graphagent.cli._private import write_private
-    from graphagent.cli._screen import aside
+    from graphagent.cli._output import aside
+    from graphagent.cli._private_files import write_private
     from graphagent.store import new_key
 
     if out is None:

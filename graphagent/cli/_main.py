@@ -15,8 +15,8 @@ def main() -> None:
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
     from graphagent.cli._app import app
+    from graphagent.cli._output import aside, complain
     from graphagent.cli._prompts import heed_interrupts
-    from graphagent.cli._screen import aside, complain
 
     # Bytes that are no text, and letters that a terminal lacks, spoil a letter and not the command.
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from graphagent.cli import _demo
+from graphagent.cli import demo
 
 
 def test_the_demo_shows_what_it_says(home):
@@ -46,10 +46,10 @@ def test_the_search_of_the_demo_finds_what_is_there(tmp_path):
     """Words in files and in the names of files are found, in any case."""
     (tmp_path / "Kestrel").mkdir()
     (tmp_path / "Kestrel" / "file").write_bytes(b"\x00\xff" + "BRÆKKE".encode() + b"\xff")
-    assert _demo._found({"kestrel", "brække", "bergen"}, tmp_path) == {"kestrel", "brække"}
+    assert demo._found({"kestrel", "brække", "bergen"}, tmp_path) == {"kestrel", "brække"}
 
 
 def test_the_talks_are_found():
     """Both scripts stand where the demo looks, also in a checkout."""
     for name in ("conversation.txt", "next_day.txt"):
-        assert _demo._talk(name).read_text("utf-8").startswith("#")
+        assert demo._talk(name).read_text("utf-8").startswith("#")

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from graphagent.memory import Notes
+from tests.cli.runs.test_execute import WAITS, _effects, _put, _until
 from tests.cli.terminals import interrupt
-from tests.cli.test_runs_going import WAITS, _effects, _put, _until
 
 pexpect = pytest.importorskip("pexpect")
 

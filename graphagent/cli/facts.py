@@ -13,11 +13,11 @@ from typing import Annotated, Any, NoReturn
 import anyio
 import typer
 
-from graphagent.cli import _places, _screen
-from graphagent.cli._lines import lines_to, read_lines
-from graphagent.cli._places import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner, Yes
+from graphagent.cli import _options, _output
+from graphagent.cli._jsonl import lines_to, read_lines
+from graphagent.cli._options import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner, Yes
+from graphagent.cli._phrases import counted, others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._words import counted, others, were_new
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -75,15 +75,15 @@ def list_facts(
         print(json.dumps([_plain(place, fact, owner) for place, fact in known], ensure_ascii=False, indent=2))
     elif known:
         heads = ("fact", "value", "about", "scope", "version", "since")
-        _screen.table(heads, [
+        _output.table(heads, [
             (
                 fact.concept.keyword, ", ".join(fact.values), place.subject, place.named, str(fact.version),
-                _screen.moment(fact.timestamp),
+                _output.moment(fact.timestamp),
             )
             for place, fact in known
         ])  # fmt: skip
     if not known:
-        _screen.aside(f"Nothing is known{_whose(owner)} here.{others(owners, owner, 'facts')}")
+        _output.aside(f"Nothing is known{_whose(owner)} here.{others(owners, owner, 'facts')}")
 
 
 @facts.command("show", epilog="Example: graphagent facts show city")
@@ -109,14 +109,14 @@ def show(
 
     versions = _with(memory, key, read)
     if not versions:
-        _screen.fail(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
+        _output.fail(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
     if form is Format.JSON:
         print(json.dumps([_plain(place, fact, owner) for place, fact in versions], ensure_ascii=False, indent=2))
         return
     heads = ("version", "value", "since", "about", "scope", "source", "trust")
-    _screen.table(heads, [
+    _output.table(heads, [
         (
-            str(fact.version), ", ".join(fact.values), _screen.moment(fact.timestamp), place.subject, place.named,
+            str(fact.version), ", ".join(fact.values), _output.moment(fact.timestamp), place.subject, place.named,
             fact.source.origin, fact.source.trust,
         )
         for place, fact in versions
@@ -133,7 +133,7 @@ def set_fact(
     key: Key = None,
     owner: Owner = "",
     subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
-    scope: Annotated[str, typer.Option(metavar="KIND:NAME", help="Where it holds.")] = f"agent:{_places.AGENT_NAME}",
+    scope: Annotated[str, typer.Option(metavar="KIND:NAME", help="Where it holds.")] = f"agent:{_options.AGENT_NAME}",
     description: Annotated[
         str, typer.Option(help="What the keyword means; the known description where it has one.")
     ] = "",
@@ -142,7 +142,7 @@ def set_fact(
     ] = False,
 ) -> None:
     """Set a fact yourself. Earlier versions stay in its history."""
-    about, place = _places.subject_of(subject), _places.scope_of(scope)
+    about, place = _options.subject_of(subject), _options.scope_of(scope)
     given = [value.strip() for value in ([sys.stdin.read()] if values == ["-"] else values)]
     if not all(given):
         raise typer.BadParameter(
@@ -175,7 +175,7 @@ def set_fact(
         return kept
 
     kept = _with(memory, key, save)
-    print(f"{keyword}, version {kept.version}: {_screen.shortened(', '.join(kept.values))}")
+    print(f"{keyword}, version {kept.version}: {_output.shortened(', '.join(kept.values))}")
 
 
 @facts.command("forget", epilog="Example: graphagent facts forget city")
@@ -199,8 +199,8 @@ def forget(
     if everything == bool(keyword or subject or scope):
         raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
     concept = _concept(keyword) if keyword else None
-    within = _places.scope_of(scope) if scope else None
-    about = _places.subject_of(subject) if subject else None
+    within = _options.scope_of(scope) if scope else None
+    about = _options.subject_of(subject) if subject else None
 
     if not yes:
         _confirm(memory, key, keyword, owner, subject, within)
@@ -264,7 +264,7 @@ def verify(memory: Memory = None, key: Key = None) -> None:
     async def check(provider: KeepingProvider) -> int:
         return await provider.verify()
 
-    folder = _places.folder(memory)
+    folder = _options.folder(memory)
     if not folder.exists():
         raise StoreError(f"there is no memory in {str(folder)!r}; name its folder with --memory")
     print(f"Sound: {counted(_with(memory, key, check), 'version')} of facts.")
@@ -290,12 +290,12 @@ def _confirm(
 
 
 def _nothing_fits(owner: str) -> NoReturn:
-    _screen.fail(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
+    _output.fail(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
 
 
 def _with(memory: Path | None, key: str | None, work: Any) -> Any:
     """Open the memory, do something with it, and close it."""
-    provider = _places.provider(_places.folder(memory), key)
+    provider = _options.provider(_options.folder(memory), key)
 
     async def run() -> Any:
         async with provider:
@@ -321,7 +321,7 @@ async def _places_of(
     provider: KeepingProvider, keyword: str | None, owner: str, subject: str | None, scope: str | None
 ) -> list[_Place]:
     """Give where facts of an owner stand."""
-    within = _places.scope_of(scope) if scope else None
+    within = _options.scope_of(scope) if scope else None
     found: dict[_Place, None] = {}
     async for record in _records(provider, keyword, owner, subject, within):
         found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
@@ -330,7 +330,7 @@ async def _places_of(
 
 async def _owners(provider: KeepingProvider, subject: str | None, scope: str | None) -> set[str]:
     """Give which owners have facts; none where that cannot be read, which is for those to hear who ask for them."""
-    within = _places.scope_of(scope) if scope else None
+    within = _options.scope_of(scope) if scope else None
     try:
         return {record["owner"] async for record in _records(provider, None, None, subject, within)}
     except StoreError:
@@ -338,7 +338,7 @@ async def _owners(provider: KeepingProvider, subject: str | None, scope: str | N
 
 
 def _order(place: _Place) -> tuple[int, str, int, str]:
-    return _places.subject_of(place.subject).priority, place.subject, place.scope.kind.width, place.scope.name
+    return _options.subject_of(place.subject).priority, place.subject, place.scope.kind.width, place.scope.name
 
 
 def _plain(place: _Place, fact: Fact, owner: str) -> dict[str, object]:

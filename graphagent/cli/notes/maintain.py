@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from graphagent.cli import _screen
-from graphagent.cli._lines import lines_to, read_whole
-from graphagent.cli._notes_opened import Place, opened, owners, with_store
-from graphagent.cli._words import counted, were_new, whose
+from graphagent.cli import _output
+from graphagent.cli._jsonl import lines_to, read_whole
+from graphagent.cli._phrases import counted, were_new, whose
+from graphagent.cli.notes._target import Place, opened, owners, with_store
 from graphagent.errors import DamagedStoreError, StoreError
 
 if TYPE_CHECKING:
@@ -60,16 +60,16 @@ def import_notes(place: Place, file: Path, origin: str, scope: str, *, as_json: 
     try:
         added = with_store(place, add, new=True)
     except KeyboardInterrupt:
-        _screen.aside(
+        _output.aside(
             "Broken off. Of each owner all notes are there or none is; import the same file again, which adds what is missing."
         )
         raise
     if as_json:
-        print(_screen.json_text({"new": added, "notes": len(records), "owners": sorted(theirs)}))
+        print(_output.json_text({"new": added, "notes": len(records), "owners": sorted(theirs)}))
         return
     print(were_new(added, len(records), "note"))
     if named := [each for each in sorted(theirs) if each and place.owner is None]:
-        _screen.aside(f"Their owners: {', '.join(map(repr, named))}. See them with --owner NAME.")
+        _output.aside(f"Their owners: {', '.join(map(repr, named))}. See them with --owner NAME.")
 
 
 def reembed(place: Place, *, as_json: bool) -> None:
@@ -89,7 +89,7 @@ def reembed(place: Place, *, as_json: bool) -> None:
 
     done = with_store(place, make)
     if as_json:
-        print(_screen.json_text({"notes": done, "embedder": place.embedder}))
+        print(_output.json_text({"notes": done, "embedder": place.embedder}))
     else:
         print(f"Recomputed: the vectors of {counted(done, 'note')}.")
 
@@ -112,7 +112,7 @@ def reindex(place: Place, *, as_json: bool) -> None:
 
     count = with_store(place, make)
     if as_json:
-        print(_screen.json_text({"notes": count}))
+        print(_output.json_text({"notes": count}))
     else:
         print(f"Rebuilt: the index of {counted(count, 'note')}.")
 
@@ -120,10 +120,10 @@ def reindex(place: Place, *, as_json: bool) -> None:
 @contextmanager
 def _bar(what: str) -> Generator[Callable[[int, int], None]]:
     """Show on a terminal how far something is, once it is told how many are done, and of how many."""
-    console = _screen.screen(err=True)
+    console = _output.screen(err=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(_screen.shown(what), total=None)
+        task = bar.add_task(_output.shown(what), total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
@@ -143,7 +143,7 @@ def verify(place: Place, *, as_json: bool) -> None:
         if error.where.startswith("the index "):
             error.add_note("Rebuild the index: graphagent notes reindex")
         raise
-    print(_screen.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count, 'note')}.")
+    print(_output.json_text({"sound": True, "notes": count}) if as_json else f"Sound: {counted(count, 'note')}.")
 
 
 async def _owners(store: Store, place: Place) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphagent import END, START, Agent, Strategy
-from graphagent.cli._offline import ABOUT, OfflineModel
+from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelRequestError, NodeFailedError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ModelRequest
@@ -16,7 +16,7 @@ from graphagent.memory import AgentMemory, Concept, FactType, FileMemoryProvider
 from graphagent.nodes import llm_request, save_facts
 from graphagent_strategies import personal
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 USER, PROJECT = Subject("user"), Subject("project")
 
 

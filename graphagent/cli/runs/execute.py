@@ -13,11 +13,11 @@ import anyio
 import typer
 from anyio.abc import TaskStatus
 
-from graphagent.cli import _screen
-from graphagent.cli._answers import Part, parts_of, read_answer, read_answers, read_part, wanted
-from graphagent.cli._progress import Progress, spent, watch
+from graphagent.cli import _output
 from graphagent.cli._prompts import STOPPED, ask
-from graphagent.cli._runs_opened import Place, found, opened
+from graphagent.cli.runs._progress import Progress, spent, watch
+from graphagent.cli.runs._prompt_answers import Part, parts_of, read_answer, read_answers, read_part, wanted
+from graphagent.cli.runs._target import Place, found, opened
 from graphagent.errors import AnswerError, GraphAgentError, RunError
 
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ def _ask(question: Question) -> object:
         try:
             return question.check({name: each for name, each in given.items() if each is not _LEFT_OUT})
         except AnswerError as error:
-            _screen.complain(str(error))
+            _output.complain(str(error))
     while True:
         text = ask(f"  {wanted(question)}")
         try:
             return read_answer(question, text)
         except AnswerError as error:
-            _screen.complain(str(error))
+            _output.complain(str(error))
 
 
 def _ask_part(part: Part) -> object:
@@ -199,37 +199,37 @@ def _ask_part(part: Part) -> object:
         try:
             return read_part(part, text)
         except AnswerError as error:
-            _screen.complain(str(error))
+            _output.complain(str(error))
 
 
 def _say_question(question: Question) -> None:
-    _screen.say(f"{question.id}: {question.question}")
+    _output.say(f"{question.id}: {question.question}")
     if question.about not in (None, ""):
-        _screen.say(f"  about: {_screen.shortened(_screen.value_text(question.about), 400)}")
+        _output.say(f"  about: {_output.shortened(_output.value_text(question.about), 400)}")
     for part in parts_of(question):
-        _screen.say(f"  {part.described}")
+        _output.say(f"  {part.described}")
 
 
 def _report(place: Place, result: RunResult[Any], *, as_json: bool) -> None:
     usage = result.usage
     if as_json:
         told: dict[str, object] = {
-            "run_id": result.run_id, "status": result.status, "output": _screen.plain(result.output) if result.done else None,
+            "run_id": result.run_id, "status": result.status, "output": _output.plain(result.output) if result.done else None,
             "questions": [
                 {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "answer": wanted(each)}
                 for each in result.questions
             ],
             "turns": result.turns, "tokens": usage.total_tokens, "cost": str(usage.cost), "seconds": round(result.seconds, 3),
         }  # fmt: skip
-        print(_screen.json_text(told))
+        print(_output.json_text(told))
         return
     if result.done:
-        print(_screen.for_output(_screen.value_text(result.output)))
+        print(_output.for_output(_output.value_text(result.output)))
     took = ", ".join(spent(result.turns, usage.total_tokens, usage.cost, result.seconds))
-    _screen.aside(f"Run {result.run_id}: {result.status}, {took}.")
+    _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
     if result.questions:
         for each in result.questions:
             _say_question(each)
-        _screen.aside(f"Answer with: {place.answer(result.run_id, result.questions)}")
+        _output.aside(f"Answer with: {place.answer(result.run_id, result.questions)}")
     elif not result.done:
-        _screen.aside(f"Go on with: {place.command(f'resume {shlex.quote(result.run_id)}')}")
+        _output.aside(f"Go on with: {place.command(f'resume {shlex.quote(result.run_id)}')}")

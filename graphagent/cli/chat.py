@@ -15,9 +15,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rich.text import Text
 
 from graphagent import Agent
-from graphagent.cli import _places, _screen
-from graphagent.cli._offline import ABOUT, OfflineModel
-from graphagent.cli._typed import typed
+from graphagent.cli import _options, _output
+from graphagent.cli._keyboard import typed
+from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
 from graphagent.memory import AgentMemory, Concept, Fact, FactsStep, RunMemory, Scope
@@ -60,8 +60,8 @@ def talk(
     Raises:
         GraphAgentError: the memory cannot be used; or a turn failed, and nobody sits there to try another.
     """
-    root = _places.folder(memory)
-    provider = _places.provider(root, key)
+    root = _options.folder(memory)
+    provider = _options.provider(root, key)
     asked = _model(model, base_url, key_variable)
     attended = script is None and sys.stdin.isatty()
     turns = typed() if attended else _echoed(_lines(script) if script else sys.stdin)
@@ -113,10 +113,10 @@ def _lines(script: Path) -> list[str]:
 
 
 def _echoed(lines: Iterable[str]) -> Generator[str]:
-    console = _screen.screen()
+    console = _output.screen()
     for line in map(str.strip, lines):
         if line and not line.startswith("#"):
-            console.print(Text(f"> {_screen.shown(line)}", style="bold"))
+            console.print(Text(f"> {_output.shown(line)}", style="bold"))
             yield line
 
 
@@ -133,14 +133,14 @@ class _Conversation:
         self._scope: CancelScope | None = None
         self._runs: set[str] = set()
         self._told: set[tuple[str, tuple[str, ...]]] = set()
-        self._console = _screen.screen()
-        self._flow = _screen.Flow(self._console)
+        self._console = _output.screen()
+        self._flow = _output.Flow(self._console)
         self._status: Status | None = None
         self._learned = False
         self._steps: RunMemory | None = None
         self._waits = self._console.is_terminal and not isinstance(model, OfflineModel)
-        self._agent = Agent(personal(subjects=_places.SUBJECTS), model=model, system_prompt=RULES)
-        self._agent.install(AgentMemory, provider=provider, agent_name=_places.AGENT_NAME)
+        self._agent = Agent(personal(subjects=_options.SUBJECTS), model=model, system_prompt=RULES)
+        self._agent.install(AgentMemory, provider=provider, agent_name=_options.AGENT_NAME)
         self._agent.on(NodeStarted, self._on_node)
         self._agent.on(TextStreamed, self._on_text)
         self._agent.on(FactsSaved, self._on_saved)
@@ -206,7 +206,7 @@ class _Conversation:
             if not self._attended or not isinstance(cause, ModelError | RunError):
                 raise
             self._rest()
-            _screen.complain(str(cause))
+            _output.complain(str(cause))
             return
         finally:
             self._rest()
@@ -224,7 +224,7 @@ class _Conversation:
         steps = result.memory.steps[before:]
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [
-            _screen.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs
+            _output.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs
         ]
         if self.show_memory:
             for step in steps:
@@ -237,8 +237,8 @@ class _Conversation:
             for fact in self._portal.call(self._known):
                 if fact.source.run_id == result.run_id and (fact.concept.keyword, fact.values) not in self._told:
                     self._told.add((fact.concept.keyword, fact.values))
-                    keyword = _screen.shortened(fact.concept.keyword, 40)
-                    value = _screen.shortened(", ".join(fact.values), 66 - len(keyword))
+                    keyword = _output.shortened(fact.concept.keyword, 40)
+                    value = _output.shortened(", ".join(fact.values), 66 - len(keyword))
                     self._dim(f"  learned {keyword}: {value}")
 
     async def _run(self, turn: str) -> RunResult[str] | None:
@@ -252,10 +252,10 @@ class _Conversation:
             self._scope.cancel()
 
     async def _known(self) -> list[Fact]:
-        scope = Scope.agent(_places.AGENT_NAME)
+        scope = Scope.agent(_options.AGENT_NAME)
         return [
             fact
-            for subject in (*_places.SUBJECTS, _places.subject_of("everything"))
+            for subject in (*_options.SUBJECTS, _options.subject_of("everything"))
             for fact in await self._provider.load_all(subject, scope, owner=self._owner)
         ]
 
@@ -264,9 +264,9 @@ class _Conversation:
         if not known:
             self._dim("Nothing is known yet.")
             return
-        _screen.table(
+        _output.table(
             ("fact", "value", "since"),
-            [(fact.concept.keyword, ", ".join(fact.values), _screen.moment(fact.timestamp)) for fact in known],
+            [(fact.concept.keyword, ", ".join(fact.values), _output.moment(fact.timestamp)) for fact in known],
         )
 
     def _forget(self, keyword: str) -> None:
@@ -281,7 +281,7 @@ class _Conversation:
 
         removed = self._portal.call(remove)
         if not removed:
-            self._dim(f"Nothing is known of {_screen.shortened(keyword)!r}; /facts lists what is.")
+            self._dim(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists what is.")
             return
         self._steps = None
         self._dim(
@@ -306,7 +306,7 @@ class _Conversation:
 
     def _on_failure(self, event: ExtractionFailed) -> None:
         self._stop_waiting()
-        self._dim(f"  nothing learned: {_screen.shortened(event.reason, 200)}")
+        self._dim(f"  nothing learned: {_output.shortened(event.reason, 200)}")
 
     def _wait(self, text: str) -> None:
         if self._waits:
@@ -323,4 +323,4 @@ class _Conversation:
         self._flow.end()
 
     def _dim(self, text: str) -> None:
-        self._console.print(Text(_screen.shown(text), style="dim"))
+        self._console.print(Text(_output.shown(text), style="dim"))

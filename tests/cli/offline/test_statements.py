@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphagent.cli._statements import sentences, statements
+from graphagent.cli.offline._statements import sentences, statements
 
 
 @pytest.mark.parametrize(

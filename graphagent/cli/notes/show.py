@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from graphagent.cli import _screen
-from graphagent.cli._notes_opened import (
+from graphagent.cli import _output
+from graphagent.cli._phrases import counted, others, whose
+from graphagent.cli.notes._target import (
     Place,
     ids_of,
     made_by,
@@ -24,7 +25,6 @@ from graphagent.cli._notes_opened import (
     with_notes,
     with_store,
 )
-from graphagent.cli._words import counted, others, whose
 
 if TYPE_CHECKING:
     from graphagent.memory import Match, NoteView, Record, ScopeTree
@@ -48,12 +48,12 @@ def show_found(
 
     found = with_notes(place, find, vectors=True)
     if as_json:
-        print(_screen.json_text([_match(match) for match in found]))
+        print(_output.json_text([_match(match) for match in found]))
         return
     if not found:
-        _screen.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
+        _output.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
         if _is_without_vectors(place):
-            _screen.aside(
+            _output.aside(
                 "An embedder also finds notes that say it in other words: graphagent notes reembed --embedder static"
             )
         return
@@ -65,20 +65,20 @@ def show_found(
     heads = ["score", "note", "scope", "when"]
     if not sys.stdout.isatty():
         heads += ["source", "reasons", *(["parts"] if detailed else [])]
-    _screen.table([*heads, "id"], [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)])
+    _output.table([*heads, "id"], [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)])
     if gaps := [gap for match in found for gap in match.gaps]:
-        _screen.aside(f"Not found: {'; '.join(gaps)}.")
+        _output.aside(f"Not found: {'; '.join(gaps)}.")
 
 
 def _row_shown(match: Match, *, detailed: bool) -> list[str]:
     record = match.record
-    text = record.content if detailed else _screen.shortened(record.content, _BEGINNING)
+    text = record.content if detailed else _output.shortened(record.content, _BEGINNING)
     why = _parts(match, " · ") if detailed else ", ".join(match.reasons)
     said = f"{record.speaker}: {text}" if record.speaker else text
     return [
         f"{match.score:.2f}",
         f"{said}\n→ {why}" if why else said,
-        _screen.ending(_screen.shown(record.scope), _SCOPE),
+        _output.ending(_output.shown(record.scope), _SCOPE),
         _day(_when(record))[: len("2026-01-31")],
     ]
 
@@ -121,35 +121,35 @@ def show_list(place: Place, listed: Listed, *, as_json: bool) -> None:
     found = with_notes(place, read)
     records = found[: listed.limit]
     if as_json:
-        print(_screen.json_text([plain(record) for record in records]))
+        print(_output.json_text([plain(record) for record in records]))
         return
     if not records:
         chosen = listed.categories or place.source or since or until
         none = f"No note{whose(place.owner)} fits." if chosen else f"There are no notes{whose(place.owner)} here."
-        _screen.aside(f"{none}{_others(place)}")
+        _output.aside(f"{none}{_others(place)}")
         return
     ids = ids_of(records)
     if sys.stdout.isatty():
-        roomy = _screen.screen().width >= _ROOMY
+        roomy = _output.screen().width >= _ROOMY
         heads = ("when", "note", "scope", *(("categories", "source") if roomy else ()), "id")
-        _screen.table(heads, [_line(record, ids[record.id], roomy=roomy) for record in records], fold=False)
+        _output.table(heads, [_line(record, ids[record.id], roomy=roomy) for record in records], fold=False)
     else:
-        _screen.table(("when", "note", "scope", "categories", "source", "id"), [
+        _output.table(("when", "note", "scope", "categories", "source", "id"), [
             (_when(record).isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
             for record in records
         ])  # fmt: skip
     if len(found) > listed.limit:
-        _screen.aside(f"There are more; these are the newest {listed.limit}. See --limit.")
+        _output.aside(f"There are more; these are the newest {listed.limit}. See --limit.")
 
 
 def _line(record: Record, id_: str, *, roomy: bool) -> list[str]:
     when = _day(_when(record))[: len("2026-01-31")]
-    text = _screen.shortened(record.content, _BEGINNING)
-    scope = _screen.ending(_screen.shown(record.scope), _SCOPE_OF_MORE if roomy else _SCOPE)
+    text = _output.shortened(record.content, _BEGINNING)
+    scope = _output.ending(_output.shown(record.scope), _SCOPE_OF_MORE if roomy else _SCOPE)
     if not roomy:
         return [when, text, scope, id_]
-    categories = _screen.beginning(_screen.shown(", ".join(record.categories)), _SCOPE_OF_MORE)
-    return [when, text, scope, categories, _screen.ending(_screen.shown(record.source), _SCOPE_OF_MORE), id_]
+    categories = _output.beginning(_output.shown(", ".join(record.categories)), _SCOPE_OF_MORE)
+    return [when, text, scope, categories, _output.ending(_output.shown(record.source), _SCOPE_OF_MORE), id_]
 
 
 def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bool) -> None:
@@ -160,11 +160,11 @@ def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bo
 
     tree = with_notes(place, read)
     if as_json:
-        print(_screen.json_text(_branch(tree)))
+        print(_output.json_text(_branch(tree)))
         return
-    print(_screen.for_output("\n".join(_lines(tree))))
+    print(_output.for_output("\n".join(_lines(tree))))
     if not tree.record_count and (elsewhere := _others(place)):
-        _screen.aside(elsewhere.strip())
+        _output.aside(elsewhere.strip())
 
 
 def show_note(place: Place, text: str, *, as_json: bool) -> None:
@@ -177,19 +177,19 @@ def show_note(place: Place, text: str, *, as_json: bool) -> None:
     record, past = with_notes(place, read)
     if as_json:
         history = [{"action": did, "record": plain(before)} for before, did in past]
-        print(_screen.json_text({**plain(record), "history": history}))
+        print(_output.json_text({**plain(record), "history": history}))
         return
-    console = _screen.screen()
+    console = _output.screen()
     for name, value in _told(record).items():
         if value:
-            line = Text(f"{name:<11} ", style="dim").append(_screen.shown(value), style="not dim")
+            line = Text(f"{name:<11} ", style="dim").append(_output.shown(value), style="not dim")
             console.print(line, soft_wrap=not console.is_terminal)
     console.print()
-    console.print(Text(_screen.for_output(record.content)), soft_wrap=not console.is_terminal)
+    console.print(Text(_output.for_output(record.content)), soft_wrap=not console.is_terminal)
     if past:
         console.print()
-        _screen.table(("version", "before", "done", "changed"), [
-            (str(before.version), _screen.shortened(before.content, _BEGINNING), did, _day(after.updated_at))
+        _output.table(("version", "before", "done", "changed"), [
+            (str(before.version), _output.shortened(before.content, _BEGINNING), did, _day(after.updated_at))
             for (before, did), after in zip(past, [record, *(each for each, _ in past)], strict=False)
         ])  # fmt: skip
 
@@ -208,7 +208,7 @@ def _told(record: Record) -> dict[str, str]:
         "run": record.run_id,
         "kept": _day(record.created_at),
         "changed": f"{_day(record.updated_at)}, version {record.version}" if record.version > 1 else "",
-        "metadata": " ".join(_screen.json_text(dict(record.metadata)).split()) if record.metadata else "",
+        "metadata": " ".join(_output.json_text(dict(record.metadata)).split()) if record.metadata else "",
     }
 
 
@@ -256,4 +256,4 @@ def _when(record: Record) -> datetime:
 
 
 def _day(time: datetime) -> str:
-    return _screen.moment(int(time.timestamp() * 1000))
+    return _output.moment(int(time.timestamp() * 1000))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 import anyio
 import typer
 
-from graphagent.cli import _places
-from graphagent.cli._words import others, whose
+from graphagent.cli import _options
+from graphagent.cli._phrases import others, whose
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.run import Status, list_runs
 from graphagent.run.durable import read_run, run_head, run_owners
@@ -60,7 +60,7 @@ def with_store(file: Path | None, key: str | None, work: Callable[[Store], Await
     """Open a store, do something with it, and close it; `new` makes one that is not there."""
 
     async def main() -> T:
-        async with _places.store("runs", file, key, new=new) as store:
+        async with _options.store("runs", file, key, new=new) as store:
             return await work(store)
 
     return anyio.run(main)
@@ -87,7 +87,7 @@ async def opened(place: Place) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | 
     """Open the store that is named, or that of the agent, and give the agent with it."""
     agent = None
     if place.agent is not None:
-        from graphagent.cli._loading import agent_at
+        from graphagent.cli._user_code import agent_at
 
         agent = agent_at(place.agent)
     if agent is not None and agent.store is not None and place.file is None:
@@ -95,7 +95,7 @@ async def opened(place: Place) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | 
             raise typer.BadParameter("the agent has a store of its own, and opens it itself; --key goes with --store")
         yield agent.store, agent
         return
-    async with _places.store("runs", place.file, place.key) as store:
+    async with _options.store("runs", place.file, place.key) as store:
         if agent is not None:
             agent.store = store
         yield store, agent

@@ -13,7 +13,7 @@ import time
 import pexpect
 import pytest
 
-from graphagent.cli._answers import read_answer, read_answers, wanted
+from graphagent.cli.runs._prompt_answers import read_answer, read_answers, wanted
 from graphagent.errors import AnswerError
 from graphagent.run import Question
 
@@ -432,7 +432,7 @@ def test_a_live_line_is_never_longer_than_the_terminal():
     from rich.console import Console
     from rich.live import Live
 
-    from graphagent.cli._progress import Progress
+    from graphagent.cli.runs._progress import Progress
 
     progress = Progress()
     progress.at = "\x1b[2J" + "a node with a very long name / " * 20

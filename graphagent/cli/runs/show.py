@@ -13,10 +13,10 @@ import typer
 from rich.text import Text
 
 from graphagent import _clock
-from graphagent.cli import _screen
-from graphagent.cli._progress import Progress, spent
-from graphagent.cli._runs_opened import Place, found, nothing_there, plain, read_stored, states, with_store
-from graphagent.cli._words import counted, whose
+from graphagent.cli import _output
+from graphagent.cli._phrases import counted, whose
+from graphagent.cli.runs._progress import Progress, spent
+from graphagent.cli.runs._target import Place, found, nothing_there, plain, read_stored, states, with_store
 from graphagent.llm import Message, chat_messages
 from graphagent.memory import ActionStep
 from graphagent.run import list_runs
@@ -59,21 +59,21 @@ def show_list(
     shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
     if as_json:
         rows = [plain(head) | ({"size": _plain_size(sizes[head.run_id])} if size else {}) for head, _ in shown]
-        print(_screen.json_text(rows))
+        print(_output.json_text(rows))
         return
     if nothing:
-        _screen.aside(nothing)
+        _output.aside(nothing)
         return
     if not shown:
-        _screen.aside(f"There are no such runs{whose(owner)} here; {len(parts.get('', []))} others are.")
+        _output.aside(f"There are no such runs{whose(owner)} here; {len(parts.get('', []))} others are.")
         return
-    _screen.table(*_table(shown, sizes), fold=False)
+    _output.table(*_table(shown, sizes), fold=False)
     if size:
-        _screen.aside(
+        _output.aside(
             f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(len(heads), 'run')}."
         )
     if len(whole) > limit:
-        _screen.aside(f"{len(whole) - limit:,} more; --limit shows them.")
+        _output.aside(f"{len(whole) - limit:,} more; --limit shows them.")
 
 
 def _with_parts(head: Head, parts: dict[str, list[Head]], depth: int = 0) -> Iterator[tuple[Head, int]]:
@@ -88,10 +88,10 @@ def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tupl
     rows: list[Sequence[str]] = []
     for head, depth in shown:
         name = names.get(head.run_id, head.run_id)
-        if depth and _screen.screen().is_terminal:
+        if depth and _output.screen().is_terminal:
             name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
         rows.append([
-            name, head.title, head.state, head.strategy, _screen.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
+            name, head.title, head.state, head.strategy, _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
             *([_bytes(sizes[head.run_id].bytes)] if sizes else []),
         ])  # fmt: skip
@@ -100,7 +100,7 @@ def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tupl
 
 def _short(ids: list[str]) -> dict[str, str]:
     """Give ids as they are shown on a terminal: those that nobody chose as far as they differ."""
-    if not _screen.screen().is_terminal:
+    if not _output.screen().is_terminal:
         return {}
     made = [each for each in ids if _MADE.fullmatch(each)]
     length = next((n for n in range(_SHORTEST, 32) if len({each[:n] for each in made}) == len(made)), 32)
@@ -141,7 +141,7 @@ def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, trac
     stored = read_stored(place, run, first=first)
     size, parts = sizes[stored.head.run_id], family(heads).get(stored.head.run_id, [])
     if as_json:
-        print(_screen.json_text(_plain_run(stored, size, parts, entries=entries)))
+        print(_output.json_text(_plain_run(stored, size, parts, entries=entries)))
         return
     _say_head(stored, size)
     _say_failure(stored, traceback=traceback)
@@ -150,7 +150,7 @@ def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, trac
     _say_parts(stored.head, parts)
     _say_entries(stored, everything=entries)
     _title("transcript")
-    print(_screen.shown(stored.memory.to_text()))
+    print(_output.shown(stored.memory.to_text()))
 
 
 def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: bool) -> dict[str, object]:
@@ -158,7 +158,7 @@ def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: 
         **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
         "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size), "at": list(stored.at),
         "questions": [
-            {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _screen.plain(each.about)}
+            {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _output.plain(each.about)}
             for each in stored.questions
         ],
         "graph": [
@@ -174,7 +174,7 @@ def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: 
 
 def _say_head(stored: StoredRun, size: RunSize) -> None:
     head = stored.head
-    _screen.screen().print(Text(f"run {_screen.shown(head.run_id)}", style="bold"), soft_wrap=True)
+    _output.screen().print(Text(f"run {_output.shown(head.run_id)}", style="bold"), soft_wrap=True)
     _line("status", _state(head))
     if stored.at:
         _line("at", ", ".join(stored.at))
@@ -185,7 +185,7 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
         _line("part of", head.parent)
     if head.origin is not None:
         _line("fork of", f"{head.origin[0]}, behind its entry {head.origin[1]}")
-    _line("started", f"{_screen.moment(head.started)}, last written {_screen.moment(head.updated)}")
+    _line("started", f"{_output.moment(head.started)}, last written {_output.moment(head.updated)}")
     nodes = counted(stored.nodes, "node")
     _line(
         "spent", ", ".join([nodes, *spent(stored.turns, stored.usage.total_tokens, stored.usage.cost, stored.seconds)])
@@ -216,7 +216,7 @@ def _say_failure(stored: StoredRun, *, traceback: bool) -> None:
     _line("error", f"{failure.type}: {failure.message}" if failure.message else failure.type)
     if traceback:
         _title("traceback")
-        print(_screen.shown(failure.traceback.rstrip("\n")))
+        print(_output.shown(failure.traceback.rstrip("\n")))
 
 
 def _say_questions(place: Place, stored: StoredRun) -> None:
@@ -227,8 +227,8 @@ def _say_questions(place: Place, stored: StoredRun) -> None:
     for each in questions:
         _line(each.id, each.question)
         if each.about not in (None, ""):
-            _line("", _screen.shortened(f"about: {_screen.value_text(each.about)}", 200))
-    _screen.aside(f"  answer with: {place.answer(stored.head.run_id, questions)}")
+            _line("", _output.shortened(f"about: {_output.value_text(each.about)}", 200))
+    _output.aside(f"  answer with: {place.answer(stored.head.run_id, questions)}")
 
 
 def _say_graph(stored: StoredRun) -> None:
@@ -236,16 +236,16 @@ def _say_graph(stored: StoredRun) -> None:
     if not stands:
         return
     _title("graph")
-    console = _screen.screen()
+    console = _output.screen()
     width = max(len(_place(each.path, each.depth)) for each in stands)
     for each in stands:
         mark = ">" if each.here else "✓" if each.ended else " "
         times = f"{each.ended}×" if each.ended > 1 else ""
         kind = each.type if each.kind == "node" else f"{each.kind} {each.type}".strip()
         text = Text(
-            f"  {mark} {_screen.shown(_place(each.path, each.depth)):<{width}}  ", style="bold" if each.here else ""
+            f"  {mark} {_output.shown(_place(each.path, each.depth)):<{width}}  ", style="bold" if each.here else ""
         )
-        text.append(f"{times:>4}  {_screen.shown(kind)}", style="dim")
+        text.append(f"{times:>4}  {_output.shown(kind)}", style="dim")
         console.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=not console.is_terminal)
 
 
@@ -268,29 +268,29 @@ def _say_entries(stored: StoredRun, *, everything: bool) -> None:
     shown = stored.entries if everything else stored.entries[-_LAST:]
     _title("journal")
     rows = [
-        (str(each.number), _did(each), each.kind, each.where, _screen.seconds(each.at))
+        (str(each.number), _did(each), each.kind, each.where, _output.seconds(each.at))
         for each in shown
     ]  # fmt: skip
-    _screen.table(("entry", "what", "kind", "node", "at"), rows, fold=False)
+    _output.table(("entry", "what", "kind", "node", "at"), rows, fold=False)
     if len(shown) < len(stored.entries):
-        _screen.aside(f"The last {len(shown)} of {len(stored.entries):,}; --entries shows all.")
+        _output.aside(f"The last {len(shown)} of {len(stored.entries):,}; --entries shows all.")
 
 
 def _did(entry: Entry) -> str:
     data = entry.data
     if entry.kind == "effect" and "response" in data:
         message: Message = entry.value.message
-        said = message.text or ", ".join(map(_screen.value_text, message.tool_calls))
-        return _screen.shortened(f"{entry.key} {said}", 80)
+        said = message.text or ", ".join(map(_output.value_text, message.tool_calls))
+        return _output.shortened(f"{entry.key} {said}", 80)
     if entry.kind in ("stop", "recovered", "again"):
-        told = data.get("status") or ("" if entry.value is None else _screen.value_text(entry.value))
-        return _screen.shortened(": ".join(filter(None, (told, data.get("reason", "").removeprefix("it ")))), 80)
+        told = data.get("status") or ("" if entry.value is None else _output.value_text(entry.value))
+        return _output.shortened(": ".join(filter(None, (told, data.get("reason", "").removeprefix("it ")))), 80)
     if entry.kind == "resume":
-        given = ", ".join(f"{key} {_screen.value_text(answer)}" for key, answer in entry.answers.items())
-        return _screen.shortened(given, 80)
-    said = _screen.value_text(entry.value) if "value" in data else ""
+        given = ", ".join(f"{key} {_output.value_text(answer)}" for key, answer in entry.answers.items())
+        return _output.shortened(given, 80)
+    said = _output.value_text(entry.value) if "value" in data else ""
     leads = f" -> {entry.next}" if entry.kind in ("start", "node") and entry.next else ""
-    return _screen.shortened(f"{entry.key} {said}".strip(), 80 - len(leads)) + _screen.shown(leads)
+    return _output.shortened(f"{entry.key} {said}".strip(), 80 - len(leads)) + _output.shown(leads)
 
 
 # ---- follow
@@ -323,7 +323,7 @@ def show_prompt(place: Place, run: str | None, step: str, *, as_json: bool) -> N
     fits = [each for each in turns if each.step_number == int(number)]
     if not fits:
         numbers = ", ".join(str(each.step_number) for each in turns) or "none"
-        _screen.fail(f"run {stored.head.run_id!r} has no model turn {number}; it has: {numbers}")
+        _output.fail(f"run {stored.head.run_id!r} has no model turn {number}; it has: {numbers}")
     if len(fits) > 1 and not which:
         choices = ", ".join(f"{number}:{place}" for place in range(1, len(fits) + 1))
         raise typer.BadParameter(
@@ -333,17 +333,17 @@ def show_prompt(place: Place, run: str | None, step: str, *, as_json: bool) -> N
         raise typer.BadParameter(f"there are {len(fits)} model turns {number}", param_hint="--prompt")
     messages = fits[int(which) - 1 if which else 0].model_input_messages
     if as_json:
-        print(_screen.json_text(chat_messages(messages)))
+        print(_output.json_text(chat_messages(messages)))
     else:
         _say_messages(messages)
 
 
 def _say_messages(messages: Iterable[Message]) -> None:
-    console = _screen.screen()
+    console = _output.screen()
     for place, message in enumerate(chat_messages(messages)):
         console.print(Text(f"{'' if not place else chr(10)}── {message['role']}", style="dim"), soft_wrap=True)
         for part in _parts(message):
-            print(_screen.for_output(part))
+            print(_output.for_output(part))
 
 
 def _parts(message: dict[str, Any]) -> Iterator[str]:
@@ -354,7 +354,7 @@ def _parts(message: dict[str, Any]) -> Iterator[str]:
         elif part["type"] == "text":
             yield part["text"]
         else:
-            yield f"[image: {_screen.shortened(part['image_url']['url'], 60)}]"
+            yield f"[image: {_output.shortened(part['image_url']['url'], 60)}]"
     for call in message.get("tool_calls", ()):
         yield f"[call {call['id']}: {call['function']['name']}({call['function']['arguments']})]"
     if "tool_call_id" in message:
@@ -366,7 +366,7 @@ def _parts(message: dict[str, Any]) -> Iterator[str]:
 
 def print_transcript(place: Place, run: str | None, *, detailed: bool) -> None:
     """Print what happened in a run."""
-    print(_screen.shown(read_stored(place, run).memory.to_text(detailed=detailed)))
+    print(_output.shown(read_stored(place, run).memory.to_text(detailed=detailed)))
 
 
 def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *, as_json: bool) -> None:
@@ -381,9 +381,9 @@ def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *,
             name: [{"number": each.number, **each.data} for each in entries]
             for name, entries in (("only_a", told.only_a), ("only_b", told.only_b))
         }
-        print(_screen.json_text({"a": told.a, "b": told.b, "common": told.common, **sides}))
+        print(_output.json_text({"a": told.a, "b": told.b, "common": told.common, **sides}))
         return
-    _screen.aside(f"{counted(told.common, 'entry')} in common.")
+    _output.aside(f"{counted(told.common, 'entry')} in common.")
     if not (told.only_a or told.only_b):
         return
     rows = [
@@ -391,18 +391,18 @@ def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *,
         for sign, entries in (("-", told.only_a), ("+", told.only_b))
         for each in entries
     ]
-    _screen.aside(f"- {told.a}\n+ {told.b}")
-    _screen.table(("", "what", "entry", "kind", "node"), rows, fold=False)
+    _output.aside(f"- {told.a}\n+ {told.b}")
+    _output.table(("", "what", "entry", "kind", "node"), rows, fold=False)
 
 
 # ---- small things
 
 
 def _title(text: str) -> None:
-    _screen.screen().print(Text(f"\n{text}", style="dim"))
+    _output.screen().print(Text(f"\n{text}", style="dim"))
 
 
 def _line(name: str, text: str) -> None:
-    line = Text(f"  {_screen.shown(name):<9} ", style="dim")
-    line.append(_screen.shown(text), style="not dim")
-    _screen.screen().print(line, soft_wrap=True)
+    line = Text(f"  {_output.shown(name):<9} ", style="dim")
+    line.append(_output.shown(text), style="not dim")
+    _output.screen().print(line, soft_wrap=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.live import Live
 from rich.text import Text
 
-from graphagent.cli import _screen
-from graphagent.cli._words import counted
+from graphagent.cli import _output
+from graphagent.cli._phrases import counted
 from graphagent.events import ModelResponded, NodeFailed, NodeFinished, NodeStarted, ToolCalled, ToolReturned
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Progress:
         self._clock = clock
         self._since = clock()
         self._told: tuple[str, float] = "", float("-inf")
-        console = _screen.screen(err=True)
+        console = _output.screen(err=True)
         self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if console.encoding.lower().startswith("utf") else "|/-\\"
         self._live = Live(
             console=console, get_renderable=self._picture, refresh_per_second=_REFRESHES, transient=True
@@ -58,7 +58,7 @@ class Progress:
         now = self._clock()
         if self._live is None and self.at != at and now - when >= _SECONDS:
             self._told = self.at, now
-            _screen.aside(self.line())
+            _output.aside(self.line())
 
     def line(self) -> str:
         """Give where it is and what it has spent."""
@@ -76,13 +76,13 @@ class Progress:
     def say(self, text: str) -> None:
         """Say something above the live line."""
         if self._live is None:
-            _screen.aside(text)
+            _output.aside(text)
         else:
-            self._live.console.print(Text(_screen.shown(text), style="dim"))
+            self._live.console.print(Text(_output.shown(text), style="dim"))
 
     def _picture(self) -> Text:
         frame = self._frames[int(self._clock() * _REFRESHES) % len(self._frames)]
-        return Text(_screen.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
+        return Text(_output.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
 
 
 def watch(agent: Agent[Any, Any], progress: Progress) -> None:

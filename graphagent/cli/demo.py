@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from graphagent.cli import _places, _screen
-from graphagent.cli._offline import ABOUT
+from graphagent.cli import _options, _output
+from graphagent.cli.offline import ABOUT
 from graphagent.errors import GraphAgentError
 
 _SHOWN_TURNS = 4
@@ -38,7 +38,7 @@ class _Ended:
 
 class _Demo:
     def __init__(self, home: Path) -> None:
-        self.console: Console = _screen.screen()
+        self.console: Console = _output.screen()
         self.home = home
         self.introduced = False
         self.memory, self.key = home / "memory", home / "key"
@@ -48,7 +48,7 @@ class _Demo:
         self.console.print(Text(text, style="bold cyan"))
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(_screen.shown(text), style=style))
+        self.console.print(Text(_output.shown(text), style=style))
 
     def run(self, *words: str, ends: int = 0) -> _Ended:
         """Run a command in another process; one that does not end as it should ends the demo."""
@@ -172,7 +172,7 @@ def _nothing_readable(demo: _Demo) -> None:
     demo.console.print()
     for path in sorted(demo.memory.rglob("*")):
         demo.say(f"{path.relative_to(demo.home)}  {path.stat().st_size:,} bytes, of which these are 32:")
-    place, data = _sealed_place(demo.memory / _places.SEALED)
+    place, data = _sealed_place(demo.memory / _options.SEALED)
     for start in (place, place + 16):
         row = data[start : start + 16]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
@@ -214,9 +214,9 @@ def _refused(demo: _Demo) -> None:
     demo.say(
         demo.run("facts", "list", "--memory", "memory", "--key", "file:other-key", ends=1).complaint.strip(), "red"
     )
-    place, data = _sealed_place(demo.memory / _places.SEALED)
+    place, data = _sealed_place(demo.memory / _options.SEALED)
     shutil.copytree(demo.memory, demo.home / "changed")
-    (demo.home / "changed" / _places.SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    (demo.home / "changed" / _options.SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     demo.say(f"(a copy of the memory, with byte {place:,} changed by one bit)", "dim")
     demo.say(demo.run("facts", "verify", "--memory", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
     demo.say(demo.sealed("facts", "verify").output.strip())

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._places import AnyOwner, Json, NotesFile, NotesKey, NotesOwner, Out, ToOwner, Yes
+from graphagent.cli._options import AnyOwner, Json, NotesFile, NotesKey, NotesOwner, Out, ToOwner, Yes
 
 notes = typer.Typer(no_args_is_help=True, help="Keep notes, find them, correct them, forget them, take them along.")
 
@@ -87,8 +87,8 @@ def remember(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Save a text, or several. They are on disk when the command ends."""
-    from graphagent.cli._notes_changed import remember as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.edit import remember as work
 
     place = Place(store, key, owner, source, embedder)
     work(place, text or [], scope, category, importance, private=private, each=each, as_json=as_json)
@@ -112,8 +112,8 @@ def recall(
     as_json: Json = False,
 ) -> None:
     """Find the notes that fit a question, the best first. Nothing is written."""
-    from graphagent.cli._notes_opened import Place
-    from graphagent.cli._notes_shown import show_found
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.show import show_found
 
     place = Place(store, key, owner, source, embedder)
     show_found(place, " ".join(query), scope, category, limit, detailed=detailed, as_json=as_json)
@@ -135,8 +135,8 @@ def tree(
     as_json: Json = False,
 ) -> None:
     """Show the scopes, and how many notes each has with those below it."""
-    from graphagent.cli._notes_opened import Place
-    from graphagent.cli._notes_shown import show_tree
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.show import show_tree
 
     show_tree(Place(store, key, owner, source), scope, depth, as_json=as_json)
 
@@ -166,8 +166,8 @@ def list_notes(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Show the notes, the newest first."""
-    from graphagent.cli._notes_opened import Place
-    from graphagent.cli._notes_shown import Listed, show_list
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.show import Listed, show_list
 
     listed = Listed(scope, tuple(category or ()), since, until, limit)
     show_list(Place(store, key, owner, source), listed, as_json=as_json)
@@ -183,8 +183,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a whole note: its text, what is known about it, and its earlier versions."""
-    from graphagent.cli._notes_opened import Place
-    from graphagent.cli._notes_shown import show_note
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.show import show_note
 
     show_note(Place(store, key, owner, source), note, as_json=as_json)
 
@@ -209,8 +209,8 @@ def edit(
     as_json: Json = False,
 ) -> None:
     """Change a note. If you name no change, $VISUAL or $EDITOR opens with its text. The old version stays in its history."""
-    from graphagent.cli._notes_changed import edit as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.edit import edit as work
 
     work(Place(store, key, owner, source, embedder), note, content, scope, category, importance, as_json=as_json)
 
@@ -238,9 +238,9 @@ def forget(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Remove the notes that meet all conditions, for good: text, words, vectors and history are erased from the disk."""
-    from graphagent.cli._notes_changed import Choice
-    from graphagent.cli._notes_changed import forget as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.edit import Choice
+    from graphagent.cli.notes.edit import forget as work
 
     choice = Choice(tuple(which or ()), scope, tuple(category or ()), older_than, source, run)
     work(Place(store, key, owner, source), choice, yes=yes, as_json=as_json)
@@ -258,8 +258,8 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Remove all notes of a scope, or of an owner, for good, private ones included."""
-    from graphagent.cli._notes_changed import reset as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.edit import reset as work
 
     work(Place(store, key, owner), scope, yes=yes, as_json=as_json)
 
@@ -267,8 +267,8 @@ def reset(
 @notes.command("export", epilog="Example: graphagent notes export --out notes.jsonl")
 def export(store: NotesFile = None, key: NotesKey = None, owner: AnyOwner = None, out: Out = None) -> None:
     """Write every note with its history as JSON lines, in plain text."""
-    from graphagent.cli._notes_kept import export as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.maintain import export as work
 
     work(Place(store, key, owner), out)
 
@@ -294,8 +294,8 @@ def import_notes(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read notes from a file. Existing ones are skipped; if a record is invalid, nothing is imported."""
-    from graphagent.cli._notes_kept import import_notes as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.maintain import import_notes as work
 
     work(Place(store, key, owner, embedder=embedder), file, origin.value, scope, as_json=as_json)
 
@@ -309,8 +309,8 @@ def reembed(
     as_json: Json = False,
 ) -> None:
     """Recompute all vectors, and use this embedder from now on. The old ones stay in use until it has finished."""
-    from graphagent.cli._notes_kept import reembed as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.maintain import reembed as work
 
     work(Place(store, key, owner, embedder=embedder), as_json=as_json)
 
@@ -318,8 +318,8 @@ def reembed(
 @notes.command("reindex", epilog="Example: graphagent notes reindex")
 def reindex(store: NotesFile = None, key: NotesKey = None, as_json: Json = False) -> None:
     """Rebuild the search index of all owners, if `verify` finds it damaged. The notes stay as they are."""
-    from graphagent.cli._notes_kept import reindex as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.maintain import reindex as work
 
     work(Place(store, key), as_json=as_json)
 
@@ -327,7 +327,7 @@ def reindex(store: NotesFile = None, key: NotesKey = None, as_json: Json = False
 @notes.command("verify", epilog="Example: graphagent notes verify --key env:GRAPHAGENT_KEY")
 def verify(store: NotesFile = None, key: NotesKey = None, owner: AnyOwner = None, as_json: Json = False) -> None:
     """Check that every note is sound and can be found."""
-    from graphagent.cli._notes_kept import verify as work
-    from graphagent.cli._notes_opened import Place
+    from graphagent.cli.notes._target import Place
+    from graphagent.cli.notes.maintain import verify as work
 
     work(Place(store, key, owner), as_json=as_json)

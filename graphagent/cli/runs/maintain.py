@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graphagent.cli import _screen
-from graphagent.cli._lines import lines_to, read_lines
-from graphagent.cli._places import age_of
+from graphagent.cli import _output
+from graphagent.cli._jsonl import lines_to, read_lines
+from graphagent.cli._options import age_of
+from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli._runs_opened import found, plain, states, with_store
-from graphagent.cli._words import counted, were_new, whose
+from graphagent.cli.runs._target import found, plain, states, with_store
 from graphagent.errors import StoreError
 from graphagent.memory._internal import plain as readable
 from graphagent.run import durable, list_runs
@@ -106,7 +106,7 @@ def prune_runs(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if not chosen:
-        _screen.aside(f"No run{whose(owner)} fits, so nothing was removed.")
+        _output.aside(f"No run{whose(owner)} fits, so nothing was removed.")
         return
     more = sum(len(durable.tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
     if not yes:
@@ -126,7 +126,7 @@ def prune_runs(
     kept = len(chosen) + more - receipt.runs
     print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
     if kept > 0:
-        _screen.aside(f"{counted(kept, 'run')} stayed: a process executes them, or a fork of theirs.")
+        _output.aside(f"{counted(kept, 'run')} stayed: a process executes them, or a fork of theirs.")
 
 
 def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) -> None:
@@ -147,5 +147,5 @@ def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) ->
 
     receipt = with_store(file, key, remove)
     if not receipt.runs and not receipt.bytes:
-        _screen.fail(f"there are no runs{whose(owner)}, so nothing was forgotten")
+        _output.fail(f"there are no runs{whose(owner)}, so nothing was forgotten")
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._places import AnyOwner, Json, Out, RunsFile, RunsKey, RunsOwner, Yes
+from graphagent.cli._options import AnyOwner, Json, Out, RunsFile, RunsKey, RunsOwner, Yes
 
 runs = typer.Typer(no_args_is_help=True, help="Look at runs, go on with them, answer them, fork them, take them along.")
 
@@ -66,7 +66,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """Show the runs, the newest first, with the runs of sub-agents below those that they are parts of."""
-    from graphagent.cli._runs_shown import show_list
+    from graphagent.cli.runs.show import show_list
 
     show_list(store, key, owner, status, limit, size=size, as_json=as_json)
 
@@ -95,8 +95,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a run: what it came to, where in its graph it stands, what it waits for, what was said."""
-    from graphagent.cli._runs_opened import Place
-    from graphagent.cli._runs_shown import show_prompt, show_run
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.show import show_prompt, show_run
 
     if prompt is not None:
         show_prompt(Place(store, key, owner, agent), run, prompt, as_json=as_json)
@@ -117,8 +117,8 @@ def replay(
     ] = False,
 ) -> None:
     """Print what happened, step by step. Nothing is executed."""
-    from graphagent.cli._runs_opened import Place
-    from graphagent.cli._runs_shown import print_transcript
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.show import print_transcript
 
     print_transcript(Place(store, key, owner, agent), run, detailed=detailed)
 
@@ -134,8 +134,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was paused, broke off or failed. What was done is not done again. Ctrl-C pauses it."""
-    from graphagent.cli._runs_going import go_on
-    from graphagent.cli._runs_opened import Place
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.execute import go_on
 
     go_on(Place(store, key, owner, agent), run, allow_changed=allow_changed, as_json=as_json)
 
@@ -160,8 +160,8 @@ def answer(
     as_json: Json = False,
 ) -> None:
     """Answer what a run waits for, and go on with it. Ctrl-C pauses it."""
-    from graphagent.cli._runs_going import give_answers
-    from graphagent.cli._runs_opened import Place
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.execute import give_answers
 
     give_answers(Place(store, key, owner, agent), run, answers or [], allow_changed=allow_changed, as_json=as_json)
 
@@ -196,8 +196,8 @@ def fork(
     as_json: Json = False,
 ) -> None:
     """Make another run that begins as one did, and go on with it. The first one stays as it is. Ctrl-C pauses it."""
-    from graphagent.cli._runs_going import fork_run
-    from graphagent.cli._runs_opened import Place
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.execute import fork_run
 
     if sum(each is not None for each in (before, after, at)) != 1:
         raise typer.BadParameter("say where they part: one of --before NODE, --after NODE and --at N")
@@ -228,8 +228,8 @@ def rerun(
     as_json: Json = False,
 ) -> None:
     """Execute a run again, as a run of its own, on what was recorded. Ctrl-C pauses it."""
-    from graphagent.cli._runs_going import rerun_run
-    from graphagent.cli._runs_opened import Place
+    from graphagent.cli.runs._target import Place
+    from graphagent.cli.runs.execute import rerun_run
 
     rerun_run(Place(store, key, owner, agent), run, until=until, run_id=run_id, as_json=as_json)
 
@@ -244,7 +244,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: what they have in common, and what each did then."""
-    from graphagent.cli._runs_shown import show_diff
+    from graphagent.cli.runs.show import show_diff
 
     show_diff(store, key, owner, a, b, as_json=as_json)
 
@@ -269,7 +269,7 @@ def export(
     ] = False,
 ) -> None:
     """Write runs as JSON lines, without loss and in the clear: every entry and every payload."""
-    from graphagent.cli._runs_kept import export_plain, export_runs
+    from graphagent.cli.runs.maintain import export_plain, export_runs
 
     (export_plain if plain else export_runs)(store, key, owner, which or [], out)
 
@@ -281,7 +281,7 @@ def import_(
     key: RunsKey = None,
 ) -> None:
     """Take over runs from a file that export wrote. Runs that are there already are left as they are."""
-    from graphagent.cli._runs_kept import import_runs
+    from graphagent.cli.runs.maintain import import_runs
 
     import_runs(store, key, file)
 
@@ -312,7 +312,7 @@ def prune(
     yes: Yes = False,
 ) -> None:
     """Remove runs for good, with those of their sub-agents. What a process executes stays; forks stay whole."""
-    from graphagent.cli._runs_kept import prune_runs
+    from graphagent.cli.runs.maintain import prune_runs
 
     prune_runs(store, key, owner, which or [], older_than, status, keep, yes=yes)
 
@@ -325,6 +325,6 @@ def forget(
     yes: Yes = False,
 ) -> None:
     """Remove all runs of an owner for good, those that are being executed too."""
-    from graphagent.cli._runs_kept import forget_runs
+    from graphagent.cli.runs.maintain import forget_runs
 
     forget_runs(store, key, owner, yes=yes)

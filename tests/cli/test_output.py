@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from graphagent.cli import _screen
+from graphagent.cli import _output
 
 
 def _flowed(pieces, width=20, *, terminal=True):
     file = io.StringIO()
-    flow = _screen.Flow(Console(file=file, force_terminal=terminal, width=width))
+    flow = _output.Flow(Console(file=file, force_terminal=terminal, width=width))
     for piece in pieces:
         flow.add(piece)
     flow.end()
@@ -42,14 +42,14 @@ def test_a_pipe_gets_the_text_as_it_is():
 @given(st.lists(st.text(max_size=40), max_size=8), st.integers(10, 40))
 def test_no_word_is_lost(pieces, width):
     """Whatever comes, in whatever pieces, all its letters are shown in their order."""
-    text = _screen.shown("".join(pieces))
+    text = _output.shown("".join(pieces))
     assert "".join(_flowed(pieces, width).split()) == "".join(text.split())
 
 
 @given(st.text())
 def test_what_is_shown_cannot_act(text):
     """No control, no change of direction, nothing invisible but the joiner that emoji need."""
-    for character in _screen.shown(text):
+    for character in _output.shown(text):
         assert character in "\n\t\u200d" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co")
 
 

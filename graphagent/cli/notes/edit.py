@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from graphagent import _clock
-from graphagent.cli import _places, _screen
-from graphagent.cli._notes_opened import Place, narrowed, one, plain, with_notes
+from graphagent.cli import _options, _output
+from graphagent.cli._phrases import counted, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli._words import counted, whose
+from graphagent.cli.notes._target import Place, narrowed, one, plain, with_notes
 from graphagent.errors import GraphAgentError, StoreError
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ def remember(
         raise typer.BadParameter("there is nothing to keep; give the text, or write it to standard input")
     records = with_notes(place, keep, new=True, vectors=True)
     if as_json:
-        print(_screen.json_text([plain(record) for record in records]))
+        print(_output.json_text([plain(record) for record in records]))
     elif len(records) == 1:
-        print(_screen.for_output(f"Kept in {records[0].scope}: {records[0].id}"))
+        print(_output.for_output(f"Kept in {records[0].scope}: {records[0].id}"))
     else:
         print(
-            _screen.for_output(
+            _output.for_output(
                 f"Kept in {records[0].scope}: {counted(len({record.id for record in records}), 'note')}."
             )
         )
@@ -109,7 +109,7 @@ def _edit_text(place: Place, text: str, *, as_json: bool) -> None:
         raise
     if written == before.content.strip():
         path.unlink()
-        _screen.aside("Nothing was changed.")
+        _output.aside("Nothing was changed.")
         return
 
     async def change(notes: NoteView) -> Record:
@@ -141,9 +141,9 @@ def _run_editor(path: Path) -> None:
 
 def _say_changed(record: Record, *, as_json: bool) -> None:
     if as_json:
-        print(_screen.json_text(plain(record)))
+        print(_output.json_text(plain(record)))
     else:
-        print(_screen.for_output(f"{record.id}, version {record.version}: {_screen.shortened(record.content)}"))
+        print(_output.for_output(f"{record.id}, version {record.version}: {_output.shortened(record.content)}"))
 
 
 def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
@@ -154,7 +154,7 @@ def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
             "say what to forget: notes, --scope, --category, --older-than, --source or --run; `graphagent notes reset` "
             "removes everything"
         )
-    age = _places.age_of(choice.older_than)
+    age = _options.age_of(choice.older_than)
 
     async def choose(notes: NoteView) -> list[Record]:
         before = datetime.fromtimestamp(_clock.now() / 1000, UTC) - age if age is not None else None
@@ -174,7 +174,7 @@ def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
     except OverflowError:
         chosen = []
     if not chosen:
-        _screen.fail(f"no note{whose(place.owner)} fits, so nothing was forgotten")
+        _output.fail(f"no note{whose(place.owner)} fits, so nothing was forgotten")
     if not yes:
         _agree("Forget", chosen)
 
@@ -195,9 +195,9 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
 
     scopes = with_notes(place, count)
     if not scopes:
-        _screen.fail(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
+        _output.fail(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
     if not yes:
-        where = ", ".join(_screen.shortened(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
+        where = ", ".join(_output.shortened(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
         confirm(f"Remove all {counted(scopes.total(), 'note')}{whose(place.owner)} in {where} for good?")
 
     async def remove(notes: NoteView) -> Receipt:
@@ -207,13 +207,13 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
 
 
 def _agree(what: str, records: Sequence[Record]) -> None:
-    told = "; ".join(repr(_screen.shortened(record.content, 40)) for record in records[:3])
+    told = "; ".join(repr(_output.shortened(record.content, 40)) for record in records[:3])
     more = "; …" if len(records) > 3 else ""
     confirm(f"{what} {counted(len(records), 'note')} ({told}{more}) for good?")
 
 
 def _say_forgotten(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
-        print(_screen.json_text({"notes": receipt.notes, "bytes": receipt.bytes}))
+        print(_output.json_text({"notes": receipt.notes, "bytes": receipt.bytes}))
     else:
         print(f"Forgotten: {counted(receipt.notes, 'note')}, {receipt.bytes:,} bytes.")

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 import orjson
 from anyio.lowlevel import checkpoint
 
-from graphagent.cli import _screen
-from graphagent.cli._private import private_file
+from graphagent.cli import _output
+from graphagent.cli._private_files import private_file
 from graphagent.errors import StoreError
 
 
@@ -30,14 +30,14 @@ class Lines:
         await checkpoint()
         line = orjson.dumps(record)
         if self._seen:
-            line = _screen.harmless(line.decode()).encode()
+            line = _output.harmless(line.decode()).encode()
         self._target.write(line + b"\n")
         self._size += len(line) + 1
 
     def tell(self, what: str) -> None:
         """Say what was written where, if that is a file."""
         if self._out is not None:
-            _screen.aside(
+            _output.aside(
                 f"{what}, {self._size:,} bytes, written to {self._out}, readable for you alone, but not sealed."
             )
 

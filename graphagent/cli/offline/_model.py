@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from anyio.lowlevel import checkpoint
 
-from graphagent.cli._statements import Statement, is_secret, sentences, statements, words_of
+from graphagent.cli.offline._statements import Statement, is_secret, sentences, statements, words_of
 from graphagent.errors import ModelRequestError
 from graphagent.llm import Message, ModelRequest, ModelResponse
 

@@ -16,7 +16,7 @@ import orjson
 import typer
 
 from graphagent import _clock
-from graphagent.cli import _places, _screen
+from graphagent.cli import _options, _output
 from graphagent.errors import EmbedderChangedError, EmbedderError, MissingExtraError, NoteError, ScopeError
 from graphagent.memory import Notes
 
@@ -70,11 +70,11 @@ def with_store(place: Place, work: Callable[[Store], Awaitable[T]], *, new: bool
         BadParameter: a scope was given that is none.
         NoteError: the notes in the default place are meant, and there are none yet.
     """
-    if not new and place.file is None and not (_places.home() / "notes.db").exists():
+    if not new and place.file is None and not (_options.home() / "notes.db").exists():
         raise NoteError('nothing has been kept yet; begin with: graphagent notes remember "…"')
 
     async def main() -> T:
-        async with _places.store("notes", place.file, place.key, new=new) as store:
+        async with _options.store("notes", place.file, place.key, new=new) as store:
             return await work(store)
 
     try:
@@ -94,7 +94,7 @@ async def opened(
     made = await made_by(store, owner) if vectors and place.embedder is None else None
     embedder = _known(made) if made is not None else embedder_of(place.embedder)
     if made is not None and embedder is None:
-        _screen.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
+        _output.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
     async with Notes(store, embedder=embedder, owner=owner, source=place.source, on_progress=on_progress) as notes:
         yield notes
 
@@ -194,7 +194,7 @@ def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | N
     given = text.strip()
     try:
         is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
-        if (age := _places.age_of(given if is_age else None, option)) is not None:
+        if (age := _options.age_of(given if is_age else None, option)) is not None:
             return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
         if len(given) == len("2026-01-31"):
             return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()

@@ -1,0 +1,6 @@
+"""The model of `graphagent chat` and `graphagent demo` that needs neither a key nor a network."""
+
+from __future__ import annotations
+
+from graphagent.cli.offline._model import ABOUT as ABOUT
+from graphagent.cli.offline._model import OfflineModel as OfflineModel

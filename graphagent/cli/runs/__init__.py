@@ -1,0 +1,1 @@
+"""`graphagent runs`."""
