@@ -61,7 +61,7 @@ I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
 Answer = TypeVar("Answer")
 E = TypeVar("E", bound=Event)
-F = TypeVar("F", bound="Feature")
+F = TypeVar("F")
 P = ParamSpec("P")
 _NO_TASK: Any = object()
 
@@ -153,7 +153,7 @@ class Agent(Generic[I, O]):
         check_prices(strategy, self.tools, model, max_cost)
         if store is not None:
             check_kept(self)
-        self._features: dict[type[Feature], Feature] = {}
+        self._features: dict[type[Any], Feature] = {}
         self._listeners: list[Listener] = []
         self._handlers: Handlers = {}
         self._made: Setup | None = None
@@ -180,10 +180,15 @@ class Agent(Generic[I, O]):
         if self._made is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")
         made = feature(*args, **settings)
+        if not callable(getattr(made, "install", None)):
+            raise TypeError(
+                f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature"
+            )
+        installed = cast("Feature", made)
         if type(made) in self._features:
             raise FeatureError(f"{named} is installed already; install it once, with all its settings")
-        made.install(self)
-        self._features[type(made)] = made
+        installed.install(self)
+        self._features[type(made)] = installed
         return made
 
     def offer(self, tools: Sequence[Tool]) -> bool:
@@ -550,7 +555,7 @@ class Agent(Generic[I, O]):
         return await run.finish()
 
     @property
-    def features(self) -> Mapping[type[Feature], Feature]:
+    def features(self) -> Mapping[type[Any], Feature]:
         """What is installed, by its type."""
         return MappingProxyType(self._features)
 
@@ -682,7 +687,7 @@ class Agent(Generic[I, O]):
             self._check_features({})
         return self._prepared()
 
-    def _check_features(self, around: Mapping[type[Feature], Feature], path: str = "") -> None:
+    def _check_features(self, around: Mapping[type[Any], Feature], path: str = "") -> None:
         """See that nodes find the features that they need: the agent's own, or those of the agents that call it.
 
         Raises:

@@ -29,7 +29,7 @@ E = TypeVar("E", bound="Event")
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
 P = ParamSpec("P")
-F = TypeVar("F", bound="Feature")
+F = TypeVar("F")
 Answer = TypeVar("Answer")
 T = TypeVar("T")
 
@@ -466,7 +466,7 @@ class BlockingAgent(Protocol[I, O]):
         ...
 
     @property
-    def features(self) -> Mapping[type[Feature], Feature]:
+    def features(self) -> Mapping[type[Any], Feature]:
         """What is installed, by its type."""
         ...
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from graphagent._lazy import lazy as _lazy
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
@@ -234,7 +236,12 @@ class KeepingProvider(FactProvider, Protocol):
 
 
 class Feature(Protocol):
-    """Something that is installed into an agent: `agent.install(MyFeature, setting=…)` calls `MyFeature(setting=…)`."""
+    """Something that is installed into an agent: `agent.install(MyFeature, setting=…)` calls `MyFeature(setting=…)`.
+
+    A class that inherits from Feature defines only the methods that it needs: each has a default, which changes nothing. A class
+    that does not inherit from it must have `install`, `begin` and `bind`, and all of `tools`, `shown`, `before_request` and
+    `make_room` if it has one of these, and both of `refers` and `look_up`.
+    """
 
     def install(self, agent: Agent[Any, Any]) -> None:
         """Look at the agent once, before its first run: check its strategy, add event handlers.
@@ -242,107 +249,79 @@ class Feature(Protocol):
         Raises:
             FeatureError: the agent or its strategy does not fit; the feature is not installed.
         """
-        ...
 
     async def begin(self, ctx: Context[Any]) -> None:
-        """Look at a run before its first node.
+        """Look at a run before its first node, and again whenever it is resumed.
 
         Raises:
             GraphAgentError: the run is refused.
         """
-        ...
 
     def bind(self, ctx: Context[Any]) -> Self:
-        """Give what `ctx.feature(MyFeature)` returns: this feature, speaking for one run."""
-        ...
-
-
-@runtime_checkable
-class FactFeature(Protocol):
-    """A feature that knows the facts to which transcripts refer. Where none is installed, transcripts hold them as text."""
-
-    @property
-    def refers(self) -> bool:
-        """Whether transcripts may refer to facts, since it can look them up again."""
-        ...
-
-    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
-        """Give facts as they were when they were put before a model; those that were forgotten since say so.
-
-        Called with the facts of a run that is read from a store, and of one that is gone on with.
-
-        Raises:
-            StoreError: they could not be read.
-        """
-        ...
-
-
-@runtime_checkable
-class NoteFeature(Protocol):
-    """A feature that knows the notes to which transcripts refer. Where none is installed, transcripts hold them as text."""
-
-    async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
-        """Give notes, whole, as they were when they were put before a model; those that were forgotten since say so.
-
-        Raises:
-            StoreError: they could not be read.
-        """
-        ...
-
-
-@runtime_checkable
-class EndFeature(Protocol):
-    """A feature that does something when a run has ended."""
+        """Return what `ctx.feature(MyFeature)` returns: this feature, acting for one run. By default it is the feature itself."""
+        return self
 
     async def ended(self, ctx: Context[Any], output: Any) -> None:
-        """Look at a run whose answer is there and, where there is a store, kept. What it raises changes nothing about that.
+        """Look at a run that has ended. Its output is stored if there is a store, and nothing that this raises changes that.
 
         Called again when a run that has ended is resumed, since its process may have died here.
         """
-        ...
-
-
-@runtime_checkable
-class PromptFeature(Protocol):
-    """A feature that has a say in what models are sent."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """Offered to the model beside the agent's own, wherever it is offered any."""
-        ...
+        """Tools offered to the model in addition to the agent's own, in every request that offers some. None by default."""
+        return ()
 
     def shown(self, result: ToolResult) -> ToolResult:
-        """Give the result of a tool call as it is to be recorded, handed on and shown to the model."""
-        ...
+        """Return the result of a tool call as it is recorded, passed on and shown to the model. Unchanged by default."""
+        return result
 
     async def before_request(self, ctx: Context[Any], tools: Sequence[Tool]) -> None:
-        """Change the steps of which a prompt is about to be derived.
+        """Change the steps from which a prompt is about to be derived.
 
         Raises:
-            RunError: the run cannot go on, such as where a budget is used up.
+            RunError: the run cannot continue, for example because a budget is used up.
         """
-        ...
 
     async def make_room(self, ctx: Context[Any], tools: Sequence[Tool]) -> bool:
-        """Change the steps after a server refused a prompt as too long. False: there is nothing to be done about it.
+        """Change the steps after a server refused a prompt as too long. Return False, the default, if nothing was changed.
 
         Raises:
-            RunError: the run cannot go on.
+            RunError: the run cannot continue.
         """
-        ...
-
-
-@runtime_checkable
-class RequestFeature(Protocol):
-    """A feature that looks at what models are about to be sent."""
+        return False
 
     def check_request(self, ctx: Context[Any], request: ModelRequest, output: ModelOutput) -> None:
-        """Look at a request, and at what it is for.
+        """Check a request, and what it is for, just before it is sent.
 
         Raises:
             ModelRequestError: it must not be sent.
         """
-        ...
+
+    @property
+    def refers(self) -> bool:
+        """Whether journals may refer to facts instead of containing them, because `look_up` finds them again."""
+        return False
+
+    async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
+        """Return facts, in their order, as they were when a model was shown them; those forgotten since say so.
+
+        Called for the facts to which the journal of a run refers, when it is read and when the run is resumed.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        return list(facts)
+
+    async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
+        """Return notes, whole, as they were when a model was shown them; those forgotten since say so.
+
+        If no feature defines it, journals contain the notes themselves.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        return list(notes)
 
 
 class Compression(Protocol):
@@ -362,3 +341,11 @@ class Compression(Protocol):
             ModelError: a model was asked, and could not be, or gave nothing of use.
         """
         ...
+
+
+__getattr__ = _lazy(
+    __name__,
+    moved=dict.fromkeys(
+        ("FactFeature", "NoteFeature", "EndFeature", "PromptFeature", "RequestFeature"), "graphagent.protocols.Feature"
+    ),
+)

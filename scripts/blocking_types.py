@@ -47,6 +47,8 @@ DOORS = {"graphagent._retry": "graphagent.graph"}
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 PLAIN = {"AsyncIterator": "Iterator[{}]", "AsyncGenerator": "Generator[{}, None, None]"}
 ANY = ast.Name("Any")
+OURS_OR_NOT = {"F"}
+"""Type variables without a bound that may be a class of ours: an installed feature, which is blocking then."""
 
 
 class Wanted:
@@ -134,6 +136,8 @@ class Source:
                 ast.Name("Callable" as name), ast.Tuple([takes, ast.Subscript(ast.Name("Awaitable"), inner)])
             ):
                 return ast.Subscript(ast.Name(name), ast.Tuple([takes, self.given(inner)]))
+            case ast.Name(name) if name in OURS_OR_NOT:
+                return ANY
             case ast.Name(name) | ast.Subscript(ast.Name(name)):
                 meant = self.meant(name)
                 if meant in CLASSES:

@@ -61,8 +61,8 @@ def _lazily(statements):
             return statements, ([], [], {})
     assert isinstance(call, ast.Call)
     assert ast.unparse(call.func) == "_lazy"
-    names = [ast.literal_eval(given) for given in call.args[2:]]
-    moved = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    names = [eval(ast.unparse(given)) for given in call.args[2:]]
+    moved = {keyword.arg: eval(ast.unparse(keyword.value)) for keyword in call.keywords}
     return first, (body, *(names or [[]]), moved.get("moved", {}))
 
 

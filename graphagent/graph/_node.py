@@ -17,7 +17,6 @@ from graphagent.graph._policies import Policy, Timeout
 from graphagent.graph._signatures import described, needed, plain_arguments
 
 if TYPE_CHECKING:
-    from graphagent.protocols import Feature
     from graphagent.run import Context
 
 I = TypeVar("I", contravariant=True)
@@ -95,7 +94,7 @@ class _Tapping:
         *,
         name: str,
         takes: Any = object,
-        needs: tuple[type[Feature], ...] = (),
+        needs: tuple[type[Any], ...] = (),
         asks_model: bool = False,
         context: Any = None,
     ) -> None:
@@ -353,7 +352,7 @@ class Node(Outlet[I, O]):
         name: str,
         takes: Any = Any,
         gives: Any = Any,
-        needs: tuple[type[Feature], ...] = (),
+        needs: tuple[type[Any], ...] = (),
         tool_outputs: Any = Never,
         asks_model: bool = False,
         context: Any = None,

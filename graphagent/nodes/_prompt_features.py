@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphagent._features import implementing
 from graphagent.llm import is_overflow
 from graphagent.memory import SummaryStep
-from graphagent.protocols import PromptFeature
 
 if TYPE_CHECKING:
     from graphagent.errors import ModelRequestError
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 
-def _features(ctx: Context) -> Iterator[PromptFeature]:
-    return (feature for feature in ctx.state.features.values() if isinstance(feature, PromptFeature))
-
-
 def tools_of(ctx: Context) -> tuple[Tool, ...]:
     """Give the tools of a place, with those that features add where there are some."""
     tools = tuple(ctx.tools)
     if not tools:
         return ()
-    for feature in _features(ctx):
+    for feature in implementing(ctx.state.features, "tools"):
         taken = {tool.name for tool in tools}
         tools += tuple(tool for tool in feature.tools if tool.name not in taken)
     return tools
@@ -33,14 +29,14 @@ def tools_of(ctx: Context) -> tuple[Tool, ...]:
 
 def shown(ctx: Context, result: ToolResult) -> ToolResult:
     """Give a tool's result as the model is to see it."""
-    for feature in _features(ctx):
+    for feature in implementing(ctx.state.features, "shown"):
         result = feature.shown(result)
     return result
 
 
 async def before_request(ctx: Context, tools: Sequence[Tool]) -> None:
     """Let features change the steps that a prompt is about to be derived from."""
-    for feature in _features(ctx):
+    for feature in implementing(ctx.state.features, "before_request"):
         await feature.before_request(ctx, tools)
 
 
@@ -61,7 +57,7 @@ async def ask(
     Raises:
         ModelError: as the model raises it.
     """
-    features = [] if again else list(_features(ctx))
+    features = [] if again else implementing(ctx.state.features, "make_room")
     if not features:
         return await ctx.request(request, turn=turn, key=key, output=output)
     refusals: list[ModelRequestError] = []

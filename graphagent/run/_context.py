@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
 from graphagent.llm import Tool, check_whole
-from graphagent.protocols import RequestFeature
 from graphagent.run._budgets import Meter
 from graphagent.run._ledger import Charge
 from graphagent.run._suspend import Halt
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from graphagent.graph import Setting
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
     from graphagent.memory import Mark, RunMemory, Step
-    from graphagent.protocols import Feature, Model
+    from graphagent.protocols import Model
     from graphagent.run._held import Held
     from graphagent.run._plan import Slot
     from graphagent.run._state import RunState
     from graphagent.run._suspend import Question
 
-F = TypeVar("F", bound="Feature")
+F = TypeVar("F")
 S = TypeVar("S", bound="Step")
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -324,9 +324,8 @@ class Context(Generic[Deps]):
     async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
         state, node, model = self.state, self.node, self.model
         output = "tool" if output == "answer" and self.call is not None else output
-        for feature in state.features.values():
-            if isinstance(feature, RequestFeature):
-                feature.check_request(self, request, output)
+        for feature in implementing(state.features, "check_request"):
+            feature.check_request(self, request, output)
         self.meter.check_spending(state)
         if state.around is not None:
             state.around.check_spending(state)

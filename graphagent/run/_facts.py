@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphagent._features import implementing
 from graphagent.memory._internal import name_of, note_name, note_references, references
-from graphagent.protocols import FactFeature, NoteFeature
 
 if TYPE_CHECKING:
     from graphagent.memory import KnownFact, KnownNote
@@ -22,14 +22,14 @@ _NOTED = b'"noted":'
 """The same for notes."""
 
 
-async def look_up(recording: Recording, features: Mapping[type[Feature], Feature]) -> None:
+async def look_up(recording: Recording, features: Mapping[type[Any], Feature]) -> None:
     """Have the facts and notes looked up to which the entries refer, so that transcripts show what of them is still there.
 
     Raises:
         DamagedStoreError: an entry cannot be read.
         StoreError: the facts or the notes could not be read.
     """
-    knowing = [feature for feature in features.values() if isinstance(feature, FactFeature)]
+    knowing = implementing(features, "look_up")
     found: dict[Name, KnownFact] = {}
     for number, entry in enumerate(recording.entries, 1):
         if knowing and _MARK in entry:
@@ -40,8 +40,8 @@ async def look_up(recording: Recording, features: Mapping[type[Feature], Feature
     recording.tell_with(found, await _notes(recording, features))
 
 
-async def _notes(recording: Recording, features: Mapping[type[Feature], Feature]) -> dict[NoteName, KnownNote]:
-    knowing = next((feature for feature in features.values() if isinstance(feature, NoteFeature)), None)
+async def _notes(recording: Recording, features: Mapping[type[Any], Feature]) -> dict[NoteName, KnownNote]:
+    knowing = next(iter(implementing(features, "look_up_notes")), None)
     found: dict[NoteName, KnownNote] = {}
     for number, entry in enumerate(recording.entries, 1):
         if knowing is not None and _NOTED in entry:
@@ -54,9 +54,9 @@ async def _notes(recording: Recording, features: Mapping[type[Feature], Feature]
 
 def refers_to_notes(features: Mapping[type[Feature], Any]) -> bool:
     """Tell whether a journal may refer to notes: whether there is a feature that can look them up again."""
-    return any(isinstance(feature, NoteFeature) for feature in features.values())
+    return bool(implementing(features, "look_up_notes"))
 
 
 def refers(features: Mapping[type[Feature], Any]) -> bool:
     """Tell whether a journal may refer to facts: whether there is a feature that can look them up again."""
-    return any(isinstance(feature, FactFeature) and feature.refers for feature in features.values())
+    return any(feature.refers for feature in implementing(features, "refers"))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 
 from graphagent import _clock
+from graphagent._features import implementing
 from graphagent.errors import AnswerError, ArgumentsError, CheckError, GraphAgentError, RunError, SerializationError
 from graphagent.events import Event, RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended
 from graphagent.graph import fits
 from graphagent.llm import Approve
 from graphagent.memory import FinalAnswerStep, RunMemory, Step, TaskStep
-from graphagent.protocols import EndFeature
 from graphagent.run._budgets import Meter, check_budgets
 from graphagent.run._callbacks import caller
 from graphagent.run._context import Context
@@ -445,9 +445,8 @@ class Run(Generic[O]):
 
     async def _look_back(self, output: Any) -> None:
         """Have features look at the run, which has ended."""
-        for feature in self.setup.features.values():
-            if isinstance(feature, EndFeature):
-                await feature.ended(self.context, output)
+        for feature in implementing(self.setup.features, "ended"):
+            await feature.ended(self.context, output)
         if self.state.unlearned:
             from graphagent.run._learning import learn_again
 

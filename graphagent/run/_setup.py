@@ -33,7 +33,7 @@ class Setup:
     tools: tuple[Tool, ...]
     system_prompt: str
     budgets: Budgets
-    features: Mapping[type[Feature], Feature]
+    features: Mapping[type[Any], Feature]
     handlers: Handlers
     store: Store | None
     callbacks: tuple[Callback, ...] = ()

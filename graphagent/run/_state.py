@@ -90,7 +90,7 @@ class RunState:
         owner: str,
         memory: RunMemory,
         meter: Meter,
-        features: Mapping[type[Feature], Feature],
+        features: Mapping[type[Any], Feature],
         handlers: Handlers,
         clock: Callable[[], float],
         gives: Any = Any,

@@ -84,7 +84,7 @@ class StoredRun:
 
 
 async def read_run(
-    store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Feature], Feature] | None = None
+    store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Any], Feature] | None = None
 ) -> StoredRun:
     """Give a run as its store has it, without its agent.
 
