@@ -64,6 +64,7 @@ def pytest_collection_modifyitems(config, items):
     repeated = [(item, found) for item in items if (found := _repeated(item))]
     names = [(item.nodeid.partition("[")[0], item.callspec.id, found) for item, found in repeated]
     out = {repeated[position][0] for position in left_out(names)}
+    out.update(item for item in items if item.get_closest_marker("thorough"))
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]
 
@@ -71,9 +72,10 @@ def pytest_collection_modifyitems(config, items):
 def _repeated(item):
     """Return the parameters of a test of which one value is enough on a day, each with the value that it has here."""
     found = {}
+    daily = {name for marker in item.iter_markers("daily") for name in marker.args}
     for name, value in item.callspec.params.items() if hasattr(item, "callspec") else ():
         marker, values = REPEATED.get(name, ("", ()))
-        if value in values and not item.get_closest_marker(marker):
+        if name in daily or (value in values and not item.get_closest_marker(marker)):
             found[name] = value
     if found and _is_about_scheduling(item.function):
         found = {name: value for name, value in found.items() if value not in LOOPS}

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import durable, journal, locomo, measure, tasks
 from benchmarks.__main__ import NAMES, page_of
+from tests.thorough import some
 
 HOME = Path(__file__).parents[1]
 
@@ -26,7 +27,7 @@ def run(*arguments):
     return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=600)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, 2))
 def test_a_benchmark_runs(name):
     """With tiny sizes, each prints at least one Markdown table whose lines all have as many cells."""
     ended = run(name, "--quick")
@@ -44,7 +45,7 @@ def test_quick_figures_are_not_written():
     assert run("locomo", "--quick", "--write").returncode == 2
 
 
-@pytest.mark.parametrize("options", [(), ("--choose",)])
+@pytest.mark.parametrize("options", some([(), ("--choose",)], 1))
 def test_the_quality_of_recall_is_measured_without_the_data(options):
     """A made-up conversation serves; without it, the file of the data has to be named."""
     ended = run("locomo", "--quick", *options)

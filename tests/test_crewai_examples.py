@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thorough import some
+
 HOME = Path(__file__).parents[1]
 PROGRAMS = sorted((HOME / "examples" / "crewai").glob("*.py"))
 PAGE = HOME / "docs" / "crewai.md"
@@ -34,7 +36,7 @@ def test_the_page_shows_the_same_blocks_in_order():
     assert shown == _headings()
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(PROGRAMS, 3), ids=lambda path: path.stem)
 def test_a_program_prints_a_line_for_each_of_its_blocks(path, tmp_path):
     """It runs in an empty folder, without a key and without a warning, says what it did under each number, and leaves nothing."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thorough import some
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
 
 
@@ -17,7 +19,7 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(EXAMPLES, 6), ids=lambda path: path.stem)
 def test_an_example_runs(path, tmp_path):
     """It ends well in an empty folder and with no key in the environment."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}

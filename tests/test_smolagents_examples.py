@@ -59,6 +59,7 @@ def test_step_by_step_goes_on_from_the_file(tmp_path):
     assert (tmp_path / "monitoring.db").exists()
 
 
+@pytest.mark.thorough
 def test_full_is_all_of_them_and_what_comes_without_a_mode(tmp_path):
     """The three parts follow one another, and none changes what the next prints."""
 

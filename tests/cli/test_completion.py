@@ -27,6 +27,7 @@ def completed(shell, *words):
     return ended.stdout
 
 
+@pytest.mark.daily("shell")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_are_completed(shell):
     """Those of the command itself, those of a group, and the options of one."""
@@ -37,6 +38,7 @@ def test_commands_and_options_are_completed(shell):
     assert "--script" in completed(shell, "graphagent", "chat", "--sc")
 
 
+@pytest.mark.daily("shell")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_can_be_installed(tmp_path, shell):
     """Into the folder of the person, for the name `graphagent`, however the command was started."""

@@ -17,9 +17,10 @@ import pytest
 
 from graphagent.errors import DamagedStoreError, StoreError, WrongKeyError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Put, SqliteStore
+from tests.thorough import THOROUGH
 
 KEY = bytes(range(32))
-KILLS = 10
+KILLS = 10 if THOROUGH else 4
 """How many processes are killed for each kind of store; each at another random moment."""
 FLIP_STRIDE = 199
 """A bit of every so-manieth byte of a file is flipped; 1 flips one in each."""
