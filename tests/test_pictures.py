@@ -10,14 +10,17 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from graphagent import Strategy
+from scripts import drawings
 from tests.test_docs import PAGES, _blocks, _run, _runnable
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-OTHERS = {
+DRAWINGS = {"compiled", "entries", "remembered", "resumed"}  # of the page How it works, drawn by scripts/drawings.py
+OTHERS = DRAWINGS | {
     "growth",  # drawn from a table of figures, with which tests/test_benchmarks.py compares it
     "killed",  # a recorded terminal, which tests/test_terminal.py records again
 }
@@ -43,6 +46,16 @@ def test_a_page_shows_what_is_drawn(page, tmp_path, monkeypatch):
     for name, picture in _drawn(page, monkeypatch).items():
         there = (FOLDER / f"{name}.svg").read_text("utf-8")
         assert there == picture, f"{name}.svg is another picture; python -m tests.test_pictures draws it again"
+
+
+def test_how_it_works_is_drawn_as_it_works():
+    """The drawings of that page are made of a strategy, a run and a prompt of today."""
+    drawn = drawings.pictures()
+    there = {name: (FOLDER / f"{name}.svg").read_text("utf-8") for name in drawn}
+    assert set(drawn) == DRAWINGS
+    assert there == drawn, "python -m scripts.drawings draws them again"
+    for svg in drawn.values():
+        ElementTree.fromstring(svg)
 
 
 def test_every_picture_is_shown():
