@@ -38,7 +38,7 @@ def export(place: Place, out: Path | None) -> None:
 
 def import_notes(place: Place, file: Path, origin: str, scope: str, *, as_json: bool) -> None:
     """Take over notes from a file, or from standard input."""
-    from graphagent.memory.notes.importers import READERS, by_owner, origin_of
+    from graphagent.migrate.notes import READERS, by_owner, origin_of
 
     text = read_whole(file)
     try:

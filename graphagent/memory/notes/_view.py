@@ -527,7 +527,7 @@ class NoteView:
         becomes one of the owner of these notes.
 
         Args:
-            records: What `export()` gave, of these notes or of others, or a function of `graphagent.memory.notes.importers`.
+            records: What `export()` gave, of these notes or of others, or a function of `graphagent.migrate.notes`.
             on_progress: Called with how many are looked up, or have their vectors, and of how many; the last time when all are kept.
 
         Raises:

@@ -26,7 +26,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory.smolagents import load_steps
+from graphagent.migrate.smolagents import load_steps
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run

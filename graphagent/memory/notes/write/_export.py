@@ -83,7 +83,7 @@ async def _all_of(records: _Records) -> list[Mapping[str, Any]]:
     if isinstance(records, str | bytes | os.PathLike | Mapping) or not isinstance(records, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"import_ takes the records that export() gave, not {a(type(cast('object', records)).__name__)}; of a file, "
-            f"graphagent.memory.notes.importers.from_export(text) gives them"
+            f"graphagent.migrate.notes.from_export(text) gives them"
         )
     return list(records)
 
@@ -97,7 +97,7 @@ def _check_owner(owner: str, found: Iterable[Imported]) -> None:
         raise NotePermissionError(
             f"there are records of {named}, and these notes are {f'those of {owner!r}' if owner else 'those of no owner'}; "
             f"nothing is imported. Import those of each owner with notes of their own, Notes(store, owner=…): by_owner(records) of "
-            f"graphagent.memory.notes.importers sorts them. Or have all become one owner's: from_export(records, owner=…)"
+            f"graphagent.migrate.notes sorts them. Or have all become one owner's: from_export(records, owner=…)"
         )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphagent.errors import EmbedderError, NoteError, NotePermissionError
 from graphagent.memory import Notes
-from graphagent.memory.notes.importers import by_owner, from_export, from_mem0
+from graphagent.migrate.notes import by_owner, from_export, from_mem0
 from graphagent.store import MemoryStore
 from tests.memory.notes.conftest import Words
 from tests.thorough import examples

@@ -10,7 +10,7 @@ import pytest
 
 from graphagent.errors import NoteError
 from graphagent.memory import Notes
-from graphagent.memory.notes.importers import (
+from graphagent.migrate.notes import (
     READERS,
     by_owner,
     from_crewai,

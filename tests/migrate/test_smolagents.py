@@ -23,7 +23,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory.smolagents import load_steps
+from graphagent.migrate.smolagents import load_steps
 from tests.thorough import examples
 
 DATA = Path(__file__).parent / "data"

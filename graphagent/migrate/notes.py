@@ -1,0 +1,364 @@
+"""Notes from the memories of others: crewAI, mem0, the MCP memory server; and from what `export` gave, as JSON lines.
+
+Each function reads the text of a file, or the same as parsed JSON, and gives what `notes.import_` takes. Nothing is lost: what has
+no place in a note goes into its metadata, under the name of where it is from. Only vectors are left out; `reembed` makes them anew.
+The ids are always the same, so importing the same once more adds nothing. A bad record is refused with its place, and nothing is given.
+
+Notes take only records of their own owner, and such as name none; `by_owner` sorts those of several:
+
+```
+for owner, records in by_owner(from_mem0(text)).items():
+    await Notes(store, owner=owner).import_(records)
+```
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from graphagent._article import a
+from graphagent.memory.notes._internal import ROOT, Collected, Imported, path_of, to_json
+from graphagent.memory.notes._internal import name as checked_name
+
+if TYPE_CHECKING:
+    from graphagent.memory import Record
+
+Data = str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""The text of a file, or the same as parsed JSON."""
+_Numbered = list[tuple[str, dict[str, Any]]]
+"""Records, and where each stands."""
+
+
+def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read JSON lines of what `notes.export()` gave, with owners and history.
+
+    Args:
+        data: What the file says, in UTF-8, or the same as parsed JSON.
+        scope: Where the scopes of the notes begin.
+        owner: Whose they are to be; left out, as the data say.
+
+    Raises:
+        ValueError: a line is no note, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
+    """
+    return _checked(_read(data), dict, scope, owner)
+
+
+def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read records of crewAI 1.x: an array, or JSON lines, of `MemoryRecord.model_dump(mode="json")` or of rows of its LanceDB table.
+
+    Times without a zone are UTC, as there. `last_accessed` goes into the metadata.
+
+    Args:
+        data: What the file says, in UTF-8, or the same as parsed JSON.
+        scope: Where the scopes of the records begin.
+        owner: Whose they are to be; left out, as the data say.
+
+    Raises:
+        ValueError: one is no such record, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
+    """
+    return _checked(_read(data, "records"), _crewai, scope, owner)
+
+
+def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read what mem0's `get_all()` gave as JSON: `{"results": […]}`, an array, or JSON lines.
+
+    A `user_id` is the owner of its memories, an `agent_id` their source, an `actor_id` the speaker. Relations of a graph become
+    notes of the category `relation`.
+
+    Args:
+        data: What the file says, in UTF-8, or the same as parsed JSON.
+        scope: Where the notes are kept.
+        owner: Whose they are to be; left out, as the data say.
+
+    Raises:
+        ValueError: one is no such memory, and which; or two have one id and differ.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
+    """
+    return _checked(_read(data, "results", "memories", "relations", wanted=_MEM0_WANTED), _mem0, scope, owner)
+
+
+def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read the file of the MCP memory server, JSON lines of entities and relations, or what its tool `read_graph` gave.
+
+    Each observation becomes a note that begins with the name of its entity and has the entity's type as its category. An entity
+    without observations, and each relation, become a note as well.
+
+    Args:
+        data: What the file says, in UTF-8, or the same as parsed JSON.
+        scope: Where the notes are kept.
+        owner: Whose they are to be; left out, as the data say.
+
+    Raises:
+        ValueError: one is no entity and no relation, and which.
+        TypeError: the data are neither.
+        NoteError: the scope or the owner is none.
+    """
+    notes: _Numbered = []
+    for place, each in _read(data, "entities", "relations"):
+        notes += [(place, note) for note in _each(place, each, _mcp)]
+    return _checked(notes, dict, scope, owner)
+
+
+READERS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
+    "graphagent": from_export,
+    "crewai": from_crewai,
+    "mem0": from_mem0,
+    "mcp": from_mcp,
+}
+"""By the names that the command line has for them."""
+
+
+def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Give the records of each owner; those that name none stand under the empty name.
+
+    Args:
+        records: What one of these functions gave, or `notes.export()`.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        found.setdefault(record.get("owner", ""), []).append(record)
+    return found
+
+
+def origin_of(data: Data) -> str | None:
+    """Guess whose data it is by its first record, as READERS calls it; None where that does not tell.
+
+    Raises:
+        TypeError: it is neither a text nor parsed JSON.
+    """
+    try:
+        records = _read(data, "results", "memories", "records", "entities", "relations")
+    except ValueError:
+        return None
+    keys = records[0][1].keys() if records else set[str]()
+    return next((origin for origin, marks in _MARKS.items() if any(mark <= keys for mark in marks)), None)
+
+
+_MARKS: Mapping[str, tuple[set[str], ...]] = {
+    "mem0": ({"memory"}, {"relationship"}),
+    "mcp": ({"entityType"}, {"relationType"}),
+    "crewai": ({"content", "last_accessed"}, {"content", "categories_str"}),
+    "graphagent": ({"type", "content"},),
+}
+"""What a record of each has, all of one of these."""
+
+
+# ---- what each has
+
+
+def _crewai(data: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in data.items() if value is not None}
+    for name in ("embedding", "vector"):
+        rest.pop(name, None)
+    for name in ("categories", "metadata"):  # as the table has them
+        if f"{name}_str" in rest:
+            rest.setdefault(name, _loaded(rest.pop(f"{name}_str") or "null"))
+    metadata: Any = rest.pop("metadata", None) or {}
+    taken = ("id", "content", "scope", "categories", "importance", "created_at", "source", "private")
+    note = {name: rest.pop(name) for name in taken if rest.get(name) is not None}
+    if isinstance(given := note.get("scope"), str) and (path := path_of(given)) != given:
+        note["scope"], rest["scope"] = path, given
+    return {**note, "metadata": _with_rest(metadata, "crewai", rest)}
+
+
+_MEM0 = {
+    "id": "id", "memory": "content", "created_at": "created_at", "updated_at": "updated_at", "agent_id": "source",
+    "run_id": "run_id", "actor_id": "speaker", "role": "role", "categories": "categories",
+}  # fmt: skip
+"""What mem0 calls it, and what a note does."""
+_MEM0_WANTED = "give what get_all() gives"
+
+
+def _mem0(data: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in data.items() if value is not None}
+    if "event" in rest and not rest.keys() >= {"memory", "created_at"}:
+        raise ValueError(f"it is what add() or history() gives, which is no whole memory; {_MEM0_WANTED}")
+    if "relationship" in rest and "memory" not in rest:
+        source, target = rest.get("source"), rest.get("target", rest.get("destination"))
+        return _relation("mem0", source, rest["relationship"], target, rest)
+    metadata = rest.pop("metadata", {})
+    note: dict[str, Any] = {name: rest.pop(theirs) for theirs, name in _MEM0.items() if theirs in rest}
+    if "user_id" in rest:
+        note["owner"] = rest["user_id"]
+    return {**note, "metadata": _with_rest(metadata, "mem0", rest)}
+
+
+def _mcp(data: dict[str, Any]) -> list[dict[str, Any]]:
+    if data.get("type") == "relation" or ("type" not in data and "relationType" in data):
+        return [
+            _relation("mcp", data.get("from"), data.get("relationType"), data.get("to"), {**data, "type": "relation"})
+        ]
+    if data.get("type", "entity") != "entity":
+        raise ValueError(f"it is a {data['type']!r}, neither an entity nor a relation")
+    name, kind, observations = data.get("name"), data.get("entityType"), data.get("observations")
+    if not isinstance(name, str) or not isinstance(kind, str) or not _are_texts(observations):
+        raise ValueError("an entity has a name, an entityType and observations, which are texts")
+    entity = {**data, "type": "entity"}
+    del entity["observations"]
+    if not observations:
+        content = f"{name} ({kind})" if kind else name
+        said: dict[str, Any] = {**entity, "observations": []}
+        return [_made("mcp", content, [kind] if kind else [], said, "entity", name, kind)]
+    return [
+        _made("mcp", f"{name}: {each}", [kind] if kind else [], {**entity, "observation": each}, "observation", name, kind, each)
+        for each in cast("list[str]", observations)
+    ]  # fmt: skip
+
+
+def _relation(maker: str, source: Any, kind: Any, target: Any, data: dict[str, Any]) -> dict[str, Any]:
+    if not _are_texts([source, kind, target]):
+        raise ValueError("a relation is from one name to another, and of a type")
+    owner = data.get("user_id", "")
+    note = _made(
+        maker,
+        f"{source} {kind.replace('_', ' ')} {target}",
+        ["relation"],
+        data,
+        "relation",
+        owner,
+        source,
+        kind,
+        target,
+    )
+    return {**note, "owner": owner}  # fmt: skip
+
+
+def _made(maker: str, content: str, categories: list[str], data: dict[str, Any], *what: object) -> dict[str, Any]:
+    """Give a note that has no id of its own where it is from: its id is made of what it says."""
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    return {"id": f"{maker}-{digest[:32]}", "content": content, "categories": categories, "metadata": {maker: data}}
+
+
+def _with_rest(metadata: Any, maker: str, rest: dict[str, Any]) -> Any:
+    """Give the metadata with what has no place of its own."""
+    if not rest or not isinstance(metadata, dict):
+        return metadata  # pyright: ignore[reportUnknownVariableType]
+    given: dict[str, Any] = {**metadata}
+    return {maker: {**rest, "metadata": given}} if maker in given else {**given, maker: rest}
+
+
+def _are_texts(values: list[Any] | None) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
+
+
+# ---- read and checked
+
+
+def _checked(
+    records: _Numbered, function: Callable[[dict[str, Any]], dict[str, Any]], scope: str, owner: str | None
+) -> list[dict[str, Any]]:
+    under = path_of(scope)
+    collected = Collected()
+    if owner is not None:
+        checked_name("owner", owner)
+        collected = Collected(lambda _: owner)
+    for place, data in records:
+        for note in _each(place, data, lambda each: [function(each)]):
+            collected.add(place, note)
+    return [_exported(each, under) for each in collected.notes.values()]
+
+
+def _exported(note: Imported, under: str) -> dict[str, Any]:
+    def told(record: Record) -> dict[str, Any]:
+        return to_json(replace(record, scope=path_of(record.scope, under)))
+
+    history = [{"record": told(old), "action": did} for old, did in reversed(note.past)]
+    return {"type": "note", **told(note.record), **({"history": history} if history else {})}
+
+
+def _each(
+    place: str, data: dict[str, Any], function: Callable[[dict[str, Any]], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    try:
+        return function(data)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _read(data: Data, *lists: str, wanted: str = "") -> _Numbered:
+    """Give the records of JSON lines, of an array, or of an object that has them in lists of these names."""
+    if isinstance(data, str | bytes):
+        return _read_text(data, lists, wanted)
+    if isinstance(data, Mapping) and not any(name in data for name in lists):
+        return [("record 1", dict(data))]
+    if not isinstance(data, Mapping | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"this reads the text of a file, or the same as parsed JSON, not {a(type(data).__name__)}; of a path, give "
+            f"path.read_bytes()"
+        )
+    return _listed(data, lists, wanted)
+
+
+def _read_text(text: str | bytes, lists: tuple[str, ...], wanted: str) -> _Numbered:
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise ValueError(f"line {line} is no text in UTF-8") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        return []
+    if len(lines) > 1 and _is_json(lines[0][1]):
+        return [(f"line {number}", _object(f"line {number}", line)) for number, line in lines]
+    try:
+        whole = _loaded(text)
+    except ValueError as error:
+        place = f"line {getattr(error, 'lineno', lines[0][0])}"
+        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
+    if isinstance(whole, dict) and not any(name in whole for name in lists):
+        return [(f"line {lines[0][0]}", cast("dict[str, Any]", whole))]
+    return _listed(whole, lists, wanted)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        _loaded(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(whole: Any, lists: tuple[str, ...], wanted: str) -> _Numbered:
+    parts: dict[str, Any] = {"line 1": whole}
+    if isinstance(whole, Mapping):
+        parts = {repr(name): whole[name] for name in lists if name in whole}
+    records: list[Any] = []
+    for name, part in parts.items():
+        if not isinstance(part, list | tuple | None):
+            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004 (it is what was given that is wrong)
+        records += part or ()
+    for number, each in enumerate(records, 1):
+        if not isinstance(each, Mapping):
+            raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
+    return [(f"record {number}", dict(cast("Mapping[str, Any]", each))) for number, each in enumerate(records, 1)]
+
+
+def _object(place: str, line: str) -> dict[str, Any]:
+    try:
+        data = _loaded(line)
+    except ValueError as error:
+        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{place} is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
+    return cast("dict[str, Any]", data)
+
+
+def _loaded(text: Any) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"JSON has no {name}")
