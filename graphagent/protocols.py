@@ -81,6 +81,18 @@ class Store(Protocol):
         ...
 
 
+class BatchStore(Store, Protocol):
+    """A store that reads many items in one operation, as every store of graphagent does. Other stores are asked for each."""
+
+    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        ...
+
+
 class Embedder(Protocol):
     """Makes vectors of texts, by which texts of like meaning are found."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -52,15 +50,18 @@ class _Forks:
 _forks = _Forks()
 
 
-@contextmanager
-def in_use() -> Generator[None, None, None]:
-    """Hold off forks while a store is at work. Not to be nested."""
-    with _forks.condition:
-        _forks.condition.wait_for(lambda: not _forks.forking)
-        _forks.active += 1
-    try:
-        yield
-    finally:
+class in_use:  # noqa: N801 - called like a function, and entered for every read: a generator would take twice as long
+    """A context in which no fork happens, because a store is at work. Not to be nested."""
+
+    def __enter__(self) -> None:
+        with _forks.condition:
+            if _forks.forking:
+                _forks.condition.wait_for(lambda: not _forks.forking)
+            _forks.active += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
         with _forks.condition:
             _forks.active -= 1
             if _forks.forking:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self
 
+from graphagent._concurrency import turn
 from graphagent.errors import ConflictError, SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import in_use
@@ -40,6 +41,20 @@ class MemoryStore:
         place = encode_key(key)
         self._check_plain(key)
         return self._items.get(place)
+
+    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist.
+
+        Raises:
+            SealedStoreError: the store is sealed, and one of the keys is no key of the sealed store.
+        """
+        found: dict[Key, Item] = {}
+        for number, key in enumerate(keys, 1):
+            await turn(number)
+            item = await self.get(key)
+            if item is not None:
+                found[key] = item
+        return found
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False

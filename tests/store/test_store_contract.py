@@ -6,7 +6,8 @@ import anyio
 import pytest
 
 from graphagent.errors import ConflictError
-from graphagent.store import Delete, DeleteAll, Exists, Item, Put
+from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put
+from graphagent.store._internal import collect, get_many
 
 
 async def everything(store, prefix=(), **how):
@@ -166,6 +167,61 @@ async def test_large_scans_and_values(store):
     assert await store.verify() == 5998
 
 
+@pytest.mark.parametrize("count", [1, 2, 40, 3000])
+async def test_many_items_are_read_at_once(store, count):
+    """`get_many` returns the items that exist, in the order of the keys, from any number of domains, however many are asked for."""
+    there = [("room", f"who-{number % 3}", "text", number) for number in range(count)]
+    await store.commit(*(Put(key, b"%d" % number) for number, key in enumerate(there)))
+    absent = [("room", "who-0", "text", count), ("room", "who-0"), ("other", "room")]
+    keys = [*there[::-1], *absent, *there]
+    found = await store.get_many(iter(keys))
+    assert list(found) == there[::-1]
+    assert list(found.values()) == [Item(key, b"%d" % number, 1) for number, key in enumerate(there)][::-1]
+    assert await store.get_many(absent) == await store.get_many([]) == {}
+    await store.commit(DeleteAll(("room", "who-0")))
+    assert list(await store.get_many(there)) == [key for key in there if key[1] != "who-0"]
+
+
+async def test_many_items_are_read_from_a_store_of_three_methods():
+    """`get_many` and `collect` return the same of a store that has no more than the protocol asks for."""
+
+    class Three:
+        def __init__(self, store):
+            self.get, self.scan, self.commit = store.get, store.scan, store.commit
+
+    inner = MemoryStore()
+    keys = [("room", "who", number) for number in range(40)]
+    await inner.commit(*(Put(key, b"v") for key in keys))
+    for store in (inner, Three(inner)):
+        assert list(await get_many(store, [*keys[::-1], ("room",), *keys])) == keys[::-1]
+        assert [item.key for item in await collect(store.scan(("room",), after=keys[2]))] == keys[3:]
+
+    async def own():
+        for key in keys:
+            yield await inner.get(key)
+
+    assert [item.key for item in await collect(own())] == keys
+
+
+async def test_a_scan_is_collected_from_where_it_was_left(store):
+    """`collect` returns what was not read yet, as `async for` would; it obeys limits and directions."""
+    keys = [("room", "who", number) for number in range(3000)]
+    await store.commit(*(Put(key, bytes(300)) for key in keys))
+    for how in ({}, {"limit": 2500}, {"reverse": True}, {"after": keys[1000]}, {"limit": 0}):
+        listed = await everything(store, ("room",), **how)
+        assert await collect(store.scan(("room",), **how)) == listed
+        scan = store.scan(("room",), **how)
+        first = [item async for item in takes(scan, 5)]
+        assert first + await collect(scan) == listed
+        assert await collect(scan) == []
+
+
+async def takes(scan, count):
+    while count and (item := await anext(scan, None)) is not None:
+        count -= 1
+        yield item
+
+
 async def test_a_scan_over_what_changes(store):
     """A scan goes on while what it goes through is changed, and gives nothing twice."""
     await store.commit(*(Put(("r", "o", n), b"v") for n in range(0, 600, 2)))
@@ -209,7 +265,8 @@ async def test_any_text_is_a_segment(store, text):
 )
 async def test_what_is_no_key(store, key):
     """What is no key raises a ValueError and changes nothing."""
-    for attempt in (store.get(key), store.commit(Put(("a", "b"), b"x"), Put(key, b"v")), store.commit(Delete(key))):
+    puts = Put(("a", "b"), b"x"), Put(key, b"v")
+    for attempt in (store.get(key), store.get_many([("a", "b"), key]), store.commit(*puts), store.commit(Delete(key))):
         with pytest.raises(ValueError, match="a key"):
             await attempt
     assert await everything(store) == []

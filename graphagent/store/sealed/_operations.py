@@ -6,7 +6,7 @@ import copy
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,12 +16,13 @@ from anyio import to_thread
 
 from graphagent._concurrency import Gate, Reply, turn, unbroken
 from graphagent.errors import ConflictError, NotErasedError, StoreError
+from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._paging import Scan
-from graphagent.store.sealed._commit import OvertakenError, Plan, check
-from graphagent.store.sealed._scan import SealedScan, open_item
-from graphagent.store.sealed._session import TRIES, MismatchError, Vault
+from graphagent.store.sealed._commit import OvertakenError, Plan
+from graphagent.store.sealed._scan import INLINE, Read, SealedScan, open_all
+from graphagent.store.sealed._session import TRIES, Vault
 from graphagent.store.sealed._verify import verify
 
 if TYPE_CHECKING:
@@ -51,35 +52,46 @@ class SealedStore:
         self._waiting: list[_Commit] = []
         self._led = False
 
-    async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None."""
-        clear = encode_key(key)
+    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist."""
+        clear: dict[Key, bytes] = {}
+        for number, key in enumerate(keys, 1):
+            await turn(number)
+            clear[key] = encode_key(key)
         vault = await self.ready()
         if vault is None:
-            return None
-        room = key[0]
+            return {}
+        found: dict[Key, Item] = {}
+        left = list(clear)
         for _ in range(TRIES):
+            if not left:
+                return found if len(found) == 1 else {key: found[key] for key in clear if key in found}
+            left = await self._get_some(vault, left, clear, found)
+        raise vault.restless(left[0][0])
+
+    async def _get_some(
+        self, vault: Vault, keys: list[Key], clear: Mapping[Key, bytes], found: dict[Key, Item]
+    ) -> list[Key]:
+        """Add the items under `keys` to `found`; return the keys to be read again because others changed their domains."""
+        again: list[Key] = []
+        reads: list[Read] = []
+        for number, key in enumerate(keys, 1):
+            await turn(number)
             location = vault.locate(key)
-            domain = await vault.domain(location.path, room)
-            if domain is None:
-                if vault.locate(key) == location:
-                    return None
-                continue
-            seen = domain.version
-            found = await self._store.get(location.inner)
-            try:
-                if found is None:
-                    check(vault, domain, location.place, None)
-                    return None
-                sealed_key, value = open_item(vault, domain, location.place, found)
-            except MismatchError as error:
-                if not await vault.moved(domain, seen, room):
-                    raise vault.damaged(room, str(error)) from None
-                continue
-            if sealed_key != clear:
-                raise vault.damaged(room, "an item is sealed under another key")
-            return Item(key, value, found.version)
-        raise vault.restless(room)
+            domain = await vault.domain(location.path, key[0])
+            if domain is not None:
+                reads.append(Read(location, domain, domain.version, clear[key]))
+            elif vault.locate(key) != location:
+                again.append(key)  # another process has made the first domain of this room, with another depth
+        rows = await get_many(self._store, [each.location.inner for each in reads])
+        work = partial(open_all, vault, reads, rows)
+        opened, mismatches = work() if len(reads) <= INLINE else await to_thread.run_sync(work)
+        for each, reason in mismatches:
+            if not await vault.moved(each.domain, each.seen, each.location.key[0]):
+                raise vault.damaged(each.location.key[0], reason)
+            again.append(each.location.key)
+        found.update(opened)
+        return again
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import anyio.to_thread
 
@@ -10,9 +11,10 @@ from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
 from graphagent.store.sealed._commit import check
 from graphagent.store.sealed._format import UnreadableError
-from graphagent.store.sealed._session import TRIES, Domain, MismatchError, Vault
+from graphagent.store.sealed._session import TRIES, Domain, Location, MismatchError, Vault
 
-_INLINE, _CHUNK = 32, 1024
+INLINE, _CHUNK = 32, 1024
+
 
 
 class SealedScan:
@@ -32,7 +34,7 @@ class SealedScan:
         self._paths: list[Key] | None = None
         self._looked_at: Key | None = None
         """The domain whose row was looked at, so that all of what others had put there when it was begun is found."""
-        self._size = _INLINE
+        self._size = INLINE
         self._last: Key | None = None
         """The inner key behind which the scan goes on."""
         self._pulled: AsyncIterator[Item] | None = None
@@ -94,7 +96,7 @@ class SealedScan:
                 reason = str(error)
             if rows and not reason:
                 work = _Opening(vault, domain, rows)
-                items = work() if len(rows) <= _INLINE else await anyio.to_thread.run_sync(work)
+                items = work() if len(rows) <= INLINE else await anyio.to_thread.run_sync(work)
                 if items:
                     self._advance(rows[len(items) - 1])
                     self._pulled, self._hand = (None, None) if work.reason else (self._pulled, self._hand)
@@ -191,3 +193,40 @@ def open_item(vault: Vault, domain: Domain, place: bytes, found: Item) -> tuple[
         return vault.opened(domain, place, found)
     except UnreadableError as error:
         raise MismatchError(f"an item {error}") from None
+
+
+class Read(NamedTuple):
+    """An item that is to be read by its key."""
+
+    location: Location
+    domain: Domain
+    seen: int
+    """The version that the domain had before the item was read."""
+    clear: bytes
+    """The key of the item, encoded."""
+
+
+def open_all(
+    vault: Vault, reads: Iterable[Read], rows: Mapping[Key, Item]
+) -> tuple[dict[Key, Item], list[tuple[Read, str]]]:
+    """Open what was read; `rows` are the sealed items by their inner keys.
+
+    Returns:
+        The items by their keys, and those that their domains contradict, each with the reason.
+    """
+    opened: dict[Key, Item] = {}
+    mismatches: list[tuple[Read, str]] = []
+    for each in reads:
+        location, row = each.location, rows.get(each.location.inner)
+        try:
+            if row is None:
+                check(vault, each.domain, location.place, None)
+                continue
+            clear, value = open_item(vault, each.domain, location.place, row)
+            if clear != each.clear:
+                raise MismatchError("an item is sealed under another key")
+        except MismatchError as error:
+            mismatches.append((each, str(error)))
+        else:
+            opened[location.key] = Item(location.key, value, row.version)
+    return opened, mismatches

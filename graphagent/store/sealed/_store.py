@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -88,7 +88,18 @@ class EncryptedStore:
             DamagedStoreError: the item, or what speaks of it, is not what was put there last.
             StoreError: the store within cannot be read.
         """
-        return await self._sealed().get(key)
+        return (await self._sealed().get_many((key,))).get(key)
+
+    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist.
+
+        Raises:
+            WrongKeyError: the store was sealed with another key.
+            PlainStoreError: the inner store was never sealed and is not empty.
+            DamagedStoreError: an item, or what authenticates it, is not what was stored last.
+            StoreError: the inner store cannot be read.
+        """
+        return await self._sealed().get_many(keys)
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False

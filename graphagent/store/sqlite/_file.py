@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator
+import sys
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
 from graphagent.errors import DamagedStoreError, StoreError
-from graphagent.store._encoding import decode
+from graphagent.store._encoding import INT, decode
 from graphagent.store._items import Item, Key
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 
@@ -53,6 +54,7 @@ class Connection(Protocol):
     """What is used of a connection of the driver."""
 
     def execute(self, statements: str, bindings: tuple[bytes | int | None, ...] = ()) -> Cursor: ...
+    def executemany(self, statements: str, bindings: Iterable[tuple[bytes | int | None, ...]]) -> Cursor: ...
     def changes(self) -> int: ...
     def set_busy_timeout(self, milliseconds: int) -> None: ...
     def config(self, option: int, value: int) -> object: ...
@@ -267,24 +269,39 @@ def is_sealed(connection: Connection) -> bool:
     return any(type(value) is bytes and value.startswith(MAGIC) for _, _, value in found)
 
 
-def items(rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low: bytes = b"") -> Iterator[Item]:
-    """Give the items in ROWS. Their keys begin with `prefix`, whose bytes are `low`.
+def items(
+    rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low: bytes = b"", *, most_bytes: int = sys.maxsize
+) -> list[Item]:
+    """Return the items of ROWS up to the one with which their values have `most_bytes` or more.
+
+    All keys begin with `prefix`, which is encoded as `low`: only the rest of each is decoded.
 
     Raises:
-        DamagedStoreError: no store has such a row.
+        DamagedStoreError: no store writes such a row.
     """
-    known = len(low)
+    found: list[Item] = []
+    size, at, end = 0, len(low), len(low) + INT.size
+    # This is executed for every row of a scan, and Item(…) itself takes twice as long.
+    make, unpack = tuple.__new__, INT.unpack_from
     try:
         for place, version, value in rows:
             if not (type(place) is bytes and place.startswith(low) and type(value) is bytes):
                 break
             if not (type(version) is int and version > 0):
                 break
-            yield Item(prefix + decode(place, known), value, version)
+            # Most scans are over one int, such as a version: then this does what `decode` does in a third of the time.
+            if len(place) == end and place[at] == 1 and place[at + 1] < 128:
+                key = prefix + unpack(place, at)
+            else:
+                key = prefix + decode(place, at)
+            found.append(make(Item, (key, value, version)))
+            size += len(value)
+            if size >= most_bytes:
+                return found
         else:
-            return
+            return found
     except ValueError:
-        pass
+        pass  # a key that cannot be decoded
     raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")
 
 

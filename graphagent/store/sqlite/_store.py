@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -91,6 +90,23 @@ class SqliteStore:
         place = encode_key(key)
         return (await self._open(key)).read(lambda connection: _one(connection, key, place, self.path))
 
+    async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys` as of one moment, in their order, without those that do not exist.
+
+        Raises:
+            SealedStoreError: the file is sealed, and one of the keys is no key of the sealed store.
+            StoreError: the file cannot be read (DamagedStoreError: it is damaged).
+        """
+        places: dict[bytes, Key] = {}
+        for number, key in enumerate(keys, 1):
+            await turn(number)
+            places[encode_key(key)] = key
+        if not places:
+            return {}
+        opened = await self._open(*places.values())
+        read = partial(_several, places=places, path=self.path)
+        return opened.read(read) if len(places) <= _INLINE_ROWS else await anyio.to_thread.run_sync(opened.read, read)
+
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
@@ -166,14 +182,14 @@ class SqliteStore:
     ) -> None:
         await self.aclose()
 
-    async def _open(self, key: Key | None = None) -> _Opened:
-        """Give what is open; `key`, or a prefix, is what is to be read of it, where it matters."""
+    async def _open(self, *keys: Key) -> _Opened:
+        """Return the opened file; `keys` are the keys and prefixes that will be read, which a sealed file may refuse."""
         opened = self._opened
         if opened is None:
             opened = await anyio.to_thread.run_sync(self._open_here)
         elif opened.pid != os.getpid():
             raise StoreError(f"{self.path} was opened before this process was forked; make a new SqliteStore here")
-        if opened.writer.sealed and key is not None and is_plain(key):
+        if opened.writer.sealed and any(map(is_plain, keys)):
             raise SealedStoreError(os.fspath(self.path))
         return opened
 
@@ -207,8 +223,22 @@ class _Opened:
 
     def read(self, function: Callable[[Connection], T]) -> T:
         """Call a function with a connection that no one else uses meanwhile."""
-        with in_use(), self._connection() as connection:
-            return function(connection)
+        with in_use():
+            check_identity(self._path, self._identity)
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = connect(self._path, self._synchronous, writing=False)
+            try:
+                found = function(connection)
+            except Exception as error:  # a damaged file makes the driver raise nearly anything
+                connection.close()
+                raise explained(error, self._path) from error
+            if self._closed or len(self._idle) >= _READERS_KEPT:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            return found
 
     def read_for(self, function: Callable[[Connection], T]) -> T:
         """Do the same for a function of someone else: what it raises itself tells nothing of the file."""
@@ -231,23 +261,6 @@ class _Opened:
             raise raised
         return cast(T, found)
 
-    @contextmanager
-    def _connection(self) -> Generator[Connection, None, None]:
-        check_identity(self._path, self._identity)
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = connect(self._path, self._synchronous, writing=False)
-        try:
-            yield connection
-        except Exception as error:  # a damaged file makes the driver raise nearly anything
-            connection.close()
-            raise explained(error, self._path) from error
-        if self._closed or len(self._idle) >= _READERS_KEPT:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
     def close_readers(self) -> None:
         """Close the connections that no one uses, and the others as soon as they are given back."""
         self._closed = True
@@ -261,7 +274,23 @@ class _Opened:
 
 
 def _one(connection: Connection, key: Key, place: bytes, path: Path) -> Item | None:
-    return next(items(connection.execute(_ONE, (place,)).fetchall(), path, key, place), None)
+    return next(iter(items(connection.execute(_ONE, (place,)).fetchall(), path, key, place)), None)
+
+
+def _several(connection: Connection, places: dict[bytes, Key], path: Path) -> dict[Key, Item]:
+    if len(places) == 1:
+        [(place, key)] = places.items()
+        item = _one(connection, key, place, path)
+        return {} if item is None else {key: item}
+    # In one transaction, since each statement outside of one locks the file anew, which takes longer than finding a row.
+    connection.execute("BEGIN")
+    rows = connection.executemany(_ONE, [(place,) for place in places]).fetchall()
+    connection.execute("COMMIT")
+    found: dict[Key, Item] = {}
+    for row in rows:
+        place = cast(bytes, row[0])
+        [found[places[place]]] = items((row,), path, places[place], place)
+    return found
 
 
 class _Range:
@@ -269,7 +298,7 @@ class _Range:
 
     def __init__(
         self,
-        ready: Callable[[Key | None], Awaitable[_Opened]],
+        ready: Callable[..., Awaitable[_Opened]],
         path: Path,
         prefix: Key,
         low: bytes,
@@ -288,7 +317,8 @@ class _Range:
     async def more(self) -> list[Item]:
         if self._left == 0:
             return []
-        opened = await self._ready(self._prefix or None)  # all there is may be read in any case
+        # Everything together may be read whether the file is sealed or not.
+        opened = await (self._ready(self._prefix) if self._prefix else self._ready())
         if self._rows == _INLINE_ROWS:
             found = opened.read(self._read)
             self._rows, self._bytes = _CHUNK_ROWS, _CHUNK_BYTES
@@ -299,15 +329,10 @@ class _Range:
     def _read(self, connection: Connection) -> list[Item]:
         rows = min(self._rows, self._left)
         cursor = connection.execute(_DOWN if self._reverse else _UP, (self._low, self._high, rows))
-        found: list[Item] = []
-        size = 0
-        for item in items(cursor, self._path, self._prefix, self._common):
-            found.append(item)
-            size += len(item.value)
-            if size >= self._bytes:
-                break
+        found = items(cursor, self._path, self._prefix, self._common, most_bytes=self._bytes)
+        at_end = len(found) < rows and next(iter(cursor), None) is None
         cursor.close()
-        if len(found) < rows and size < self._bytes:
+        if at_end:
             self._left = 0
         else:
             self._left -= len(found)
@@ -320,7 +345,9 @@ def _verify(connection: Connection, path: Path) -> int:
     if not is_sound(path):
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
     connection.execute("BEGIN")  # so that all that follows sees one state
-    count = sum(1 for _ in items(connection.execute(ROWS), path))
+    count, rows = 0, connection.execute(ROWS)
+    while page := items(rows, path, most_bytes=_CHUNK_BYTES):
+        count += len(page)
     [counts] = connection.execute(_COUNTS).fetchall()
     if len(set(counts)) > 1:
         raise DamagedStoreError(os.fspath(path), "its items and the values that lie apart do not belong together")

@@ -1,0 +1,6 @@
+"""What other rooms need of stores."""
+
+from __future__ import annotations
+
+from graphagent.store._bulk import collect as collect
+from graphagent.store._bulk import get_many as get_many
