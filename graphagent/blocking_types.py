@@ -782,6 +782,10 @@ class BlockingSqliteStore(Protocol):
         """Give the item under a key, or None."""
         ...
 
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys` as of one moment, in their order, without those that do not exist."""
+        ...
+
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
@@ -818,6 +822,10 @@ class BlockingMemoryStore(Protocol):
         """Give the item under a key, or None."""
         ...
 
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist."""
+        ...
+
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
@@ -848,6 +856,10 @@ class BlockingEncryptedStore(Protocol):
 
     def get(self, key: Key) -> Item | None:
         """Give the item under a key, or None."""
+        ...
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist."""
         ...
 
     def scan(

@@ -50,8 +50,11 @@ class _Forks:
 _forks = _Forks()
 
 
-class in_use:  # noqa: N801 - called like a function, and entered for every read: a generator would take twice as long
-    """A context in which no fork happens, because a store is at work. Not to be nested."""
+class in_use:
+    """A context in which no fork happens, because a store is at work. Not to be nested.
+
+    It is entered for every read, and a generator would take twice as long.
+    """
 
     def __enter__(self) -> None:
         with _forks.condition:

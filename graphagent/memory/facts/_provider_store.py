@@ -29,6 +29,7 @@ from graphagent.memory.facts._types import (
     stamped,
 )
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
+from graphagent.store._internal import collect, get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
@@ -179,7 +180,7 @@ class StoreMemoryProvider:
         after: Key | None = None
         while True:
             # Scans are read to their end before anything is handed out: whoever stops reading leaves none open.
-            items = [item async for item in self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE)]
+            items = await collect(self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE))
             for number, item in enumerate(items, 1):
                 await turn(number)
                 place = _place(item)
@@ -250,15 +251,16 @@ class StoreMemoryProvider:
 
     async def _last(self, keys: Key) -> Item | None:
         """Give the last version of a concept. Where it is near the one that was seen last, nothing is searched."""
-        number = self._versions.take(keys)
-        item = await self._store.get((*keys, number)) if number else None
-        for _ in range(_MOST_STEPS):
-            newer = await self._store.get((*keys, _version(item) + 1)) if item else None
-            if newer is None:
+        number, item = self._versions.take(keys) or 0, None
+        for _ in range(_MOST_STEPS if number else 0):
+            this, next_ = (*keys, number), (*keys, number + 1)
+            found = await get_many(self._store, (this, next_))
+            if this not in found:
+                break  # it was forgotten
+            if next_ not in found:
+                item = found[this]
                 break
-            item = newer
-        else:
-            item = None
+            number += 1
         if item is None:
             item = await self._highest(keys)
         if item is not None:

@@ -16,7 +16,6 @@ from graphagent.store.sealed._session import TRIES, Domain, Location, MismatchEr
 INLINE, _CHUNK = 32, 1024
 
 
-
 class SealedScan:
     """Goes through the domains under a prefix, and through the members of each.
 

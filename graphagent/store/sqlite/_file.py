@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
@@ -282,7 +282,8 @@ def items(
     found: list[Item] = []
     size, at, end = 0, len(low), len(low) + INT.size
     # This is executed for every row of a scan, and Item(…) itself takes twice as long.
-    make, unpack = tuple.__new__, INT.unpack_from
+    make: Callable[..., Item] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    unpack = INT.unpack_from
     try:
         for place, version, value in rows:
             if not (type(place) is bytes and place.startswith(low) and type(value) is bytes):
