@@ -1,4 +1,4 @@
-"""What a declared type says of a value: the members of a union, the types within containers, the fields of classes."""
+"""Declared types of values: the members of a union, the types of items in containers and of the fields of classes."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
+from graphagent._annotations import UNKNOWN, class_of, evaluated, is_typed_dict, is_union, own_class, unaliased
+
 _T = TypeVar("_T")
-_MARKS = {"ClassVar", "Final", "NotRequired", "ReadOnly", "Required"}
+_QUALIFIERS = {"ClassVar", "Final", "NotRequired", "ReadOnly", "Required"}
 _BUILT_IN = (bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)
 
 CONTAINERS = (list, tuple, dict, set, frozenset)
-"""The classes whose objects are written as what is in them."""
+"""The classes whose objects are written as their items."""
 
 
 def cached(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Remember what a function of types gave; those that cannot be hashed are looked at again."""
-    held = functools.lru_cache(maxsize=4096)(function)
+    """Cache a function of types. For types that cannot be hashed, it is called each time."""
+    cache = functools.lru_cache(maxsize=4096)(function)
 
     @functools.wraps(function)
-    def asked(*kinds: Any) -> _T:
+    def call(*kinds: Any) -> _T:
         try:
-            return held(*kinds)
+            return cache(*kinds)
         except TypeError:
             return function(*kinds)
 
-    return asked
+    return call
 
 
 @cached
 def members(kind: Any) -> tuple[Any, ...]:
-    """Take a type apart into what its values may be, without aliases and marks; nothing where it says nothing."""
+    """Return the types that a value of a declared type may be of, without aliases and qualifiers; nothing for Any and object."""
     kind = _resolved(kind)
-    origin = get_origin(kind)
-    if origin is Union or origin is types.UnionType:
+    if is_union(kind):
         return tuple(dict.fromkeys(part for each in get_args(kind) for part in members(each)))
-    if origin is Literal:
+    if get_origin(kind) is Literal:
         return tuple(dict.fromkeys(map(own_class, get_args(kind))))
     if isinstance(kind, TypeVar):
         bound: Any = kind.__bound__
@@ -49,29 +50,19 @@ def members(kind: Any) -> tuple[Any, ...]:
     return () if kind is Any or kind is object else (kind,)
 
 
-def own_class(value: object) -> Any:
-    """Give the class that a value is of, itself."""
-    return type(value)
-
-
 def _resolved(kind: Any) -> Any:
     while True:
+        kind = unaliased(kind)
         origin = get_origin(kind)
-        if kind is None:
-            return type(None)
         if origin is Annotated:
             within = kind.__origin__
             if isinstance(within, type) and shape(within) == "leaf" and _is_hashable(kind):
-                return kind  # what is said beside it may be how it is read and written
+                return kind  # its metadata may say how pydantic reads and writes it
             kind = within
-        elif origin is not None and getattr(origin, "_name", None) in _MARKS:
+        elif origin is not None and getattr(origin, "_name", None) in _QUALIFIERS:
             kind = get_args(kind)[0]
         elif isinstance(kind, typing.NewType):
             kind = kind.__supertype__
-        elif hasattr(kind, "__value__") and not isinstance(kind, type):  # an alias of the `type` statement
-            kind = kind.__value__
-        elif origin is not None and hasattr(origin, "__value__"):
-            kind = origin.__value__[get_args(kind)]
         else:
             return kind
 
@@ -89,28 +80,20 @@ def _joined(kinds: Iterable[Any]) -> Any:
     return Union[found] if found else Any  # noqa: UP007
 
 
-def class_of(part: Any) -> type | None:
-    """Give the class that a member of a type stands for, if it stands for one."""
-    if get_origin(part) is Annotated:
-        part = part.__origin__
-    found = get_origin(part) or part
-    return found if isinstance(found, type) else None
-
-
 @cached
 def classes(kind: Any) -> dict[str, type | None]:
-    """Give the classes that a type names, by their names; None where it names two of one name."""
+    """Return the classes in a declared type by name; None for a name that two of them have."""
     found: dict[str, type | None] = {}
     for part in members(kind):
-        there = class_of(part)
-        if there is not None:
-            found[there.__name__] = there if found.get(there.__name__, there) is there else None
+        owner = class_of(part)
+        if owner is not None:
+            found[owner.__name__] = owner if found.get(owner.__name__, owner) is owner else None
     return found
 
 
 @cached
 def shape(kind: Any) -> str:
-    """Tell how values of a class are put together: `fields`, `model`, `named`, `enum`, `error`, or `leaf`: none of these."""
+    """Return the kind of a class: `fields` (a dataclass), `model`, `named` (a named tuple), `enum`, `error`, or `leaf` for others."""
     if is_subclass(kind, enum.Enum):
         return "enum"
     if is_subclass(kind, BaseException):
@@ -122,47 +105,41 @@ def shape(kind: Any) -> str:
     return "named" if is_subclass(kind, tuple) and hasattr(kind, "_fields") else "leaf"
 
 
-def is_typed_dict(part: Any) -> bool:
-    """Tell whether a class is a TypedDict."""
-    # There are two, of typing and of typing_extensions, and neither knows the other's.
-    return isinstance(part, type) and hasattr(part, "__required_keys__") and hasattr(part, "__optional_keys__")
-
-
 def is_subclass(form: Any, kind: Any) -> bool:
-    """Tell whether values of one class are of another, whatever that is."""
+    """Return `issubclass(form, kind)`; False for anything that `issubclass` refuses."""
     try:
         return issubclass(form, kind)
-    except TypeError:  # no class, a TypedDict, or a protocol that is not to be asked
+    except TypeError:  # no class, a TypedDict, or a protocol that is not runtime_checkable
         return False
 
 
 def _arguments(kind: Any, form: type) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Give the members of a type that a container of some form may be of, as a class and its arguments."""
+    """Return the parametrised members of a type that a container of class `form` fits, each as its class and arguments."""
     found = ((class_of(part), get_args(part)) for part in members(kind) if is_subclass(form, class_of(part)))
     return [(owner, arguments) for owner, arguments in found if arguments]
 
 
 @cached
 def item_kind(kind: Any, form: type) -> Any:
-    """Give the declared type of what is in a list, a set or a tuple of any length, or of the keys of a dict."""
+    """Return the declared type of the items of a list, a set or a tuple of any length, or of the keys of a dict."""
     return _joined(arguments[0] for _, arguments in _arguments(kind, form))
 
 
 @cached
 def value_kind(kind: Any) -> Any:
-    """Give the declared type of the values of a dict."""
+    """Return the declared type of the values of a dict."""
     return _joined(arguments[1] for _, arguments in _arguments(kind, dict) if len(arguments) == 2)
 
 
 @cached
 def key_kinds(kind: Any) -> Mapping[str, Any]:
-    """Give the declared types of the values of a dict that a TypedDict names."""
+    """Return the declared types of the values of a TypedDict, by key."""
     return _merged(part for part in members(kind) if is_typed_dict(class_of(part)))
 
 
 @cached
 def place_kinds(kind: Any, count: int) -> tuple[Any, ...] | None:
-    """Give the declared types of what is in a tuple of so many; None where all are of one, which is `item_kind`."""
+    """Return the declared types of the `count` items of a tuple; None if all have the same type, which `item_kind` returns."""
     fixed: list[tuple[Any, ...]] = []
     rest: list[tuple[Any, ...]] = []
     for owner, arguments in _arguments(kind, tuple):
@@ -176,7 +153,7 @@ def place_kinds(kind: Any, count: int) -> tuple[Any, ...] | None:
 
 @cached
 def field_kinds(kind: Any, owner: type) -> Mapping[str, Any]:
-    """Give the declared types of the fields of a class, as a type that names it has them."""
+    """Return the declared types of the fields of a class, with the arguments that a declared type gives to it filled in."""
     return _merged(part for part in members(kind) if class_of(part) is owner)
 
 
@@ -201,22 +178,17 @@ def _filled(kind: Any, given: Mapping[Any, Any]) -> Any:
 
 @cached
 def hints(owner: type) -> dict[str, Any]:
-    """Give the annotations of a class and those above it; Any for one that cannot be read."""
+    """Return the annotations of a class and its bases as types; Any for one that cannot be evaluated."""
     local = {owner.__name__: owner}
     found: dict[str, Any] = {}
     try:
         found = typing.get_type_hints(owner, localns=local, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        # One by one: a name that is imported for type checkers alone must not hide the other types.
+    except UNKNOWN:
         for base in reversed(owner.__mro__):
             known = vars(inspect.getmodule(base) or types.ModuleType(""))
-            for name, kind in inspect.get_annotations(base).items():
-                written = types.SimpleNamespace(__annotations__={name: kind})
-                try:
-                    found |= typing.get_type_hints(written, known, local, include_extras=True)
-                except (NameError, TypeError, AttributeError, SyntaxError):
-                    found[name] = Any
+            written = inspect.get_annotations(base)
+            found |= dict.fromkeys(written, Any) | evaluated(written, known, local, extras=True)
     fields = cast("Mapping[str, Any]", getattr(owner, "__pydantic_fields__", {}))
-    for name, field in fields.items():  # pydantic has resolved these itself
+    for name, field in fields.items():  # pydantic has evaluated these itself
         found[name] = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
     return found

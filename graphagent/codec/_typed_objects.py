@@ -12,18 +12,16 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never, NoReturn, cast, get_args
 
+from graphagent._annotations import class_of, is_typed_dict, own_class
 from graphagent._article import a
 from graphagent.codec._annotations import (
     CONTAINERS,
     cached,
-    class_of,
     classes,
     field_kinds,
     is_subclass,
-    is_typed_dict,
     key_kinds,
     members,
-    own_class,
     shape,
 )
 from graphagent.codec._errors import Unreadable

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
 
+from graphagent._annotations import own_class
 from graphagent.codec import _typed_objects
-from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, own_class, place_kinds, value_kind
+from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, place_kinds, value_kind
 from graphagent.codec._errors import Unreadable, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import read_object, write_object
 from graphagent.errors import NodeFailedError, SerializationError

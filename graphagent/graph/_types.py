@@ -1,16 +1,26 @@
-"""What is known of a node's types when the program runs: read from annotations, compared, taken apart, named."""
+"""The types of a node's input and output: read from annotations, compared, split into their parts, joined, shown."""
 
 from __future__ import annotations
 
 import collections.abc
-import contextlib
 import enum
 import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Never, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Never, TypeVar, Union, get_args, get_origin
+
+from graphagent._annotations import (
+    evaluated,
+    is_opaque_protocol,
+    is_protocol,
+    is_typed_dict,
+    is_union,
+    own_class,
+    plain,
+    union_members,
+)
 
 _NUMBERS: dict[Any, tuple[type, ...]] = {float: (int,), complex: (int, float)}
 _ONE_ITEM = (
@@ -20,41 +30,41 @@ _ONE_ITEM = (
 )  # fmt: skip
 _PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
 _FEW = 32
-"""Items that are looked at one by one: a door must not take longer than what is behind it."""
+"""Largest container whose items `is_a` checks: checking an input must not take longer than the work on it."""
 
 
 def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
-    """Read the annotations of a function; what cannot be read is left out.
+    """Return the annotations of a function as types, without those that cannot be evaluated.
 
-    `depth` is how many frames above the caller the function was written, so that names local to that place are found.
+    Args:
+        function: The function, method or callable object.
+        depth: How many frames above the caller of `hints` the function was defined; names local to that frame are found.
     """
-    seen: Any = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
+    annotated = _annotated(function)
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = frame and frame.f_back
     local: Mapping[str, Any] = frame.f_locals if frame else {}
-    known: Mapping[str, Any] = getattr(inspect.unwrap(seen), "__globals__", {})
+    known: dict[str, Any] = getattr(inspect.unwrap(annotated), "__globals__", {})
     found: dict[str, Any] = {}
-    for name, kind in getattr(seen, "__annotations__", {}).items():
-        plain = local.get(kind, known.get(kind)) if isinstance(kind, str) else kind
-        if isinstance(plain, type):
-            found[name] = plain  # a class or its name, as most are: nothing is to be evaluated
-            continue
-        # One by one: a name that is imported for type checkers alone must not hide the other types.
-        with contextlib.suppress(NameError, TypeError, AttributeError, SyntaxError):
-            written = types.SimpleNamespace(__annotations__={name: kind})
-            found |= typing.get_type_hints(written, dict(known), dict(local))
+    for name, kind in getattr(annotated, "__annotations__", {}).items():
+        named = local.get(kind, known.get(kind)) if isinstance(kind, str) else kind
+        # Most annotations are a class or the name of one; only the others need to be evaluated, which is slow.
+        found |= {name: named} if isinstance(named, type) else evaluated({name: kind}, known, local)
     return found
 
 
+def _annotated(function: Callable[..., Any]) -> Any:
+    return function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
+
+
 def check_known(function: Callable[..., Any], found: Mapping[str, Any], what: str, *names: str) -> None:
-    """See that annotations were read: what is not known cannot be checked.
+    """Check that the annotations of some parameters, or of "return", are among those that `hints` could evaluate.
 
     Raises:
-        TypeError: one names what is not known where the function was written.
+        TypeError: One names something that is not known when the program runs, so edges could not be checked by it.
     """
-    seen: Any = function if inspect.isfunction(function) or inspect.ismethod(function) else type(function).__call__
-    written: dict[str, Any] = getattr(seen, "__annotations__", {})
+    written: dict[str, Any] = getattr(_annotated(function), "__annotations__", {})
     for name in names:
         if name in written and name not in found:
             of = "its result" if name == "return" else f"{name!r}"
@@ -65,25 +75,25 @@ def check_known(function: Callable[..., Any], found: Mapping[str, Any], what: st
 
 
 def fits(source: Any, target: Any) -> bool:
-    """Tell whether a value declared as `source` may go where `target` is declared. True wherever that cannot be known."""
+    """Return whether a value declared as `source` may be passed where `target` is declared. True if that cannot be known."""
     try:
         return _fits(source, target)
-    except TypeError:  # an unhashable or exotic form: the static checkers know better
+    except TypeError:  # a form that cannot be hashed or compared: the static checkers know better
         return True
 
 
 @functools.lru_cache(maxsize=4096)
 def _fits(source: Any, target: Any) -> bool:
-    source, target = _plain(source), _plain(target)
+    source, target = plain(source), plain(target)
     if source is target or Any in (source, target) or target is object or source is Never:
         return True
     if isinstance(source, TypeVar) or isinstance(target, TypeVar):
         return True
-    if _is_union(source):
+    if is_union(source):
         return all(_fits(member, target) for member in get_args(source))
     if get_origin(source) is Literal:
         return all(_value_fits(value, target) for value in get_args(source))
-    if _is_union(target):
+    if is_union(target):
         return any(_fits(source, member) for member in get_args(target)) or _fits_by_members(source, target)
     if get_origin(target) is Literal:
         return _fits_by_members(source, target)
@@ -95,9 +105,9 @@ def _fits(source: Any, target: Any) -> bool:
 
 
 def is_a(value: object, kind: Any) -> bool:
-    """Tell whether a value is of a type. True wherever that cannot be known; items are looked at where there are few."""
-    kind = _plain(kind)
-    if _is_union(kind):
+    """Return whether a value is of a type. True if that cannot be known. The items of small containers are checked too."""
+    kind = plain(kind)
+    if is_union(kind):
         return any(is_a(value, member) for member in get_args(kind))
     if isinstance(kind, typing.NewType):
         return is_a(value, kind.__supertype__)
@@ -107,14 +117,14 @@ def is_a(value: object, kind: Any) -> bool:
     wanted = origin or kind
     if kind is Any or not isinstance(wanted, type):
         return True
-    if typing.is_typeddict(wanted):
+    if is_typed_dict(wanted):
         return isinstance(value, dict)
-    if _is_protocol(wanted) and not _is_runtime_protocol(wanted):
+    if is_opaque_protocol(wanted):
         return value is not None
     try:
         if not isinstance(value, (wanted, *_NUMBERS.get(wanted, ()))):
             return False
-    except TypeError:  # its metaclass does not answer that
+    except TypeError:  # its metaclass does not support isinstance
         return True
     return not arguments or _items_fit(value, arguments, wanted)
 
@@ -132,7 +142,7 @@ def _items_fit(value: Any, kinds: tuple[Any, ...], wanted: type) -> bool:
 def _value_fits(value: Any, target: Any) -> bool:
     parts = members(target)
     return literal(value) in parts or any(
-        _fits(_class_of(value), part) for part in parts if get_origin(part) is not Literal
+        _fits(own_class(value), part) for part in parts if get_origin(part) is not Literal
     )
 
 
@@ -145,7 +155,7 @@ def _class_fits(source: Any, target: Any) -> bool:
     given, wanted = get_origin(source) or source, get_origin(target) or target
     if not isinstance(given, type) or not isinstance(wanted, type):
         return True
-    if typing.is_typeddict(wanted) or _is_protocol(wanted):
+    if is_typed_dict(wanted) or is_protocol(wanted):
         return True
     if not issubclass(given, wanted):
         return any(issubclass(given, number) for number in _NUMBERS.get(wanted, ()))
@@ -179,10 +189,11 @@ def _tuples_fit(have: tuple[Any, ...], asked: tuple[Any, ...]) -> bool:
 
 
 def members(kind: Any) -> list[Any]:
-    """Take a type apart into what its values may be: members of a union, of an enum, the two of bool, literal values."""
-    kind = _plain(kind)
-    if _is_union(kind):
-        return [part for member in get_args(kind) for part in members(member)]
+    """Return the parts of a type: members of a union, values of a Literal, members of an enum, True and False of bool."""
+    return [part for member in union_members(kind) for part in _values_of(member)]
+
+
+def _values_of(kind: Any) -> list[Any]:
     if kind is bool:
         return [literal(True), literal(False)]
     if isinstance(kind, type) and issubclass(kind, enum.Enum) and not issubclass(kind, enum.Flag) and len(kind):
@@ -193,10 +204,10 @@ def members(kind: Any) -> list[Any]:
 
 
 def union(kinds: Iterable[Any]) -> Any:
-    """Join types into one; Never where there is none, Any where one is Any. All members of a bool or enum make it whole."""
-    found = list(dict.fromkeys(_plain(kind) for kind in kinds if kind is not Never))
+    """Return the union of types: Never of none, Any if one is Any, and a bool or an enum if all of its values are given."""
+    found = list(dict.fromkeys(plain(kind) for kind in kinds if kind is not Never))
     values = [value for kind in found if get_origin(kind) is Literal for value in get_args(kind)]
-    for whole in dict.fromkeys(map(_class_of, values)):
+    for whole in dict.fromkeys(map(own_class, values)):
         parts = members(whole)
         if parts != [whole] and all(part in found for part in parts):
             found = list(dict.fromkeys(whole if kind in parts else kind for kind in found))
@@ -206,24 +217,24 @@ def union(kinds: Iterable[Any]) -> Any:
 
 
 def literal(value: Any) -> Any:
-    """Give the type whose only value is this one; its class where it cannot stand in a Literal."""
+    """Return the type whose only value is this one; its class if a Literal cannot contain it."""
     if value is None:
         return type(None)
-    return _parametrised(Literal, value) if isinstance(value, str | bytes | int | enum.Enum) else _class_of(value)
+    return _parametrised(Literal, value) if isinstance(value, str | bytes | int | enum.Enum) else own_class(value)
 
 
 def tuple_of(kinds: Iterable[Any]) -> Any:
-    """Give the type of a tuple of these types."""
+    """Return the type of a tuple of these types."""
     return _parametrised(tuple, tuple(kinds))
 
 
 def list_of(kind: Any) -> Any:
-    """Give the type of a list of this type."""
+    """Return the type of a list of this type."""
     return _parametrised(list, kind)
 
 
 def iterable_of(kind: Any) -> Any:
-    """Give the type of an iterable of this type."""
+    """Return the type of an iterable of this type."""
     return _parametrised(collections.abc.Iterable, kind)
 
 
@@ -231,22 +242,18 @@ def _parametrised(form: Any, arguments: Any) -> Any:
     return form[arguments]
 
 
-def _class_of(value: object) -> Any:
-    return type(value)
-
-
 def one_value(value: object) -> str:
-    """Name a value as its author would write it: `True`, `Color.RED`, `'high'`."""
+    """Return a value of a Literal or an enum as its author would write it: `True`, `Color.RED`, `'high'`."""
     return f"{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else repr(value)
 
 
 def tester(kinds: Iterable[Any], output: Any) -> Callable[[Any], bool]:
-    """Give the test whether a value, one of an output's, is of one of some types.
+    """Return the test whether a value of type `output` is of one of some types.
 
-    Where the output names float, an int that no other part of it names is a float too, as PEP 484 has it.
+    If the output names float, an int that no other part of it names counts as a float, as PEP 484 has it.
 
     Raises:
-        TypeError: `isinstance` cannot test for it, as for `Any` or a type variable.
+        TypeError: `isinstance` cannot test for one of the types, such as `Any` or a type variable.
     """
     classes = tuple(found for kind in kinds for found in _runtime_classes(kind))
     parts = members(output)
@@ -258,23 +265,22 @@ def tester(kinds: Iterable[Any], output: Any) -> Callable[[Any], bool]:
 
 
 def _runtime_classes(kind: Any) -> list[Any]:
-    kind = _plain(kind)
-    if _is_union(kind):
-        return [found for member in get_args(kind) for found in _runtime_classes(member)]
-    found = _runtime_class(kind)
-    open_ = kind is Any or get_origin(kind) is Literal or not isinstance(found, type)
-    if open_ or typing.is_typeddict(found) or (_is_protocol(found) and not _is_runtime_protocol(found)):
-        raise TypeError(f".on() takes a class or a value, not {show(kind)}; use .when(test) for anything else")
-    return [found]
+    found: list[Any] = []
+    for part in union_members(kind):
+        found.append(_runtime_class(part))
+        untestable = part is Any or get_origin(part) is Literal or not isinstance(found[-1], type)
+        if untestable or is_typed_dict(found[-1]) or is_opaque_protocol(found[-1]):
+            raise TypeError(f".on() takes a class or a value, not {show(part)}; use .when(test) for anything else")
+    return found
 
 
 def _runtime_class(kind: Any) -> Any:
     origin = get_origin(kind)
-    return _class_of(get_args(kind)[0]) if origin is Literal else origin or kind
+    return own_class(get_args(kind)[0]) if origin is Literal else origin or kind
 
 
 def passes(member: Any, wanted: Any) -> bool:
-    """Tell whether a part of an output passes an outlet for a type, with every value: as `tester` has it."""
+    """Return whether every value of a part of an output takes an edge for the type `wanted`, as `tester` decides it."""
     own = _runtime_class(member)
     return any(
         fits(member, part) and (part not in _NUMBERS or (isinstance(own, type) and issubclass(own, part)))
@@ -283,23 +289,23 @@ def passes(member: Any, wanted: Any) -> bool:
 
 
 def erases(kind: Any, member: Any) -> bool:
-    """Tell whether `isinstance` takes values of `member` for `kind`, though they may be something else: `list[int]`."""
+    """Return whether `isinstance` cannot tell values of `member` from those of `kind`, such as `list[int]`."""
     classes = [get_origin(each) or each for each in (member, kind)]
     known = all(isinstance(each, type) for each in classes) and bool(get_args(kind))
     return known and issubclass(classes[0], classes[1]) and not fits(member, kind)
 
 
 def is_type(value: object) -> bool:
-    """Tell a type (a class, a union, `list[int]`) from a plain value."""
+    """Return whether an object is a type (a class, a union, `list[int]`) rather than a plain value."""
     return isinstance(value, type | types.UnionType | types.GenericAlias) or get_origin(value) is not None
 
 
 def show(kind: Any) -> str:
-    """Name a type as its author would write it."""
-    kind = _plain(kind)
+    """Return a type as its author would write it."""
+    kind = plain(kind)
     if kind is type(None):
         return "None"
-    if _is_union(kind):
+    if is_union(kind):
         return " | ".join(show(member) for member in get_args(kind))
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
@@ -310,27 +316,3 @@ def show(kind: Any) -> str:
         inner = ", ".join("..." if each is Ellipsis else show(each) for each in arguments)
         return f"{getattr(origin, '__name__', str(origin))}[{inner}]"
     return getattr(kind, "__name__", None) or str(kind).removeprefix("typing.")
-
-
-def _plain(kind: Any) -> Any:
-    while True:
-        if kind is None:
-            return type(None)
-        if get_origin(kind) is typing.Annotated:
-            kind = get_args(kind)[0]
-        elif hasattr(kind, "__value__") and not isinstance(kind, type):  # a type alias of the `type` statement
-            kind = kind.__value__
-        else:
-            return kind
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, types.UnionType)
-
-
-def _is_protocol(kind: type) -> bool:
-    return Protocol in kind.__bases__ or bool(getattr(kind, "_is_protocol", False))
-
-
-def _is_runtime_protocol(kind: type) -> bool:
-    return bool(getattr(kind, "_is_runtime_protocol", False))

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._annotations import class_of, union_members
 from graphagent._article import kind_of
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
 from graphagent.graph import hints
@@ -23,41 +23,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A step callback, looked at once."""
+    """A step callback, with what its signature and annotations say."""
 
     function: Callable[..., Any]
     name: str
     kinds: tuple[type, ...]
-    """The types of steps that it sees; ToolCall for calls that are about to be executed."""
+    """The types of steps for which it is called; ToolCall for calls that are about to be executed."""
     takes: int
-    """Whether it takes the run behind the step: 2, or not: 1."""
+    """How many arguments it is called with: 1, the step, or 2, the step and the run."""
 
     @staticmethod
     def of(function: Callable[..., Any], kind: type | None = None) -> Callback:
-        """Look at a function: whether it takes the run behind the step, and what the annotation of the first parameter says.
+        """Return the callback that a function is.
 
         Args:
             function: The function.
-            kind: The type of step that it is to see; by default the annotation decides.
+            kind: The type of step for which it is called; by default, the annotation of its first parameter decides.
 
         Raises:
-            TypeError: it cannot be called with a step, or with a step and a run, or takes steps of another type than `kind`.
+            TypeError: It cannot be called with a step, or with a step and a run, or takes steps of another type than `kind`.
         """
         if not callable(function):
             raise TypeError(f"a step callback is a function of a step, or of a step and the run, not {function!r}")
         name, parameters = _name(function), _parameters(function)
-        takes = _takes(function, parameters)
+        annotations = hints(_unwrapped(function), 2)
+        takes = _takes(parameters, annotations)
         if not takes:
             raise TypeError(
                 f"the step callback {name!r} is called with a step, or with a step and the run: write "
                 f"`def {name}(step: ActionStep, run: Run) -> None`; it takes {_described(parameters)}"
             )
-        usable = [each for each in parameters if each.kind in _BY_POSITION]
+        first = next((each for each in parameters if each.kind in _BY_POSITION), None)
         if kind is not None:
-            _check_fits(function, usable, name, kind)
+            _check_fits(annotations.get(first.name) if first else None, name, kind)
             return Callback(function, name, (kind,), takes)
-        annotation = _annotation(function, usable[0], name) if usable else None
-        return Callback(function, name, _kinds(annotation, name), takes)
+        if first and first.name not in annotations and first.annotation is not first.empty:
+            # Without its annotation it would be called for steps that it does not expect.
+            raise TypeError(
+                f"the step callback {name!r} is annotated with {first.annotation!r}, which is not known there; import it above "
+                f"the callback, not only under TYPE_CHECKING: it chooses the steps that the callback sees"
+            )
+        return Callback(function, name, _kinds(annotations.get(first.name) if first else None, name), takes)
 
 
 StepCallbacks = (
@@ -68,10 +74,10 @@ StepCallbacks = (
 
 
 def callbacks_with_types(callbacks: StepCallbacks) -> list[tuple[Callable[..., Any], type | None]]:
-    """Return step callbacks in their order, each with the type of step that it is given under; None if it is given under none.
+    """Return step callbacks in their order, each with the type of step under which a dictionary has it; None without one.
 
     Raises:
-        TypeError: it is neither a list of functions nor a dictionary of types of steps with functions.
+        TypeError: It is neither a list of functions nor a dictionary of types of steps with functions.
     """
     if not isinstance(callbacks, Mapping):
         if callable(callbacks) or not isinstance(callbacks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -100,22 +106,22 @@ def callbacks_with_types(callbacks: StepCallbacks) -> list[tuple[Callable[..., A
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A final check, looked at once."""
+    """A final check, with what its signature says."""
 
     function: Callable[..., Any]
     name: str
     takes: int
-    """Whether it takes the run behind the answer: 2, or not: 1."""
+    """How many arguments it is called with: 1, the answer, or 2, the answer and the run."""
 
     @staticmethod
     def of(function: Callable[..., Any]) -> Check:
-        """Look at a function.
+        """Return the check that a function is.
 
         Raises:
-            TypeError: it cannot be called with an answer, or with an answer and a run.
+            TypeError: It cannot be called with an answer, or with an answer and a run.
         """
         name, parameters = _name(function), _parameters(function)
-        takes = _takes(function, parameters)
+        takes = _takes(parameters, hints(_unwrapped(function), 2))
         if not takes:
             raise TypeError(
                 f"the final check {name!r} is called with the answer, or with the answer and the run: write "
@@ -124,12 +130,12 @@ class Check:
         return Check(function, name, takes)
 
     async def refusal(self, answer: Any, run: Run[Any]) -> str | None:
-        """Give what the model is told where the answer does not pass; None where it does."""
+        """Return what the model is told if the answer does not pass; None if it passes."""
         try:
             passed = await _call(self.function, self.takes, answer, run)
         except ScriptError:
             raise
-        except Exception as error:  # noqa: BLE001  a check that raises says so why it refuses
+        except Exception as error:  # noqa: BLE001  a check may refuse by raising anything
             because = f": {str(error) or type(error).__name__}"
         else:
             if passed or passed is None:
@@ -142,9 +148,14 @@ _NAMES_RUN = re.compile(r"\bRun\b")
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, partial):
         function = function.func
+    return function
+
+
+def _name(function: Callable[..., Any]) -> str:
+    function = _unwrapped(function)
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
@@ -155,12 +166,12 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _takes(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> int:
-    """Tell with how many arguments a function is called: 1, or 2 where it takes the run; 0 where it takes neither."""
+def _takes(parameters: Sequence[inspect.Parameter], annotations: Mapping[str, Any]) -> int:
+    """Return with how many arguments a function is called: 1, or 2 if it takes the run; 0 if it can be called with neither."""
     usable = [each for each in parameters if each.kind in _BY_POSITION]
     open_ended = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     takes = 1 if usable or open_ended else 0
-    if (open_ended and len(usable) < 2) or (len(usable) > 1 and _takes_run(function, usable[1])):
+    if (open_ended and len(usable) < 2) or (len(usable) > 1 and _takes_run(usable[1], annotations)):
         takes = 2
     needed = [
         each for each in parameters if each.default is each.empty and each.kind in (*_BY_POSITION, each.KEYWORD_ONLY)
@@ -168,43 +179,20 @@ def _takes(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]
     return 0 if len(needed) > takes or any(each.kind is each.KEYWORD_ONLY for each in needed) else takes
 
 
-def _takes_run(function: Callable[..., Any], parameter: inspect.Parameter) -> bool:
-    """Tell whether the run is what a second parameter takes: one that has a default may be the function's own affair."""
-    if parameter.default is parameter.empty or parameter.name == "run":
+def _takes_run(second: inspect.Parameter, annotations: Mapping[str, Any]) -> bool:
+    """Return whether the run is passed as the second parameter; one with a default may be for the function's own use."""
+    if second.default is second.empty or second.name == "run":
         return True
     from graphagent.run._run import Run
 
-    while isinstance(function, partial):
-        function = function.func
-    kind = hints(function, 4).get(parameter.name, parameter.annotation)
-    if isinstance(kind, str):  # it is imported under TYPE_CHECKING
+    kind = annotations.get(second.name, second.annotation)
+    if isinstance(kind, str):  # it is imported only under TYPE_CHECKING
         return _NAMES_RUN.search(kind) is not None
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return any((get_origin(part) or part) is Run for part in parts)
+    return any(class_of(part) is Run for part in union_members(kind))
 
 
-def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:
-    """Give how a parameter is annotated; None where it is not.
-
-    Raises:
-        TypeError: what stands there is not known: it would be seen by what it does not expect.
-    """
-    while isinstance(function, partial):
-        function = function.func
-    found = hints(function, 3).get(parameter.name)
-    if found is None and parameter.annotation is not parameter.empty:
-        raise TypeError(
-            f"the step callback {name!r} is annotated with {parameter.annotation!r}, which is not known there; import it above "
-            f"the callback, not only under TYPE_CHECKING: it chooses the steps that the callback sees"
-        )
-    return found
-
-
-def _check_fits(function: Callable[..., Any], usable: Sequence[inspect.Parameter], name: str, kind: type) -> None:
-    """Refuse a callback whose first parameter is annotated with other types of steps than the one that it is given under."""
-    while isinstance(function, partial):
-        function = function.func
-    annotation = hints(function, 3).get(usable[0].name) if usable else None
+def _check_fits(annotation: Any, name: str, kind: type) -> None:
+    """Refuse a callback that a dictionary has under one type of steps and whose first parameter is annotated with others."""
     if annotation is None or annotation is Any:
         return
     try:
@@ -222,17 +210,17 @@ def _described(parameters: Sequence[inspect.Parameter]) -> str:
 
 
 def _kinds(annotation: Any, name: str) -> tuple[type, ...]:
+    """Return the types of steps that an annotation names; all types if it is None (there is none) or Any."""
     if annotation is None or annotation is Any:
         return (Step,)
-    of_union = get_origin(annotation) in (Union, UnionType)
-    parts = tuple(part for part in get_args(annotation) if part is not type(None)) if of_union else (annotation,)
+    parts = tuple(part for part in union_members(annotation) if part is not type(None))
     for part in parts:
         if not (isinstance(part, type) and issubclass(part, (Step, ToolCall))):
             raise TypeError(
                 f"the step callback {name!r} is annotated with {part!r}, which is no step type; the annotation of its first "
                 f"parameter chooses the steps that it sees: ActionStep, TaskStep, …, ToolCall for calls before they are executed"
             )
-    return tuple(parts)
+    return parts
 
 
 async def _call(function: Callable[..., Any], takes: int, value: Any, run: Run[Any]) -> Any:
@@ -241,7 +229,7 @@ async def _call(function: Callable[..., Any], takes: int, value: Any, run: Run[A
 
 
 def caller(state: RunState, callbacks: Sequence[Callback], run: Run[Any]) -> None:
-    """Have callbacks called for the steps and the tool calls of a run."""
+    """Register callbacks for the steps and the tool calls of a run."""
     steps = [each for each in callbacks if any(issubclass(kind, Step) for kind in each.kinds)]
     calls = [each for each in callbacks if any(issubclass(kind, ToolCall) for kind in each.kinds)]
     if steps:
@@ -253,7 +241,7 @@ def caller(state: RunState, callbacks: Sequence[Callback], run: Run[Any]) -> Non
 async def _called(
     callbacks: Sequence[Callback], run: Run[Any], value: Step | ToolCall
 ) -> tuple[VetoError | None, HandlerError | None]:
-    """Call those that see such a step, all of them. Give the first refusal, and what was raised first."""
+    """Call every callback for steps of this type, even after one failed. Return the first refusal and the first failure."""
     refusal: VetoError | None = None
     failure: HandlerError | None = None
     for callback in callbacks:
@@ -265,7 +253,7 @@ async def _called(
         except Veto as veto:
             refusal = refusal or VetoError(type(value).__name__, veto.reason)
             refusal.run_id = run.run_id
-        except Exception as error:  # noqa: BLE001  the step is kept, and the others see it too; raised where nothing is lost
+        except Exception as error:  # noqa: BLE001  the step is kept and the other callbacks are called; raised later
             if failure is None:
                 failure = HandlerError(callback.name, type(value).__name__, error)
                 failure.__cause__, failure.run_id = error, run.run_id
@@ -278,7 +266,7 @@ async def _called(
 
 
 def _put_back(step: Step, before: Mapping[str, Any]) -> TypeError | None:
-    """Return what is wrong with a step, which then has again what it had before; None where nothing is."""
+    """Return why a changed step is invalid, after restoring it; None if it is valid."""
     from graphagent.memory._internal import check_parts
 
     try:

@@ -1,0 +1,92 @@
+"""Annotations, evaluated and taken apart, for the checks of a graph, for the codec and for step callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Protocol, Union, get_args, get_origin
+
+UNKNOWN = (NameError, TypeError, AttributeError, SyntaxError)
+"""What evaluating an annotation raises if it names something that is not known when the program runs."""
+
+
+def evaluated(
+    annotations: Mapping[str, Any], known: dict[str, Any], local: Mapping[str, Any], *, extras: bool = False
+) -> dict[str, Any]:
+    """Return annotations as types, without those that cannot be evaluated.
+
+    Args:
+        annotations: Types, or expressions for them as text, by name.
+        known: The globals in which the expressions are evaluated.
+        local: The locals in which they are evaluated.
+        extras: Whether `Annotated[T, …]` is kept, where otherwise it becomes `T`.
+    """
+    found: dict[str, Any] = {}
+    for name, kind in annotations.items():
+        # Each on its own: a name that is imported only under TYPE_CHECKING must not hide the other types.
+        with contextlib.suppress(*UNKNOWN):
+            written = types.SimpleNamespace(__annotations__={name: kind})
+            found |= typing.get_type_hints(written, known, local, include_extras=extras)
+    return found
+
+
+def plain(kind: Any) -> Any:
+    """Return a type without aliases and without `Annotated`; the class of None for None."""
+    while get_origin(kind := unaliased(kind)) is Annotated:
+        kind = kind.__origin__
+    return kind
+
+
+def unaliased(kind: Any) -> Any:
+    """Return what an alias of the `type` statement stands for, with its arguments filled in; the class of None for None."""
+    while not isinstance(kind, type):
+        origin = get_origin(kind)
+        # First the parametrised: `Alias[int]` has the `__value__` of `Alias`, in which the argument is still open.
+        if hasattr(origin, "__value__"):
+            kind = origin.__value__[get_args(kind)]
+        elif hasattr(kind, "__value__"):
+            kind = kind.__value__
+        else:
+            return type(None) if kind is None else kind
+    return kind
+
+
+def is_union(kind: Any) -> bool:
+    """Return whether a type is a union, written as `Union[…]`, `Optional[…]` or with `|`."""
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def union_members(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union, those of unions in it included; of any other type, the type alone. All are `plain`."""
+    kind = plain(kind)
+    return tuple(part for each in get_args(kind) for part in union_members(each)) if is_union(kind) else (kind,)
+
+
+def class_of(kind: Any) -> type | None:
+    """Return the class of the values of a type that is no union: `list` for `list[int]`; None if none is known."""
+    if get_origin(kind) is Annotated:
+        kind = kind.__origin__
+    found = get_origin(kind) or kind
+    return found if isinstance(found, type) else None
+
+
+def own_class(value: object) -> Any:
+    """Return `type(value)`, typed so that checkers allow it as a key and as a type."""
+    return type(value)
+
+
+def is_typed_dict(kind: Any) -> bool:
+    """Return whether a class is a TypedDict, of `typing` or of `typing_extensions`, which do not know each other's."""
+    return isinstance(kind, type) and hasattr(kind, "__required_keys__") and hasattr(kind, "__optional_keys__")
+
+
+def is_protocol(kind: type) -> bool:
+    """Return whether a class is a protocol."""
+    return Protocol in kind.__bases__ or bool(getattr(kind, "_is_protocol", False))
+
+
+def is_opaque_protocol(kind: type) -> bool:
+    """Return whether a class is a protocol that `isinstance` refuses, as it is not `runtime_checkable`."""
+    return is_protocol(kind) and not getattr(kind, "_is_runtime_protocol", False)
