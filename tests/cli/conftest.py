@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import runpy
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 import pytest
+import typer.main
 
 from graphagent.cli import main
 from tests.cli.programs import BEGIN, PROGRAM
@@ -39,9 +41,14 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+_command = functools.cache(typer.main.get_command)
+"""Makes the commands of an app: ten times as much work as executing one, and always the same."""
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Run a command in this process: `run("facts", "list", stdin="")`."""
+    monkeypatch.setattr(typer.main, "get_command", _command)
 
     def run(*words, stdin=""):
         monkeypatch.setattr(sys, "argv", ["graphagent", *map(str, words)])
