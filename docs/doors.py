@@ -1,4 +1,4 @@
-"""Shows what a room re-exports (`from … import X as X`) on the room's own page of the reference."""
+"""Shows what a room re-exports (`from … import X as X`) on the room's page of the reference, without what only other rooms use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,76 @@ from typing import Any
 
 import griffe
 
+MACHINERY = {
+    "graphagent.graph": "Element Setting TapOf fits hints is_a is_type show",
+    "graphagent.llm": """FunctionTool answered call_tool chat_messages check_whole fresh_ids image_of images_of is_overflow load_images
+        refused with_images""",
+    "graphagent.memory": "Mark Steps SentPrompt step_text",
+    "graphagent.run": """AgentTool Budgets Check Claim FinalCheck Halt Handler Handlers Meter RunState Setup StepCallbacks
+        agent_tools asking begin by_type callbacks_with_types check_budgets check_deps check_kept check_prices check_ways
+        checked_tools ending missing no_model outermost sub_run together tool_of walk without_model""",
+    "graphagent.run.durable": """Recording describe diff family fork history read read_recording rerun run_head run_inside state_at
+        tree_of""",
+    "graphagent.run.Context": """added_before answer_to at attempts begin_adding branch branches done effects entered execution held
+        inside intend intended items know known mark meter number numbered offer parts prefix recorded request_unless shut slot
+        spend state within""",
+    "graphagent.run.Run": "at_rest context held parent recording release setup state token untouched",
+    "graphagent.memory.RunMemory": """arrived begin changes deferred floor hear heard inherited join kept last_prompt loaded lower
+        mark observe pending quiet refused restore retold rewind sent shut turn_of waiting written written_heard""",
+    "graphagent.run.Callback": "kinds of takes",
+    "graphagent.run.Charge": "read row",
+    "graphagent.run.Console": "begin bind install",
+    "graphagent.run.Head": "claim pack renewed state unpack",
+    "graphagent.run.Listener": "of",
+    "graphagent.run.Question": "check kept key",
+    "graphagent.memory.ActionStep": "take",
+    "graphagent.memory.AgentMemory": "begin bind install look_up refers",
+    "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",
+    "graphagent.memory.NoteMemory": """asks before_request begin bind ended install learn_from_history look_up_notes make_room
+        shown tools""",
+    "graphagent.memory.KnownFact": "kept parts",
+    "graphagent.memory.KnownNote": "kept",
+    "graphagent.memory.Step": "record recorded",
+    "graphagent.graph.Node": "asks_model context function needs policies takes tool_outputs",
+    "graphagent.graph.Strategy": "elements_by_name setting walk without_tools",
+}
+"""Names that are public only because other rooms use them. Whoever calls the library does not need them."""
+
+
+DOORS = {"graphagent.run.durable"}
+"""Plain files that re-export names of their room, since they are slow to import."""
+
 
 class Doors(griffe.Extension):
     """Marks the names that a room takes from its own private files as public, since griffe takes no import for one."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Walk the doors of a loaded package."""
-        for door in (pkg, *(module for module in pkg.modules.values() if module.is_init_module)):
-            for member in door.members.values():
-                if isinstance(member, griffe.Alias) and member.target_path.startswith(f"{door.path}."):
-                    member.public = True
+        """Walk the doors of a loaded package: its rooms, and their files that are imported by their own path."""
+        self._show(pkg, pkg.path)
+        for room in pkg.modules.values():
+            for door in (room, *room.modules.values()):
+                if door.is_init_module or door.path in DOORS:
+                    self._show(door, room.path)
+        for path, names in MACHINERY.items():
+            self._hide(pkg, path, set(names.split()))
+
+    def _show(self, door: griffe.Module, room: str) -> None:
+        for member in door.members.values():
+            if isinstance(member, griffe.Alias) and member.target_path.startswith(f"{room}."):
+                member.public = True
+
+    def _hide(self, pkg: griffe.Module, path: str, names: set[str]) -> None:
+        package, _, inside = path.partition(".")
+        if package != pkg.name:
+            return
+        try:
+            shown = pkg[inside]
+        except KeyError:  # moved or renamed; then there is nothing to hide
+            return
+        if isinstance(shown, griffe.Alias):  # of a class; marks on its members do not reach the alias
+            members = shown.final_target.members
+            for name in names & set(members):
+                del members[name]
+        else:
+            for name in names & set(shown.members):
+                shown.members[name].public = False
