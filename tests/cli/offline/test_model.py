@@ -12,8 +12,8 @@ from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelRequestError, NodeFailedError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ModelRequest
-from graphagent.memory import AgentMemory, Concept, FactType, FileMemoryProvider, Scope, SingleFact, Subject
-from graphagent.nodes import llm_request, save_facts
+from graphagent.memory import AgentMemory, Concept, FileMemoryProvider, Scope, SingleFact, Subject
+from graphagent.nodes import llm_request
 from graphagent_strategies import personal
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -53,7 +53,7 @@ async def test_it_says_what_it_is_first():
 async def test_it_answers_from_the_conversation():
     """What was said is known, a correction takes its place, and the rest is not known."""
     said = ("My name is Ada and I live in Oslo.", "Where do I live?", "Actually, I moved to Bergen.", "Where do I live?",
-            "What is my name?", "What is my shoe size?", "Who am I?")  # fmt: skip
+            "What is my name?", "What is my shoe size?")  # fmt: skip
     assert await _answers(*said) == [
         "Noted: your name is Ada; you live in Oslo.",
         "You live in Oslo.",
@@ -61,17 +61,7 @@ async def test_it_answers_from_the_conversation():
         "You live in Bergen.",
         "Your name is Ada.",
         "I do not know that; I was not told.",
-        "Your name is Ada.",
     ]
-
-
-async def test_it_says_what_touches_on_a_question_without_claiming_an_answer():
-    """A question that asks for more than is known gets what is near, named as such."""
-    _, near, other = await _answers(
-        "I prefer pytest for tests.", "Which test framework is the fastest?", "Do I live in Rome?"
-    )
-    assert near == "I was not told that. What I know that touches on it: for tests you prefer pytest."
-    assert other == "I do not know that; I was not told."
 
 
 async def test_it_lists_all_it_knows():
@@ -98,12 +88,12 @@ async def test_it_keeps_secrets_and_tasks_out():
 
 
 async def test_facts_in_the_frame_of_memory_are_known(tmp_path):
-    """Facts that somebody else saved are answered from, also with several values and foreign keywords."""
+    """Facts that somebody else saved are answered from, under keywords of theirs."""
     agent = _agent(tmp_path)
     place = Scope.agent("personal")
     provider = FileMemoryProvider(tmp_path)
     await provider.save(SingleFact(Concept("shoe-size", "the size of the user's shoes"), "43"), USER, place)
-    assert (await agent.run("What is my shoe size?")).output.startswith("Shoe size: 43.")
+    assert (await agent.run("What is my shoe size?")).output.startswith("Your shoe size is 43.")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +117,7 @@ async def test_a_day_of_talk_is_answered_and_remembered(tmp_path):
         steps, answers[turn] = result.memory, result.output
     assert len(answers) >= 40
     assert answers["What is my manager called?"] == "Your manager is Torvald Brekke."
-    assert answers["Do I live in Rome?"].startswith("I was not told that.")
+    assert answers["Do I live in Rome?"] == "I do not know that; I was not told."
     assert answers["When is the deadline?"] == "The project's deadline is Monday 30 November."
     assert answers["When is my birthday?"] == "I do not know that; I was not told."
 
@@ -154,29 +144,11 @@ async def test_a_day_of_talk_is_answered_and_remembered(tmp_path):
     assert answers[-1] == "I do not know that; I was not told."
 
 
-async def test_it_finds_the_values_of_one_concept(tmp_path):
-    """`save_facts` gets what was said of its concepts, and nothing where nothing was."""
-    city, tools, diet = Concept("city"), Concept("tools", fact_type=FactType.MULTIPLE), Concept("diet")
-    ask = llm_request()
-    agent = Agent(
-        Strategy("ask", START >> ask, ask.on(str) >> save_facts(city, tools, diet) >> END), model=OfflineModel()
-    )
-    provider = FileMemoryProvider(tmp_path)
-    agent.install(AgentMemory, provider=provider)
-    await agent.run("I live in Oslo, and I use Vim and Git.")
-    everything = Subject("everything")
-    assert [fact.values for fact in await provider.load_all(everything, Scope.agent("ask"))] == [
-        ("Oslo",),
-        ("Vim", "Git"),
-    ]
-
-
 async def test_an_extraction_is_exact_json():
     """What it gives is the JSON that was asked for, also with quotation marks and non-ASCII letters in it."""
     from graphagent.llm import OutputFormat
 
     form = OutputFormat("facts", {"type": "object", "properties": {"facts": {}}})
-    rules = '<subjects>\n{"name":"someone"}\n{"name":"everything"}\n</subjects>'
     lines = [
         {"speaker": "user", "text": 'My favourite saying is "Ærlig \\"talt\\"" as always'},
         {"speaker": "assistant", "text": "My name is Robot."},
@@ -185,9 +157,9 @@ async def test_an_extraction_is_exact_json():
         {"speaker": "user", "text": "I moved to Bø."},
     ]
     talk = "<conversation>\n" + "\n".join(map(json.dumps, lines)) + "\n</conversation>"
-    request = ModelRequest((Message.system(rules), Message.user(talk)), output=form)
+    request = ModelRequest((Message.user(talk),), output=form)
     found = json.loads((await OfflineModel().respond(request)).message.text)["facts"]
-    assert [(each["subject"], each["keyword"]) for each in found][-1] == ("someone", "city")
+    assert [(each["subject"], each["keyword"]) for each in found][-1] == ("user", "city")
     assert [each["value"] for each in found if each["keyword"] == "city"] == ["Bø"]
     assert not any(each["keyword"] == "name" for each in found)
 
