@@ -79,7 +79,7 @@ def _repeated(item):
             found[name] = value
     if found and _is_about_scheduling(item.function):
         found = {name: value for name, value in found.items() if value not in LOOPS}
-    if "tests/memory/notes/" not in item.nodeid:
+    if "tests/memory/notes/" not in item.nodeid and "kind" not in daily:
         found.pop("kind", None)
     return found
 
