@@ -192,7 +192,7 @@ def _waited(function: Callable[[], Awaitable[T]]) -> T:
         raise
 
 
-class _Loop:
+class _LoopThread:
     """An event loop in a thread of its own. The end of the process does not wait for it."""
 
     def __init__(self) -> None:
@@ -221,14 +221,14 @@ class _Loop:
 
 
 _lock = threading.Lock()
-_loop: _Loop | None = None
+_loop: _LoopThread | None = None
 
 
 def _portal() -> BlockingPortal:
     global _loop
     with _lock:
         if _loop is None or _loop.pid != os.getpid():  # a forked process has none of its parent's threads
-            _loop = _Loop().start()
+            _loop = _LoopThread().start()
     if threading.current_thread() is _loop.thread:
         raise RuntimeError("this is called in the event loop that it would wait for; await the method itself instead")
     assert _loop.portal is not None

@@ -15,8 +15,10 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, TextStreamed
-from graphagent.graph import Strategy, fits, is_a, show
-from graphagent.llm import Tool, ToolCalls, images_of, load_images
+from graphagent.graph import Strategy
+from graphagent.graph._internal import fits, is_a, show
+from graphagent.llm import Tool, ToolCalls
+from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.run import (
     Budgets,

@@ -355,9 +355,11 @@ class Compression(Protocol):
         ...
 
 
-__getattr__ = _lazy(
-    __name__,
-    moved=dict.fromkeys(
-        ("FactFeature", "NoteFeature", "EndFeature", "PromptFeature", "RequestFeature"), "graphagent.protocols.Feature"
-    ),
-)
+if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+    __getattr__ = _lazy(
+        __name__,
+        moved=dict.fromkeys(
+            ("FactFeature", "NoteFeature", "EndFeature", "PromptFeature", "RequestFeature"),
+            "graphagent.protocols.Feature",
+        ),
+    )

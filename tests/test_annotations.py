@@ -11,7 +11,7 @@ import typing_extensions
 
 from graphagent._annotations import class_of, evaluated, is_typed_dict, plain, union_members
 from graphagent.codec._internal import HeldBlobs, decode, encode
-from graphagent.graph import fits, show
+from graphagent.graph._internal import fits, show
 
 T = TypeVar("T")
 Rows = typing_extensions.TypeAliasType("Rows", list[T], type_params=(T,))

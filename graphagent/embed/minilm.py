@@ -32,10 +32,10 @@ def graph(weights: bytes) -> bytes:
     It takes one text at a time. Activations are quantised by the largest number among them, so in a batch the vector of a text
     would depend on its neighbours.
     """
-    return _Writer({name.removeprefix("bert."): each for name, each in load(weights).items()}).model()
+    return _ModelWriter({name.removeprefix("bert."): each for name, each in load(weights).items()}).model()
 
 
-class _Writer:
+class _ModelWriter:
     def __init__(self, weights: dict[str, NDArray[Any]]) -> None:
         self._weights = weights
         self._nodes: list[Any] = []

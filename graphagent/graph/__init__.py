@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
 from graphagent._retry import Retry as Retry
 from graphagent.graph._check import Problem as Problem
 from graphagent.graph._decorators import node as node
@@ -21,13 +24,15 @@ from graphagent.graph._node import Path as Path
 from graphagent.graph._node import Start as Start
 from graphagent.graph._node import Tap as Tap
 from graphagent.graph._node import TapOf as TapOf
-from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._strategy import Edge as Edge
-from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import Strategy as Strategy
-from graphagent.graph._types import fits as fits
-from graphagent.graph._types import hints as hints
-from graphagent.graph._types import is_a as is_a
-from graphagent.graph._types import is_type as is_type
-from graphagent.graph._types import show as show
+
+if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+    __getattr__ = _lazy(
+        __name__,
+        moved={
+            name: f"graphagent.graph._internal.{name}"
+            for name in ("Element", "Setting", "fits", "hints", "is_a", "is_type", "show")
+        },
+    )

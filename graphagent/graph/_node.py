@@ -28,12 +28,12 @@ E = TypeVar("E", bound=Exception)
 
 
 @final
-class Link:
+class PathLink:
     """One place in a path."""
 
     __slots__ = ("element", "previous")
 
-    def __init__(self, previous: Link | None, element: Placed) -> None:
+    def __init__(self, previous: PathLink | None, element: Placed) -> None:
         self.previous = previous
         self.element = element
 
@@ -42,12 +42,12 @@ class Chain:
     """What any argument of Strategy is when the program runs."""
 
     __slots__ = ("_link",)
-    _link: Link
+    _link: PathLink
 
     def elements(self) -> list[Placed]:
         """Give the nodes, taps and outlets of the path, from its head on."""
         found: list[Placed] = []
-        link: Link | None = self._link
+        link: PathLink | None = self._link
         while link is not None:
             found.append(link.element)
             link = link.previous
@@ -55,7 +55,7 @@ class Chain:
         return found
 
 
-class Part(Chain, Generic[O]):
+class PathPart(Chain, Generic[O]):
     """An argument of Strategy after the first. O is what it lets reach END; Never, when nothing does."""
 
     __slots__ = ()
@@ -187,20 +187,20 @@ class Edges(First[I, O], Generic[I, O]):
 
     __slots__ = ()
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PathLink) -> None:
         self._link = link
 
 
-class Tail(Part[O], Generic[O]):
+class Tail(PathPart[O], Generic[O]):
     """node >> … >> END."""
 
     __slots__ = ()
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PathLink) -> None:
         self._link = link
 
 
-class Path(Part[Never], Generic[I, O]):
+class Path(PathPart[Never], Generic[I, O]):
     """node >> … with a loose end that yields O."""
 
     __slots__ = ()
@@ -208,7 +208,7 @@ class Path(Part[Never], Generic[I, O]):
         _takes: Callable[[I], None]
         _yields: Callable[[], O]
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PathLink) -> None:
         self._link = link
 
     @overload
@@ -218,29 +218,29 @@ class Path(Part[Never], Generic[I, O]):
     @overload
     def __rshift__(self, other: Node[O, A]) -> Path[I, A]: ...
     def __rshift__(self, other: Any) -> Any:
-        link = Link(self._link, _next(self._link, other))
+        link = PathLink(self._link, _next(self._link, other))
         return Tail[Any](link) if other is END else Path[Any, Any](link)
 
 
-class Entry(First[I, Never], Generic[I, O]):
+class EntryPath(First[I, Never], Generic[I, O]):
     """START >> … with a loose end that yields O."""
 
     __slots__ = ()
     if TYPE_CHECKING:
         _yields: Callable[[], O]
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PathLink) -> None:
         self._link = link
 
     @overload
-    def __rshift__(self, other: Tap | TapOf[O]) -> Entry[I, O]: ...
+    def __rshift__(self, other: Tap | TapOf[O]) -> EntryPath[I, O]: ...
     @overload
     def __rshift__(self, other: End) -> Edges[I, O]: ...
     @overload
-    def __rshift__(self, other: Node[O, A]) -> Entry[I, A]: ...
+    def __rshift__(self, other: Node[O, A]) -> EntryPath[I, A]: ...
     def __rshift__(self, other: Any) -> Any:
-        link = Link(self._link, _next(self._link, other))
-        return Edges[Any, Any](link) if other is END else Entry[Any, Any](link)
+        link = PathLink(self._link, _next(self._link, other))
+        return Edges[Any, Any](link) if other is END else EntryPath[Any, Any](link)
 
 
 @final
@@ -284,7 +284,7 @@ class Outlet(Path[I, O]):
     __slots__ = ("node", "rules")
 
     def __init__(self, node: Node[Any, Any] | _Tapping, rules: tuple[Rule, ...]) -> None:
-        super().__init__(Link(None, self))
+        super().__init__(PathLink(None, self))
         self.node = node
         """The node, or the tap, whose way out it is."""
         self.rules = rules
@@ -462,23 +462,23 @@ class Start:
     __slots__ = ("_taps",)
     name: ClassVar[str] = "START"
 
-    def __init__(self, taps: Link | None = None) -> None:
+    def __init__(self, taps: PathLink | None = None) -> None:
         self._taps = taps
 
     @overload
     def __rshift__(self, other: Tap) -> Start: ...
     @overload
-    def __rshift__(self, other: TapOf[A]) -> Entry[A, A]: ...
+    def __rshift__(self, other: TapOf[A]) -> EntryPath[A, A]: ...
     @overload
-    def __rshift__(self, other: Node[A, B]) -> Entry[A, B]: ...
+    def __rshift__(self, other: Node[A, B]) -> EntryPath[A, B]: ...
     @overload
     def __rshift__(self, other: End) -> Edges[Any, Any]: ...
     def __rshift__(self, other: Any) -> Any:
-        before = self._taps or Link(None, START)
-        link = Link(before, _next(before, other))
+        before = self._taps or PathLink(None, START)
+        link = PathLink(before, _next(before, other))
         if isinstance(other, Tap):
             return Start(link)
-        return Edges[Any, Any](link) if other is END else Entry[Any, Any](link)
+        return Edges[Any, Any](link) if other is END else EntryPath[Any, Any](link)
 
     def __repr__(self) -> str:
         return "START"
@@ -490,7 +490,7 @@ Placed = Outlet[Any, Any] | _Tapping | Start | End
 """What stands in a path; a node is an outlet, and a bare outlet stands only at the head."""
 
 
-def _next(link: Link, other: Placed) -> Placed:
+def _next(link: PathLink, other: Placed) -> Placed:
     if isinstance(other, Node | _Tapping | End):
         return other
     if isinstance(other, Outlet):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 from graphagent._article import kind_of
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, Part, Placed, Start, Tap, TapOf
+from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Placed, Start, Tap, TapOf
 from graphagent.graph._policies import Setting
 
 if TYPE_CHECKING:
@@ -67,22 +67,30 @@ class Strategy(Node[I, O]):
     @overload
     def __init__(self, name: str, first: First[I, O], /) -> None: ...
     @overload
-    def __init__(self: Strategy[X, A | B], name: str, first: First[X, A], b: Part[B], /) -> None: ...
-    @overload
-    def __init__(self: Strategy[X, A | B | C], name: str, first: First[X, A], b: Part[B], c: Part[C], /) -> None: ...
+    def __init__(self: Strategy[X, A | B], name: str, first: First[X, A], b: PathPart[B], /) -> None: ...
     @overload
     def __init__(
-        self: Strategy[X, A | B | C | D], name: str, first: First[X, A], b: Part[B], c: Part[C], d: Part[D], /
+        self: Strategy[X, A | B | C], name: str, first: First[X, A], b: PathPart[B], c: PathPart[C], /
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C | D],
+        name: str,
+        first: First[X, A],
+        b: PathPart[B],
+        c: PathPart[C],
+        d: PathPart[D],
+        /,
     ) -> None: ...
     @overload
     def __init__(
         self: Strategy[X, A | B | C | D | E],
         name: str,
         first: First[X, A],
-        b: Part[B],
-        c: Part[C],
-        d: Part[D],
-        e: Part[E],
+        b: PathPart[B],
+        c: PathPart[C],
+        d: PathPart[D],
+        e: PathPart[E],
         /,
     ) -> None: ...
     @overload
@@ -90,11 +98,11 @@ class Strategy(Node[I, O]):
         self: Strategy[X, A | B | C | D | E | F],
         name: str,
         first: First[X, A],
-        b: Part[B],
-        c: Part[C],
-        d: Part[D],
-        e: Part[E],
-        f: Part[F],
+        b: PathPart[B],
+        c: PathPart[C],
+        d: PathPart[D],
+        e: PathPart[E],
+        f: PathPart[F],
         /,
     ) -> None: ...
     @overload
@@ -102,12 +110,12 @@ class Strategy(Node[I, O]):
         self: Strategy[X, A | B | C | D | E | F | G],
         name: str,
         first: First[X, A],
-        b: Part[B],
-        c: Part[C],
-        d: Part[D],
-        e: Part[E],
-        f: Part[F],
-        g: Part[G],
+        b: PathPart[B],
+        c: PathPart[C],
+        d: PathPart[D],
+        e: PathPart[E],
+        f: PathPart[F],
+        g: PathPart[G],
         /,
     ) -> None: ...
     @overload
@@ -115,17 +123,17 @@ class Strategy(Node[I, O]):
         self: Strategy[X, A | B | C | D | E | F | G | H],
         name: str,
         first: First[X, A],
-        b: Part[B],
-        c: Part[C],
-        d: Part[D],
-        e: Part[E],
-        f: Part[F],
-        g: Part[G],
-        h: Part[H],
+        b: PathPart[B],
+        c: PathPart[C],
+        d: PathPart[D],
+        e: PathPart[E],
+        f: PathPart[F],
+        g: PathPart[G],
+        h: PathPart[H],
         /,
     ) -> None: ...
     @overload
-    def __init__(self, name: str, first: First[I, O], /, *rest: Part[O]) -> None: ...
+    def __init__(self, name: str, first: First[I, O], /, *rest: PathPart[O]) -> None: ...
     def __init__(self, name: str, first: Any = None, /, *rest: Any) -> None:
         from graphagent.graph._check import check
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from graphagent.llm._context_overflow import is_overflow as is_overflow
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
-from graphagent.llm._images import image_of as image_of
-from graphagent.llm._images import images_of as images_of
-from graphagent.llm._images import load_images as load_images
-from graphagent.llm._images import with_images as with_images
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
 from graphagent.llm._messages import ModelResponse as ModelResponse
@@ -30,10 +28,25 @@ from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import FunctionTool as FunctionTool
 from graphagent.llm._tools import InFlight as InFlight
 from graphagent.llm._tools import Tool as Tool
-from graphagent.llm._tools import answered as answered
-from graphagent.llm._tools import call_tool as call_tool
-from graphagent.llm._tools import fresh_ids as fresh_ids
-from graphagent.llm._tools import refused as refused
 from graphagent.llm._tools import tool as tool
-from graphagent.llm._whole import check_whole as check_whole
-from graphagent.llm._wire import chat_messages as chat_messages
+
+if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+    __getattr__ = _lazy(
+        __name__,
+        moved={
+            name: f"graphagent.llm._internal.{name}"
+            for name in (
+                "answered",
+                "call_tool",
+                "chat_messages",
+                "check_whole",
+                "fresh_ids",
+                "image_of",
+                "images_of",
+                "is_overflow",
+                "load_images",
+                "refused",
+                "with_images",
+            )
+        },
+    )

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import ScopeInfo as ScopeInfo
     from graphagent.memory.notes import ScopeTree as ScopeTree
     from graphagent.memory.notes import Turn as Turn
-
-__getattr__ = _lazy(
-    __name__, "graphagent.memory.notes",
-    ("Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn"),
-)  # fmt: skip
+else:
+    __getattr__ = _lazy(
+        __name__, "graphagent.memory.notes",
+        ("Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn"),
+    )  # fmt: skip

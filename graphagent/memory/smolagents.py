@@ -8,5 +8,5 @@ from graphagent._lazy import lazy as _lazy
 
 if TYPE_CHECKING:
     from graphagent.migrate.smolagents import load_steps as load_steps
-
-__getattr__ = _lazy(__name__, moved={"load_steps": "graphagent.migrate.smolagents.load_steps"})
+else:
+    __getattr__ = _lazy(__name__, moved={"load_steps": "graphagent.migrate.smolagents.load_steps"})

@@ -17,7 +17,8 @@ from typing import Any, cast
 import orjson
 
 from graphagent._article import a
-from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage, image_of
+from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
+from graphagent.llm._internal import image_of
 from graphagent.memory import (
     ActionStep,
     FinalAnswerStep,

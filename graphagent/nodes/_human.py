@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from graphagent.graph import Node, is_type
+from graphagent.graph import Node
+from graphagent.graph._internal import is_type
 from graphagent.run import Question
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphagent._features import implementing
-from graphagent.llm import is_overflow
+from graphagent.llm._internal import is_overflow
 from graphagent.memory import SummaryStep
 
 if TYPE_CHECKING:

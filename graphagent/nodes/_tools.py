@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING
 from graphagent.errors import RunError, ScriptError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Node
-from graphagent.llm import (
-    Deny,
-    Message,
-    Tool,
-    ToolCall,
-    ToolCalls,
-    ToolResult,
-    ToolResults,
-    answered,
-    call_tool,
-    refused,
-)
+from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
+from graphagent.llm._internal import answered, call_tool, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Halt, Question, sub_run, together

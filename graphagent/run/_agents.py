@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
 from graphagent.errors import SerializationError, StrategyError
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, fits
+from graphagent.graph import Each, Node, Parallel, Race, Strategy
+from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
 from graphagent.run._budgets import check_budgets
 from graphagent.run._context import Context, as_tool
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent.agent import Agent
-    from graphagent.graph import Element
+    from graphagent.graph._internal import Element
     from graphagent.protocols import Model
     from graphagent.run._setup import Setup
 

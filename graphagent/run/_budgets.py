@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphagent.llm import Usage
 
 if TYPE_CHECKING:
-    from graphagent.graph import Setting
+    from graphagent.graph._internal import Setting
     from graphagent.run._state import RunState
 
 _UNLIMITED = float("inf")

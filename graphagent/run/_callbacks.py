@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._annotations import class_of, union_members
 from graphagent._article import kind_of
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
-from graphagent.graph import hints
+from graphagent.graph._internal import hints
 from graphagent.llm import ToolCall
 from graphagent.memory import Step
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
-from graphagent.llm import Tool, check_whole
+from graphagent.llm import Tool
+from graphagent.llm._internal import check_whole
 from graphagent.run._budgets import Meter
 from graphagent.run._ledger import Charge
 from graphagent.run._suspend import Halt
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from graphagent.errors import VetoError
     from graphagent.events import Event, ModelOutput
-    from graphagent.graph import Setting
+    from graphagent.graph._internal import Setting
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
     from graphagent.memory import Mark, RunMemory, Step
     from graphagent.protocols import Model

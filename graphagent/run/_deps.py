@@ -8,7 +8,8 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from graphagent._article import a, kind_of
-from graphagent.graph import Strategy, is_a, show
+from graphagent.graph import Strategy
+from graphagent.graph._internal import is_a, show
 from graphagent.run._sub_agents import AgentTool, all_tools
 
 

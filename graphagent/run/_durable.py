@@ -18,7 +18,8 @@ from graphagent.errors import (
     SerializationError,
     StrategyChangedError,
 )
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, Tap, TapOf, is_a, show
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, Tap, TapOf
+from graphagent.graph._internal import is_a, show
 from graphagent.run._claim import Claim, Token
 from graphagent.run._facts import look_up
 from graphagent.run._head import Head

@@ -19,7 +19,7 @@ from graphagent.run._walk import ends_all, flowed, is_final, matching, walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphagent.graph import Element
+    from graphagent.graph._internal import Element
     from graphagent.run._context import Context
 
 

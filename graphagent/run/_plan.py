@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from graphagent.graph import Edge, End, Node, Start, Strategy, Tap, TapOf
 
 if TYPE_CHECKING:
-    from graphagent.graph import Element
+    from graphagent.graph._internal import Element
     from graphagent.run._context import Context
 
 Call = Callable[["Context", Any], Awaitable[Any]]

@@ -11,7 +11,7 @@ from graphagent import _clock
 from graphagent._features import implementing
 from graphagent.errors import AnswerError, ArgumentsError, CheckError, GraphAgentError, RunError, SerializationError
 from graphagent.events import Event, RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended
-from graphagent.graph import fits
+from graphagent.graph._internal import fits
 from graphagent.llm import Approve
 from graphagent.memory import FinalAnswerStep, RunMemory, Step, TaskStep
 from graphagent.run._budgets import Meter, check_budgets

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
 from graphagent.events import StepCommitted, TextStreamed
-from graphagent.llm import Message, ToolCall, fresh_ids
+from graphagent.llm import Message, ToolCall
+from graphagent.llm._internal import fresh_ids
 from graphagent.run._listening import OfAnswers
 from graphagent.run._result import RunResult
 from graphagent.run._suspend import Halt

@@ -73,7 +73,7 @@ class Question:
         if self.kind in ("approval", "in_flight"):
             return self._verdict(answer)
         if self.kind == "result":
-            from graphagent.llm import with_images
+            from graphagent.llm._internal import with_images
 
             try:
                 return with_images(answer)
@@ -120,7 +120,7 @@ class Question:
 
         from pydantic import TypeAdapter, ValidationError
 
-        from graphagent.graph import show
+        from graphagent.graph._internal import show
 
         adapter: TypeAdapter[Any] = TypeAdapter(self.type)
         try:

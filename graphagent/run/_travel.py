@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
 from graphagent.errors import RunClaimedError, RunExistsError
-from graphagent.graph import is_a, show
+from graphagent.graph._internal import is_a, show
 from graphagent.memory import RunMemory, TaskStep
 from graphagent.run._claim import Claim, Token
 from graphagent.run._durable import describe, fingerprint, note_edits, stand

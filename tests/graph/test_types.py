@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent import Context
-from graphagent.graph import _types, is_a, node, tap
+from graphagent.graph import _types, node, tap
+from graphagent.graph._internal import is_a
 from tests.graph.parts import step
 
 if typing.TYPE_CHECKING:

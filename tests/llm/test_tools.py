@@ -16,7 +16,8 @@ from inline_snapshot import snapshot
 from pydantic import BaseModel, Field
 
 from graphagent.errors import ArgumentsError, ToolError
-from graphagent.llm import Image, Tool, ToolCall, call_tool, fresh_ids, tool
+from graphagent.llm import Image, Tool, ToolCall, tool
+from graphagent.llm._internal import call_tool, fresh_ids
 from graphagent.testing import fixed_ids
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, each, node, parallel
 from graphagent.errors import BudgetError, DamagedStoreError, RunClaimedError, RunError, RunNotFoundError
-from graphagent.llm import ToolCall, ToolCalls, chat_messages
+from graphagent.llm import ToolCall, ToolCalls
+from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human
 from graphagent.run import Head, list_runs

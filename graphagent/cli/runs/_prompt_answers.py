@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast, get_type_hints
 from pydantic import BaseModel
 
 from graphagent.errors import AnswerError
-from graphagent.graph import show
+from graphagent.graph._internal import show
 from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:

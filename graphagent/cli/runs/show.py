@@ -17,7 +17,8 @@ from graphagent.cli import _output
 from graphagent.cli._phrases import counted, whose
 from graphagent.cli.runs._progress import Progress, spent
 from graphagent.cli.runs._target import Place, found, nothing_there, plain, read_stored, states, with_store
-from graphagent.llm import Message, chat_messages
+from graphagent.llm import Message
+from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 from graphagent.run import list_runs
 from graphagent.run.durable import (

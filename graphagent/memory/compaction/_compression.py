@@ -10,7 +10,8 @@ from graphagent import _clock
 from graphagent._article import a
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
-from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, is_overflow, structured
+from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, structured
+from graphagent.llm._internal import is_overflow
 from graphagent.memory._frames import frame
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction

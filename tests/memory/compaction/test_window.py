@@ -18,7 +18,8 @@ from graphagent.errors import (
     StoreError,
 )
 from graphagent.events import CompressionFailed, HistoryCompressed
-from graphagent.llm import Image, Message, ModelResponse, Tool, ToolCall, ToolCalls, Usage, is_overflow
+from graphagent.llm import Image, Message, ModelResponse, Tool, ToolCall, ToolCalls, Usage
+from graphagent.llm._internal import is_overflow
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import (
     ActionStep,

@@ -1,0 +1,15 @@
+"""What other rooms need of messages, images and tools, and users do not."""
+
+from __future__ import annotations
+
+from graphagent.llm._context_overflow import is_overflow as is_overflow
+from graphagent.llm._images import image_of as image_of
+from graphagent.llm._images import images_of as images_of
+from graphagent.llm._images import load_images as load_images
+from graphagent.llm._images import with_images as with_images
+from graphagent.llm._tools import answered as answered
+from graphagent.llm._tools import call_tool as call_tool
+from graphagent.llm._tools import fresh_ids as fresh_ids
+from graphagent.llm._tools import refused as refused
+from graphagent.llm._whole import check_whole as check_whole
+from graphagent.llm._wire import chat_messages as chat_messages
