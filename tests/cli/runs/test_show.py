@@ -20,6 +20,7 @@ from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore, new_key
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run
+from tests.thorough import some
 
 STORE = ["--store", "runs.db"]
 
@@ -363,13 +364,13 @@ def test_steps_of_ones_own_need_the_program(home):
 EVIL = "\x1b]0;evil\x07\x1b[2J\u202egnp.exe\x9b31m\u2066"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "list", "show", "show --entries", "show --json", "show --prompt 1", "show --prompt 1 --json", "replay --detailed",
-        "diff a b",
-    ],
-)  # fmt: skip
+COMMANDS = [
+    "list", "show", "show --entries", "show --json", "show --prompt 1", "show --prompt 1 --json", "replay --detailed",
+    "diff a b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", some(COMMANDS, 3))
 def test_text_of_a_run_cannot_control_the_terminal(home, words):
     """Whatever a model, a person or a tool said: no sequence of it reaches the screen."""
 
@@ -404,6 +405,7 @@ def model_request():
     return ModelRequest(())
 
 
+@pytest.mark.daily("width")
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_fit_the_terminal(home, begun, width):
     """No line of them is longer than the terminal is wide; ids that nobody chose are shortened as far as they differ."""
