@@ -8,7 +8,6 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 ARGS ?=
 
-export NO_MKDOCS_2_WARNING := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
@@ -38,7 +37,7 @@ types: $(BIN)/.ready-to-develop ## Check the types with pyright and mypy, both s
 	@$(BIN)/mypy
 
 docs: $(BIN)/.ready-to-develop ## Build the documentation into site/; a warning is an error.
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/zensical build --clean --strict
 
 house: $(BIN)/.ready-to-run ## Measure the structure of the code; ARGS=--more shows where.
 	@$(BIN)/python -m scripts.house $(ARGS)
@@ -55,7 +54,7 @@ smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without
 	@.ci/smoke $(BIN)/python
 
 clean: ## Remove what was built, and the environment.
-	@rm -rf .venv site dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	@rm -rf .venv site dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache .cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "graphagent needs Python 3.11 or later with venv; none was found. Name one: make PYTHON=/path/to/python" >&2; exit 1; }

@@ -387,6 +387,24 @@ def _pages(entry):
     return set().union(*map(_pages, entry.values() if isinstance(entry, dict) else entry))
 
 
+def test_every_link_and_picture_of_a_page_exists():
+    """Links lead to files by their relative path: the build checks anchors and pages, but not pictures, nor README.md."""
+    pages = [HOME / "README.md", *(HOME / "docs").rglob("*.md")]
+    broken = [
+        f"{page.relative_to(HOME)}: {target}"
+        for page in pages
+        for target in _targets(page.read_text("utf-8"))
+        if not re.match(r"https?://|mailto:|#", target) and not (page.parent / target.partition("#")[0]).is_file()
+    ]
+    assert broken == []
+
+
+def _targets(text):
+    """Return what the links and pictures of a page lead to, outside of blocks and spans of code."""
+    text = re.sub(r"^ *(`{3,}).*?^ *\1|`[^`\n]+`", "``", text, flags=re.MULTILINE | re.DOTALL)
+    return [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r'(?:src|href)="([^"]+)"', text)]
+
+
 def test_every_page_is_in_the_table_of_contents():
     """`mkdocs.yml` names each page of docs/, and no other."""
     settings = yaml.safe_load((HOME / "mkdocs.yml").read_text("utf-8"))
