@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 
@@ -18,7 +19,13 @@ def plain_arguments(function: Any) -> int:
 
 
 def needed(function: Callable[..., Any]) -> list[str] | None:
-    """Give the names of the arguments that a call must give; None where it cannot be called with those by position."""
+    """Return the names of the parameters without a default; None if some of them cannot be passed by position."""
+    if isinstance(function, FunctionType) and not vars(function):  # as most are, and ten times as fast
+        code, names = function.__code__, function.__code__.co_varnames
+        by_position = code.co_argcount
+        if set(names[by_position : by_position + code.co_kwonlyargcount]) - (function.__kwdefaults__ or {}).keys():
+            return None
+        return list(names[: by_position - len(function.__defaults__ or ())])
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -222,7 +222,7 @@ def _walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
         inside = []
     for path, element in inside:
         yield path, element
-        if isinstance(element, Node):
+        if isinstance(element, Strategy | Each | Parallel | Race):
             yield from _walk(element, f"{path}/")
 
 

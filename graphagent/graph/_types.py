@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections.abc
 import enum
 import functools
@@ -29,6 +30,7 @@ _ONE_ITEM = (
     list, set, frozenset, collections.deque,
 )  # fmt: skip
 _PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
+_BUILTINS = vars(builtins)
 _FEW = 32
 """Largest container whose items `is_a` checks: checking an input must not take longer than the work on it."""
 
@@ -48,7 +50,7 @@ def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
     known: dict[str, Any] = getattr(inspect.unwrap(annotated), "__globals__", {})
     found: dict[str, Any] = {}
     for name, kind in getattr(annotated, "__annotations__", {}).items():
-        named = local.get(kind, known.get(kind)) if isinstance(kind, str) else kind
+        named = local.get(kind, known.get(kind, _BUILTINS.get(kind))) if isinstance(kind, str) else kind
         # Most annotations are a class or the name of one; only the others need to be evaluated, which is slow.
         found |= {name: named} if isinstance(named, type) else evaluated({name: kind}, known, local)
     return found
