@@ -69,6 +69,12 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in out]
 
 
+def pytest_collection_finish():
+    """Spare the garbage collector the modules and tests that exist by now: it need not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _repeated(item):
     """Return the parameters of a test of which one value is enough on a day, each with the value that it has here."""
     found = {}
