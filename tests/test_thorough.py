@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +77,26 @@ def test_the_fast_suite_tries_few_examples(days):
     next(days)
     assert [thorough.examples(number) for number in (6, 20, 400)] == [6, 20, 20]
     assert thorough.examples(12, 4) == 4
+
+
+def collected(*words, size):
+    """Return the ids of the tests that pytest would execute."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", *words],
+        cwd=Path(__file__).parents[1], env={**os.environ, "GRAPHAGENT_TESTS": size},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {line for line in ended.stdout.splitlines() if "::" in line}
+
+
+@pytest.mark.thorough
+def test_what_is_executed_depends_on_what_a_test_is_about():
+    """Each test of a file is in the fast suite; one about scheduling has both loops, and one that is named has all repetitions."""
+    views, forks = "tests/memory/notes/test_views.py", "tests/run/test_forks.py"
+    fast, whole = collected(views, size=""), collected(views, size="thorough")
+    assert fast < whole
+    assert len(fast) * 4 < len(whole)
+    assert {each.partition("[")[0] for each in fast} == {each.partition("[")[0] for each in whole}
+    [name] = {each.partition("[")[0] for each in whole if "test_owners_have_nothing_of_one_another" in each}
+    assert collected(name, size="") == {each for each in whole if each.startswith(f"{name}[")}
+    assert collected(forks, size="") == collected(forks, size="thorough")
