@@ -265,7 +265,7 @@ def resumed(history: list[Entry]) -> str:
     canvas.height = max(canvas.height, y + 40)
     x = 352
     canvas.arrow(301, 120, 346, 120)
-    canvas.text(x, 16, "The state, after reading them once", "head")
+    canvas.text(x, 16, "The state that follows from them", "head")
     bottom = canvas.box(
         x, 28, WIDTH - x - 1, "",
         [
