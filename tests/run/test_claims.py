@@ -111,9 +111,9 @@ class Process:
         finally:
             os._exit(code)
 
-    def says(self, seconds=10):
+    def says(self):
         """Wait for what it says next."""
-        ready, _, _ = select.select([self._read], [], [], seconds)
+        ready, _, _ = select.select([self._read], [], [], 600)
         assert ready, "the process says nothing"
         line = b""
         while not line.endswith(b"\n"):

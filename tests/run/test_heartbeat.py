@@ -59,7 +59,7 @@ class Beats:
 
     async def beat(self):
         """Have the claims renewed, and return when that is over and the next pause has begun."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(600):
             await self.waiting.wait()
             self.waiting = anyio.Event()
             self._send.send_nowait(None)
@@ -187,7 +187,7 @@ async def test_an_execution_that_lost_its_run_is_cancelled(beats, shape):
             results.append(await Agent(strategy(other), store=store).resume("r"))
 
     async def lose():
-        with pytest.raises(RunClaimedError, match="someone else, who went on with it") as caught, anyio.fail_after(10):
+        with pytest.raises(RunClaimedError, match="someone else, who went on with it") as caught, anyio.fail_after(600):
             await run.finish()
         assert caught.value.run_id == "r"
         lost.set()
@@ -200,7 +200,7 @@ async def test_an_execution_that_lost_its_run_is_cancelled(beats, shape):
         await other.reached.wait()
         before = await items(store)
         beats.last(), beats.last()  # one is for the other, which has its claim
-        with anyio.fail_after(10):
+        with anyio.fail_after(600):
             await lost.wait()
         assert len(cancelled) == (2 if shape == "parallel" else 1)
         assert run.status == "failed"
@@ -215,7 +215,7 @@ async def test_of_a_lost_run_the_parts_are_neither_renewed_nor_written(beats):
     run = calling(gate, store).start("x", run_id="r")
 
     async def lose():
-        with pytest.raises(RunClaimedError) as caught, anyio.fail_after(10):
+        with pytest.raises(RunClaimedError) as caught, anyio.fail_after(600):
             await run.finish()
         assert caught.value.run_id == "r"
 
@@ -240,7 +240,7 @@ async def test_a_run_that_was_removed_ends_too(beats):
     async with anyio.create_task_group() as group:
 
         async def lose():
-            with pytest.raises(RunNotFoundError), anyio.fail_after(10):
+            with pytest.raises(RunNotFoundError), anyio.fail_after(600):
                 await run.finish()
 
         group.start_soon(lose)

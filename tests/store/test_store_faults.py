@@ -86,7 +86,7 @@ def test_killed_in_the_middle_of_saving(tmp_path, kind):
     for number in range(KILLS):
         name = f"p{'x' * (number % 2)}{number}"
         child = start(path, kind, name, ("alone", "together")[number % 3 == 2], 100_000)
-        assert select.select([child.stdout], [], [], 30)[0] if number else True
+        assert select.select([child.stdout], [], [], 600)[0] if number else True
         time.sleep(chance.uniform(0, 0.06) if number else chance.uniform(0.2, 0.5))
         child.send_signal(signal.SIGKILL)
         output, _ = child.communicate(timeout=600)

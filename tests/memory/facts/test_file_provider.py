@@ -440,7 +440,7 @@ def test_a_process_killed_while_putting_a_torn_line_aside_loses_nothing(tmp_path
     anyio.run(main)
     """
     process = start(crash, tmp_path)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL, err
     assert len(list(tmp_path.rglob("*.torn-*"))) == 1
 
