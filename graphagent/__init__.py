@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from graphagent._sync import blocking as blocking
-from graphagent.agent import Agent as Agent
-from graphagent.graph import END as END
-from graphagent.graph import START as START
-from graphagent.graph import Node as Node
-from graphagent.graph import Strategy as Strategy
-from graphagent.graph import each as each
-from graphagent.graph import node as node
-from graphagent.graph import parallel as parallel
-from graphagent.graph import race as race
-from graphagent.graph import tap as tap
-from graphagent.llm import tool as tool
-from graphagent.run import Context as Context
-from graphagent.run import Run as Run
-from graphagent.run import RunResult as RunResult
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
+
+if TYPE_CHECKING:
+    from graphagent._sync import blocking as blocking
+    from graphagent.agent import Agent as Agent
+    from graphagent.graph import END as END
+    from graphagent.graph import START as START
+    from graphagent.graph import Node as Node
+    from graphagent.graph import Strategy as Strategy
+    from graphagent.graph import each as each
+    from graphagent.graph import node as node
+    from graphagent.graph import parallel as parallel
+    from graphagent.graph import race as race
+    from graphagent.graph import tap as tap
+    from graphagent.llm import tool as tool
+    from graphagent.run import Context as Context
+    from graphagent.run import Run as Run
+    from graphagent.run import RunResult as RunResult
+else:
+    __getattr__ = _lazy(
+        __name__,
+        {
+            "graphagent": ("agent", "errors", "events", "graph", "llm", "memory", "protocols", "run", "store"),
+            "graphagent._sync": ("blocking",),
+            "graphagent.agent": ("Agent",),
+            "graphagent.graph": ("END", "START", "Node", "Strategy", "each", "node", "parallel", "race", "tap"),
+            "graphagent.llm": ("tool",),
+            "graphagent.run": ("Context", "Run", "RunResult"),
+        },
+    )
 
 __version__ = "0.1.0"

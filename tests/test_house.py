@@ -51,7 +51,7 @@ def _is_private(name):
 
 
 def _lazily(statements):
-    """Split the statements of a module before its `__getattr__`, and return that as `(imports, names, moved)` besides."""
+    """Split the statements of a module before its `__getattr__`, and return the lazy imports and the moved names of that."""
     match statements:
         case [
             *first,
@@ -70,12 +70,20 @@ def _lazily(statements):
             assert "__getattr__" not in [
                 ast.unparse(each.targets[0]) for each in statements if isinstance(each, ast.Assign)
             ], "hide it from type checkers, which would take any name for one that exists"
-            return statements, ([], [], {})
+            return statements, ([], {})
     assert isinstance(call, ast.Call)
     assert ast.unparse(call.func) == "_lazy"
-    names = [eval(ast.unparse(given)) for given in call.args[2:]]
-    moved = {keyword.arg: eval(ast.unparse(keyword.value)) for keyword in call.keywords}
-    return first, (body, *(names or [[]]), moved.get("moved", {}))
+    lazily = [eval(ast.unparse(given)) for given in call.args[1:]]
+    homes = {name: home for each in lazily for home, names in each.items() for name in names}
+    moved = {keyword.arg: eval(ast.unparse(keyword.value)) for keyword in call.keywords}.get("moved", {})
+    imports = {name.name: each.module for each in body for name in each.names if name.name not in moved}
+    assert imports == {name: home for name, home in homes.items() if f"{home}.{name}" not in FILES}
+    return first, (body, moved)
+
+
+def _without_version(door, statements):
+    last = ast.unparse(statements[-1]) if statements else ""
+    return statements[:-1] if door == "graphagent" and last.startswith("__version__ = ") else statements
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -83,10 +91,7 @@ def test_a_door_holds_re_exports_and_no_logic(door):
     """A room's `__init__.py` is its docstring and `from … import X as X`, with public names only, some of them imported lazily."""
     docstring, *statements = ast.parse(FILES[door].read_text("utf-8")).body
     assert isinstance(docstring, ast.Expr)
-    statements, (late, names, _) = _lazily(statements)
-    if door == "graphagent" and ast.unparse(statements[-1]).startswith("__version__ = "):
-        statements.pop()
-    assert {name.name for each in late for name in each.names} == set(names)
+    statements, (late, _) = _lazily(_without_version(door, statements))
     for statement in [*statements, *late]:
         assert isinstance(statement, ast.ImportFrom), f"{door}, line {statement.lineno}: a door has no logic"
         if statement.module in ("__future__", "typing", "graphagent._lazy"):
@@ -99,7 +104,7 @@ def test_a_door_holds_re_exports_and_no_logic(door):
 MOVED = [
     (module, name, now)
     for module, path in FILES.items()
-    for name, now in _lazily(ast.parse(path.read_text("utf-8")).body)[1][2].items()
+    for name, now in _lazily(ast.parse(path.read_text("utf-8")).body)[1][1].items()
 ]
 
 
@@ -130,6 +135,28 @@ def test_a_door_shows_nothing_else(door):
     files = {name.removeprefix(f"{door}.").partition(".")[0] for name in FILES if name.startswith(f"{door}.")}
     shown = {name for name in vars(importlib.import_module(door)) if not name.startswith("__")}
     assert shown - named - files == set()
+
+
+@pytest.mark.parametrize("module", sorted(name for name in FILES if not any(map(_is_private, name.split(".")))))
+def test_a_public_module_can_be_imported_first(module):
+    """Doors import lazily, so the order of imports differs between programs; no order may lead into a circle."""
+    if module not in (
+        "graphagent.__main__",
+        "graphagent.embed.local",
+        "graphagent.embed.minilm",
+        "graphagent.embed.static",
+    ):
+        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+
+
+def test_importing_the_package_makes_its_rooms_available():
+    """`import graphagent` is enough to use `graphagent.errors.ToolError`, and completion knows what can be asked for."""
+    program = (
+        "import graphagent as g; print(g.errors.ToolError.__name__, g.Agent.__name__, {'Agent', 'errors'} <= {*dir(g)})"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["ToolError", "Agent", "True"]
+    assert not hasattr(graphagent, "nothing_like_this")
 
 
 def test_the_version_is_told_once():
@@ -284,7 +311,9 @@ def test_docstrings_begin_as_the_standard_library_does():
 
 def test_importing_the_package_loads_no_heavy_library():
     """openai, networkx and cryptography come with what needs them first."""
-    program = "import sys, graphagent; print(*{'openai', 'networkx', 'cryptography'} & sys.modules.keys())"
+    program = (
+        "import sys, graphagent; graphagent.Agent; print(*{'openai', 'networkx', 'cryptography'} & sys.modules.keys())"
+    )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
 

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import Turn as Turn
 else:
     __getattr__ = _lazy(
-        __name__, "graphagent.memory.notes",
-        ("Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn"),
+        __name__,
+        {
+            "graphagent.memory.notes": (
+                "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
+            )
+        },
     )  # fmt: skip
