@@ -7,9 +7,8 @@ from typing import Any
 import griffe
 
 MACHINERY = {
-    "graphagent.graph": "Element Setting TapOf fits hints is_a is_type show",
-    "graphagent.llm": """FunctionTool answered call_tool chat_messages check_whole fresh_ids image_of images_of is_overflow load_images
-        refused with_images""",
+    "graphagent.graph": "TapOf",
+    "graphagent.llm": "FunctionTool",
     "graphagent.memory": "Mark Steps SentPrompt step_text",
     "graphagent.run": """AgentTool Budgets Check Claim FinalCheck Halt Handler Handlers Meter RunState Setup StepCallbacks
         agent_tools asking begin by_type callbacks_with_types check_budgets check_deps check_kept check_prices check_ways
