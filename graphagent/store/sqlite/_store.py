@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import anyio.to_thread
+from anyio.lowlevel import checkpoint
 
 from graphagent._concurrency import Reply, turn
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
@@ -138,13 +139,21 @@ class SqliteStore:
             checked.append((change, check_change(change)))
         if not checked and along is None:
             return
-        job = Job(checked, Reply(), along=along)
-        while not (await self._open()).writer.submit(job):
-            pass  # closed in between
+        job = Job(checked, along)
+        writer = (await self._open()).writer
         try:
-            await job.reply.wait()
+            if writer.enter(job):
+                await checkpoint()  # here other tasks have their turn
+                writer.commit_here(job)
+            if not job.done:
+                job.reply = Reply()
+                while not writer.submit(job):  # it was closed in between
+                    writer = (await self._open()).writer
+                await job.reply.wait()
         finally:
             job.abandoned = True
+        if job.error is not None:
+            raise job.error
 
     async def read(self, function: Callable[[Any], T]) -> T:
         """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile.

@@ -176,10 +176,11 @@ async def test_a_store_that_is_let_go_ends_its_thread(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("synchronous", ["NORMAL", "FULL"])
 @pytest.mark.parametrize("pause", [0, 0.001, 0.05, 0.1])
-def test_after_a_fork(tmp_path, pause):
+def test_after_a_fork(tmp_path, pause, synchronous):
     """A process forked at any moment is told to make its own store, which then works; the parent's goes on."""
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", synchronous=synchronous)
     sealed = EncryptedStore(SqliteStore(tmp_path / "sealed.db"), KEY)
     anyio.run(sealed.commit, Put(("r", "o", 1), b"v"))
     stop = threading.Event()
@@ -187,6 +188,7 @@ def test_after_a_fork(tmp_path, pause):
     async def keep_writing():
         number = 0
         while not stop.is_set():
+            await store.commit(Put(("r", "busy", number % 50), b"v"))  # with NORMAL by the thread of the loop
             await store.commit(Put(("r", "busy", number % 50), b"v"), Delete(("r", "busy", (number + 1) % 50)))
             number += 1
 
@@ -402,9 +404,10 @@ async def test_the_file_is_not_much_larger_than_its_values(tmp_path, length, mos
     assert (tmp_path / "store.db").stat().st_size / (count * length) < most
 
 
-async def test_a_conflict_in_a_group_rolls_back_only_itself(tmp_path):
+@pytest.mark.parametrize("synchronous", ["NORMAL", "FULL"])
+async def test_a_conflict_in_a_group_rolls_back_only_itself(tmp_path, synchronous):
     """Commits that are made together fail one by one: a conflict takes nothing else with it."""
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", synchronous=synchronous)
     await store.commit(Put(("r", "o", 0), b"v"))
     outcome = {}
 
