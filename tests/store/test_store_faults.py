@@ -33,7 +33,7 @@ import anyio, base64, sys
 from graphagent.store import *
 from graphagent.errors import ConflictError
 path, sealed, name, what, count = sys.argv[1], sys.argv[2] == "sealed", sys.argv[3], sys.argv[4], int(sys.argv[5])
-store = SqliteStore(path)
+store = SqliteStore(path, synchronous=["FULL", "NORMAL"][sum(name.encode()) % 2])
 if sealed:
     store = EncryptedStore(store, base64.b64decode("{base64.b64encode(KEY).decode()}"))
 
