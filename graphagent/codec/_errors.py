@@ -1,4 +1,4 @@
-"""What was kept and cannot be read: told in one way, whatever is wrong with it, and without showing it."""
+"""Errors of stored data that cannot be read: always of one class, and never showing a value of the data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _T = TypeVar("_T")
 
 
 class Unreadable(ValueError):
-    """What was kept cannot be read. No value stands in its text."""
+    """Stored data cannot be read. The text contains no value of it."""
 
 
 def readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Make a reader of JSON data raise nothing but ValueError about what is damaged, and no value in its text."""
+    """Make a reader of JSON data raise only `Unreadable` for damaged data, without a value in its text."""
 
     @functools.wraps(read)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -25,40 +25,66 @@ def readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
             reason = str(error)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             reason = f"what was kept is damaged, or of a form that is not known here ({type(error).__name__})"
-        # Outside, since the error that it stands for may show values.
+        # Outside the except clause, because the context of the error may show values.
         raise Unreadable(reason)
 
     return guarded
 
 
-def as_list(data: Any) -> list[Any]:
-    """Give a list as it is.
+def _wrong(what: str) -> Unreadable:
+    return Unreadable(f"what was kept has something else where {what} belongs")
+
+
+def as_list(data: Any, _: object = None) -> list[Any]:
+    """Return data that must be a list.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: It is something else.
     """
     if not isinstance(data, list):
-        raise Unreadable("what was kept has something else where a list belongs")
+        raise _wrong("a list")
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
-def as_int(data: Any) -> int:
-    """Give a whole number as it is.
+def as_int(data: Any, _: object = None) -> int:
+    """Return data that must be a whole number, not a bool.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: It is something else.
     """
     if type(data) is not int:
-        raise Unreadable("what was kept has something else where a whole number belongs")
+        raise _wrong("a whole number")
     return data
 
 
-def as_str(data: Any) -> str:
-    """Give text as it is.
+def as_float(data: Any, _: object = None) -> float:
+    """Return data that must be a number, as a float.
 
     Raises:
-        Unreadable: it is none.
+        Unreadable: It is something else.
+    """
+    if type(data) not in (int, float):
+        raise _wrong("a number")
+    return float(data)
+
+
+def as_bool(data: Any, _: object = None) -> bool:
+    """Return data that must be True or False.
+
+    Raises:
+        Unreadable: It is something else.
+    """
+    if type(data) is not bool:
+        raise _wrong("true or false")
+    return data
+
+
+def as_str(data: Any, _: object = None) -> str:
+    """Return data that must be text.
+
+    Raises:
+        Unreadable: It is something else.
     """
     if not isinstance(data, str):
-        raise Unreadable("what was kept has something else where text belongs")
+        raise _wrong("text")
     return data

@@ -19,6 +19,7 @@ import orjson
 from graphagent._annotations import own_class
 from graphagent.codec import _typed_objects
 from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, place_kinds, value_kind
+from graphagent.codec._dataclasses import DataclassCodec, FieldCodec
 from graphagent.codec._errors import Unreadable, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import read_object, write_object
 from graphagent.errors import NodeFailedError, SerializationError
@@ -131,6 +132,9 @@ class _Writer:
             raise SerializationError("a value that holds itself, or is nested too deeply, cannot be kept")
         if form in CONTAINERS:
             return self.container(value, form, kind, room)
+        codec = _CODEC_OF.get(form)
+        if codec is not None:
+            return codec.write(value, (self, room))
         writer = _WRITERS.get(form) or _WRITERS.get(getattr(form, "__stored_as__", form))
         if writer is not None:
             return writer(self, value, room)
@@ -189,26 +193,6 @@ class _Writer:
             found["url"] = self.text(image.url)
         return {**found, **self.data(image.data)} if image.data else found
 
-    def call(self, call: ToolCall, room: int) -> dict[str, Json]:
-        arguments = self.value(dict(call.arguments), Any, room - 1)
-        found = {"$": "call", "name": self.text(call.name), "id": self.text(call.id), "arguments": arguments}
-        return {**found, "malformed": self.text(call.malformed)} if call.malformed else found
-
-    def result(self, result: ToolResult) -> dict[str, Json]:
-        found: dict[str, Json] = {"$": "result", "id": self.text(result.call_id), "name": self.text(result.name)}
-        found["content"] = self.text(result.content)
-        if result.is_error:
-            found["error"] = True
-        if result.images:
-            found["images"] = [self.image(each) for each in result.images]
-        if result.full:
-            found["full"] = self.text(result.full)
-        if result.seconds:
-            found["seconds"] = self.value(result.seconds, Any, 1)
-        if result.run_id:
-            found["run"] = self.text(result.run_id)
-        return found
-
     def failed(self, error: NodeFailedError) -> dict[str, Json]:
         return {
             "$": "failed", "node": self.text(error.node), "v": self.text(str(error)), "run": self.text(error.run_id)
@@ -234,19 +218,7 @@ def _is_unicode(text: str) -> bool:
 
 
 _WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
-    Text: lambda writer, part, _: {"$": "text", "v": writer.text(part.text)},
-    Reasoning: lambda writer, part, _: {"$": "reasoning", "v": writer.text(part.text)},
     Image: lambda writer, image, _: writer.image(image),
-    ToolCall: lambda writer, call, room: writer.call(call, room),
-    ToolResult: lambda writer, result, _: writer.result(result),
-    ToolCalls: lambda writer, calls, room: {
-        "$": "calls", "v": [writer.call(each, room - 2) for each in calls], "text": writer.text(calls.text)
-    },
-    ToolResults: lambda writer, results, _: {"$": "results", "v": [writer.result(each) for each in results]},
-    Approve: lambda writer, verdict, room: {
-        "$": "approve", **({} if verdict.arguments is None else {"v": writer.value(dict(verdict.arguments), Any, room - 1)})
-    },
-    Deny: lambda writer, verdict, _: {"$": "deny", "v": writer.text(verdict.reason)},
     Message: lambda writer, message, room: {"$": "message", **writer.message(message, room)},
     Usage: lambda _, usage, __: {"$": "usage", "v": usage_json(usage)},
     NodeFailedError: lambda writer, error, _: writer.failed(error),
@@ -258,7 +230,6 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
     date: lambda _, day, __: {"$": "date", "v": day.isoformat()},
     timedelta: lambda _, span, __: {"$": "timedelta", "v": [span.days, span.seconds, span.microseconds]},
 }  # fmt: skip
-_PLAIN = frozenset({*_WRITERS, str, type(None), bool, int, float})
 
 
 def undeclared(data: Json) -> Json:
@@ -305,6 +276,9 @@ def _read(data: Json, blobs: Blobs, kind: Any) -> Any:
         return _read_dict(fields, blobs, kind)
     if tag == "typed":
         return read_object(fields, kind, lambda part, declared: _read(part, blobs, declared))
+    codec = _CODEC_TAGGED.get(tag)
+    if codec is not None:
+        return codec.parse(fields, blobs)
     reader = _READERS.get(tag)
     if reader is None:
         raise Unreadable("what was kept has a form that is not known here")
@@ -365,39 +339,87 @@ def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:
     return Image.restored(_bytes(fields, blobs), _text(fields["type"], blobs), _text(fields.get("url", ""), blobs))
 
 
-def _read_call(fields: Mapping[str, Json], blobs: Blobs) -> ToolCall:
-    arguments = _read(fields["arguments"], blobs, Any)
-    if not isinstance(arguments, dict):
-        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
-    name, id_, malformed = (_text(fields.get(each, ""), blobs) for each in ("name", "id", "malformed"))
-    return ToolCall(name, cast("dict[str, Any]", arguments), id_, malformed)
-
-
-def _read_approval(fields: Mapping[str, Json], blobs: Blobs) -> Approve:
-    arguments = _read(fields["v"], blobs, Any) if "v" in fields else None
-    if not isinstance(arguments, dict | None):
-        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
-    return Approve(cast("dict[str, Any] | None", arguments))
-
-
-def _read_result(fields: Mapping[str, Json], blobs: Blobs) -> ToolResult:
-    return ToolResult(
-        _text(fields["id"], blobs),
-        _text(fields["name"], blobs),
-        _text(fields["content"], blobs),
-        fields.get("error") is True,
-        tuple(_read_image(each, blobs) for each in as_list(fields.get("images", []))),
-        full=_text(fields.get("full", ""), blobs),
-        seconds=float(_read(fields.get("seconds", 0.0), blobs, Any)),
-        run_id=_text(fields.get("run", ""), blobs),
-    )
-
-
 def _read_failed(fields: Mapping[str, Json], blobs: Blobs) -> NodeFailedError:
     error = NodeFailedError.__new__(NodeFailedError, _text(fields["v"], blobs))
     error.node, error.run_id = _text(fields["node"], blobs), _text(fields["run"], blobs)
     return error
 
+
+_Context = tuple[_Writer, int]
+"""What parts of messages are written with: the writer, and the levels of JSON for which there is room. They are read with blobs."""
+
+
+def _write_text(text: str, context: _Context) -> Json:
+    return text if len(text) < _APART and text.isascii() else context[0].text(text)
+
+
+def _write_number(number: float, context: _Context) -> Json:
+    return context[0].value(number, Any, 1)
+
+
+def _read_number(data: Json, blobs: Blobs) -> float:
+    return float(_read(data, blobs, Any))
+
+
+def _write_image(image: Image, context: _Context) -> Json:
+    return context[0].image(image)
+
+
+def _write_arguments(arguments: Mapping[str, Any], context: _Context) -> Json:
+    writer, room = context
+    return writer.value(dict(arguments), Any, room - 1)
+
+
+def _read_arguments(data: Json, blobs: Blobs) -> dict[str, Any]:
+    arguments = _read(data, blobs, Any)
+    if not isinstance(arguments, dict):
+        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
+    return cast("dict[str, Any]", arguments)
+
+
+def _within_list(codec: DataclassCodec[Any]) -> FieldCodec:
+    def write(part: Any, context: _Context) -> Json:
+        writer, room = context
+        return codec.write(part, (writer, room - 2))
+
+    def read(data: Json, blobs: Blobs) -> Any:
+        return codec.parse(data, blobs)
+
+    return FieldCodec(write, read)
+
+
+_FORMS: Mapping[Any, FieldCodec] = {
+    str: FieldCodec(_write_text, _text),
+    float: FieldCodec(_write_number, _read_number),
+    Image: FieldCodec(_write_image, _read_image),
+    Mapping[str, Any]: FieldCodec(_write_arguments, _read_arguments),
+}
+_CALL = DataclassCodec(
+    ToolCall,
+    {"name": "name", "id": "id", "arguments": "arguments", "malformed": "malformed"},
+    tag="call", always=("id", "arguments"), forms=_FORMS,
+)  # fmt: skip
+_RESULT = DataclassCodec(
+    ToolResult,
+    {"call_id": "id", "name": "name", "content": "content", "is_error": "error", "images": "images", "full": "full",
+     "seconds": "seconds", "run_id": "run"},
+    tag="result", forms=_FORMS,
+)  # fmt: skip
+_CODECS = (
+    _CALL,
+    _RESULT,
+    DataclassCodec(Text, {"text": "v"}, tag="text", forms=_FORMS),
+    DataclassCodec(Reasoning, {"text": "v"}, tag="reasoning", forms=_FORMS),
+    DataclassCodec(
+        ToolCalls, {"calls": "v", "text": "text"}, tag="calls", always=("text",), forms={**_FORMS, ToolCall: _within_list(_CALL)}
+    ),
+    DataclassCodec(ToolResults, {"results": "v"}, tag="results", forms={ToolResult: _within_list(_RESULT)}),
+    DataclassCodec(Approve, {"arguments": "v"}, tag="approve", forms=_FORMS),
+    DataclassCodec(Deny, {"reason": "v"}, tag="deny", always=("reason",), forms=_FORMS),
+)  # fmt: skip
+_CODEC_OF: dict[type, DataclassCodec[Any]] = {codec.owner: codec for codec in _CODECS}
+_CODEC_TAGGED: dict[str, DataclassCodec[Any]] = {codec.tag: codec for codec in _CODECS}
+_PLAIN = frozenset({*_WRITERS, *_CODEC_OF, str, type(None), bool, int, float})
 
 _Moment = TypeVar("_Moment", datetime, time)
 
@@ -420,17 +442,7 @@ _READERS: dict[str, Callable[[Mapping[str, Json], Blobs, Any], Any]] = {
     "tuple": _read_tuple,
     "set": lambda fields, blobs, kind: set(_read_items(fields, blobs, kind, set)),
     "frozenset": lambda fields, blobs, kind: frozenset(_read_items(fields, blobs, kind, frozenset)),
-    "text": lambda fields, blobs, _: Text(_text(fields["v"], blobs)),
-    "reasoning": lambda fields, blobs, _: Reasoning(_text(fields["v"], blobs)),
     "image": lambda fields, blobs, _: _read_image(fields, blobs),
-    "call": lambda fields, blobs, _: _read_call(fields, blobs),
-    "result": lambda fields, blobs, _: _read_result(fields, blobs),
-    "calls": lambda fields, blobs, _: ToolCalls(
-        [_read_call(each, blobs) for each in as_list(fields["v"])], _text(fields["text"], blobs)
-    ),
-    "results": lambda fields, blobs, _: ToolResults([_read_result(each, blobs) for each in as_list(fields["v"])]),
-    "approve": lambda fields, blobs, _: _read_approval(fields, blobs),
-    "deny": lambda fields, blobs, _: Deny(_text(fields["v"], blobs)),
     "message": _read_message,
     "usage": lambda fields, _, __: read_usage(fields["v"]),
     "failed": lambda fields, blobs, _: _read_failed(fields, blobs),

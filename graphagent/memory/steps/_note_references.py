@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from graphagent.codec._internal import Unreadable, as_int, as_list, as_str
+from graphagent.codec._internal import DataclassCodec, as_int, as_list, as_str
 from graphagent.memory._frames import FORGOTTEN
 from graphagent.memory.facts._references import UNREAD
 from graphagent.memory.steps._types import KnownNote
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 NoteName = tuple[str, int]
 """What a reference says: id, version."""
 
-_TEXTS = ("content", "scope", "source", "speaker", "date", "trust")
+_FIELDS = ("id", "version", "content", "scope", "source", "speaker", "date", "trust", "forgotten", "kept", "cut")
+_NOTE = DataclassCodec(KnownNote, {name: name for name in _FIELDS}, always=("version",), defaults={"content": ""})
 
 
 def note_name(known: KnownNote) -> NoteName:
@@ -44,10 +45,7 @@ def note_json(known: KnownNote, *, values: bool) -> Json:
     """
     if known.kept and not values:
         return {"noted": [known.id, known.version, known.trust, known.cut]}
-    found: dict[str, Json] = {"id": known.id, "version": known.version}
-    found |= {name: getattr(known, name) for name in _TEXTS if getattr(known, name)}
-    found |= {name: True for name in ("forgotten", "kept") if getattr(known, name)}
-    return {**found, "cut": known.cut} if known.cut else found
+    return _NOTE.write(known)
 
 
 def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote] | None = None) -> KnownNote:
@@ -59,12 +57,7 @@ def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote]
             return known if there is None else forgotten_note(known)
         whole = replace(there, kept=True, cut=0)
         return shortened_note(whole, known.cut) if known.cut else whole
-    if not data.keys() <= {field.name for field in fields(KnownNote)}:
-        raise Unreadable("what was kept has something else where a note belongs")
-    texts = {name: as_str(data[name]) for name in ("id", *_TEXTS) if name in data}
-    forgotten, kept = data.get("forgotten") is True, data.get("kept") is True
-    version, cut = as_int(data["version"]), as_int(data.get("cut", 0))
-    return KnownNote(**{"content": "", **texts}, version=version, forgotten=forgotten, kept=kept, cut=cut)
+    return _NOTE.read(data)
 
 
 def note_references(data: Json) -> Iterator[KnownNote]:

@@ -1,0 +1,78 @@
+"""The stored bytes of each type that the codec knows: a store written by an earlier version must be readable by a later one."""
+
+# Lines that hold a form in full are as long as it is.
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import orjson
+import pytest
+
+from graphagent.codec._internal import HeldBlobs, decode, encode
+from graphagent.errors import NodeFailedError
+from graphagent.llm import (
+    Approve,
+    Deny,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolCalls,
+    ToolResult,
+    ToolResults,
+    Usage,
+)  # fmt: skip
+
+PICTURE = Image(b"\x89PNG", "image/png")
+STORED = [
+    (Text("a"), '{"$":"text","v":"a"}'),
+    (Text("\ud800"), '{"$":"text","v":{"$":"surrogates","v":"7aCA"}}'),
+    (Reasoning("b"), '{"$":"reasoning","v":"b"}'),
+    (PICTURE, '{"$":"image","type":"image/png","v":"iVBORw=="}'),
+    (Image(url="https://example.org/a.png", media_type="image/png"), '{"$":"image","type":"image/png","url":"https://example.org/a.png"}'),
+    (Image(b"\x89PNG" * 200), '{"$":"image","type":"image/png","b":"5649d20bfd08f48fd16470af"}'),
+    (ToolCall("search"), '{"$":"call","name":"search","id":"","arguments":{}}'),
+    (ToolCall("search", {"q": "x", "n": [1, None, 2.5]}, "1"), '{"$":"call","name":"search","id":"1","arguments":{"q":"x","n":[1,null,2.5]}}'),
+    (ToolCall("search", {}, "1", "{"), '{"$":"call","name":"search","id":"1","arguments":{},"malformed":"{"}'),
+    (ToolResult("1", "search", "found"), '{"$":"result","id":"1","name":"search","content":"found"}'),
+    (ToolResult("1", "search", "not", is_error=True), '{"$":"result","id":"1","name":"search","content":"not","error":true}'),
+    (ToolResult("1", "search", "cut", images=(PICTURE,), full="whole", seconds=0.25, run_id="run-1", value=object()), '{"$":"result","id":"1","name":"search","content":"cut","images":[{"$":"image","type":"image/png","v":"iVBORw=="}],"full":"whole","seconds":0.25,"run":"run-1"}'),
+    (ToolCalls([ToolCall("a", id="1"), ToolCall("b", {"x": (1,)}, "2")]), '{"$":"calls","v":[{"$":"call","name":"a","id":"1","arguments":{}},{"$":"call","name":"b","id":"2","arguments":{"x":{"$":"tuple","v":[1]}}}],"text":""}'),
+    (ToolCalls([], "well"), '{"$":"calls","v":[],"text":"well"}'),
+    (ToolResults([ToolResult("1", "a", "x"), ToolResult("2", "b", "y", is_error=True)]), '{"$":"results","v":[{"$":"result","id":"1","name":"a","content":"x"},{"$":"result","id":"2","name":"b","content":"y","error":true}]}'),
+    (Approve(), '{"$":"approve"}'),
+    (Approve({"n": 1}), '{"$":"approve","v":{"n":1}}'),
+    (Deny(), '{"$":"deny","v":""}'),
+    (Deny("not now"), '{"$":"deny","v":"not now"}'),
+    (Message.user("hello"), '{"$":"message","role":"user","parts":["hello"]}'),
+    (Message("assistant", (Reasoning("hm"), Text("\ud800"), ToolCall("f", id="1"), PICTURE)), '{"$":"message","role":"assistant","parts":[{"$":"reasoning","v":"hm"},{"$":"text","v":{"$":"surrogates","v":"7aCA"}},{"$":"call","name":"f","id":"1","arguments":{}},{"$":"image","type":"image/png","v":"iVBORw=="}]}'),
+    (Message("tool", (ToolResult("1", "f", "x"),)), '{"$":"message","role":"tool","parts":[{"$":"result","id":"1","name":"f","content":"x"}]}'),
+    (Usage(1, 2, 3, 4, Decimal("0.5")), '{"$":"usage","v":[1,2,3,4,"0.5"]}'),
+    (Usage(), '{"$":"usage","v":[0,0,0,0,"0"]}'),
+    (NodeFailedError("count/words", TimeoutError("5 seconds")), '{"$":"failed","node":"count/words","v":"node \'count/words\' failed with TimeoutError","run":""}'),
+    ("\ud800", '{"$":"surrogates","v":"7aCA"}'),
+    ("t" * 16_384, '{"$":"str","b":"14ebc93950bee4dd211dae7e"}'),
+    (b"\0", '{"$":"bytes","v":"AA=="}'),
+    (b"\0" * 512, '{"$":"bytes","b":"0188e648680b241c91b4cd66"}'),
+    ((1, [2, {3}], frozenset("a"), {"a": 1}, {"$": 1}, {1: 2}), '{"$":"tuple","v":[1,[2,{"$":"set","v":[3]}],{"$":"frozenset","v":["a"]},{"a":1},{"$":"dict","v":[["$",1]]},{"$":"dict","v":[[1,2]]}]}'),
+    ([2**64, float("inf"), 1j, Decimal("1.50")], '[{"$":"int","v":"0x10000000000000000"},{"$":"float","v":"inf"},{"$":"complex","v":["0.0","1.0"]},{"$":"decimal","v":"1.50"}]'),
+    ([datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC), datetime(2025, 10, 26, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1), time(1, 2)], '[{"$":"datetime","v":"2025-03-04T05:06:07+00:00"},{"$":"datetime","v":"2025-10-26T02:00:00","zone":"Europe/Berlin","fold":1},{"$":"time","v":"01:02:00"}]'),
+    ([date(2025, 3, 4), timedelta(days=1, microseconds=2)], '[{"$":"date","v":"2025-03-04"},{"$":"timedelta","v":[1,0,2]}]'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"), STORED, ids=[f"{type(value).__name__}-{place}" for place, (value, _) in enumerate(STORED)]
+)
+def test_a_value_is_stored_as_it_always_was(value, stored):
+    """Byte for byte, and it is read from these bytes."""
+    blobs = HeldBlobs()
+    assert orjson.dumps(encode(value, blobs)).decode() == stored
+    again = decode(orjson.loads(stored), blobs)
+    assert type(again) is type(value)
+    if not isinstance(value, NodeFailedError):  # two errors are never equal
+        assert again == value
