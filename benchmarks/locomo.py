@@ -314,11 +314,11 @@ class Asked:
 async def gathered(talk: Conversation, embedder: Embedder | None) -> list[Asked]:
     """Give the candidates of every question."""
     async with remembered(talk, embedder) as notes:
-        book = notes._engine.book  # what the weights are to order is not for users
+        repository = notes._service.repository  # what the weights are to order is not for users
         records = {record.id: record.source for record in await notes.list_records(limit=100_000)}
         asked: list[Asked] = []
         for question in talk.questions:
-            found = await candidates(book, question.text, Filter(owner=""))
+            found = await candidates(repository, question.text, Filter(owner=""))
             asked.append(Asked(question, found, {row: records[each.id] for row, each in found.rows.items()}))
         return asked
 

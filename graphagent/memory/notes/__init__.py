@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from graphagent.memory.notes._notes import Notes as Notes
+from graphagent.memory.notes._settings import NoteSettings as NoteSettings
 from graphagent.memory.notes._types import Depth as Depth
+from graphagent.memory.notes._types import Infer as Infer
 from graphagent.memory.notes._types import Match as Match
 from graphagent.memory.notes._types import Note as Note
 from graphagent.memory.notes._types import Record as Record
@@ -16,4 +18,3 @@ from graphagent.memory.notes.enrich._lessons import learn_lessons as learn_lesso
 from graphagent.memory.notes.feature._feature import NoteMemory as NoteMemory
 from graphagent.memory.notes.index._filter import Filter as Filter
 from graphagent.memory.notes.recall._ranking import Ranking as Ranking
-from graphagent.memory.notes.write._save import Infer as Infer

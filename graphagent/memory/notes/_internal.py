@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphagent.memory.notes._scopes import ROOT as ROOT
 from graphagent.memory.notes._scopes import path_of as path_of
-from graphagent.memory.notes.index._storage import name as name
+from graphagent.memory.notes._validation import name as name
 from graphagent.memory.notes.index._storage import to_json as to_json
 from graphagent.memory.notes.write._import import Collected as Collected
 from graphagent.memory.notes.write._import import Imported as Imported

@@ -1,54 +1,69 @@
-"""How notes are ranked, consolidated and asked about; crewAI's names and defaults where it has the same."""
+"""Settings of notes, with the names and defaults of crewAI where it has the same."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import cast
+from typing import TypedDict, cast
 
 from graphagent._article import a
+from graphagent.memory.notes._validation import fraction, number, whole
 from graphagent.memory.notes.recall._ranking import Ranking
 
 
 @dataclass(frozen=True, slots=True)
-class Composite:
-    """How much relevance, recency and importance weigh where any of these weights is given."""
+class NoteSettings:
+    """How notes are ranked, consolidated and searched with a model: `Notes(settings=NoteSettings(…))`.
 
-    semantic: float = 0.5
-    recency: float = 0.3
-    importance: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name in ("semantic", "recency", "importance"):
-            _within(f"{name}_weight", getattr(self, name))
-        if not self.semantic + self.recency + self.importance:
-            raise ValueError("semantic_weight, recency_weight and importance_weight are all 0; leave them out instead")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What can be set on Notes."""
+    Raises:
+        TypeError: a setting is not a number, or `ranking` is not a Ranking.
+        ValueError: a setting is out of range.
+    """
 
     ranking: Ranking = field(default_factory=Ranking)
-    composite: Composite | None = None
+    """How much each stage of the ranking adds."""
+    recency_weight: float | None = None
+    """If any of the three weights is set, notes are ranked as in crewAI, by a weighted mean of relevance, recency and importance.
+    Otherwise they are ranked by relevance alone. The default in the mean is 0.3."""
+    semantic_weight: float | None = None
+    """The weight of relevance in this mean, by default 0.5."""
+    importance_weight: float | None = None
+    """The weight of importance in this mean, by default 0.2."""
     relevance_gate: float = 0.5
+    """In the ranking by that mean, notes with less than this share of the best relevance come last."""
     recency_half_life_days: float = 30
+    """After how many days recency has fallen to one half."""
     default_importance: float = 0.5
+    """The importance of notes that were saved without one."""
     consolidation_threshold: float = 0.85
+    """From which similarity on the model is asked whether a new note says the same as older ones of its scope, which it may then change
+    or remove. An older note with the same words is removed without asking. All changes are in the history and can be undone. With 1.0,
+    or without a model, nothing is consolidated."""
     consolidation_limit: int = 5
+    """How many similar notes the model is shown. With 0, it is not asked."""
     confidence_threshold_high: float = 0.8
+    """From which relevance on a deep recall searches no further."""
     confidence_threshold_low: float = 0.5
+    """Below which relevance a deep recall searches further, within its budget."""
     complex_query_threshold: float = 0.7
+    """Below which relevance a deep recall searches further if the question is complex."""
     exploration_budget: int = 1
+    """How many more rounds a deep recall may search."""
     query_analysis_threshold: int = 200
+    """Questions of fewer characters are not analysed by the model unless `depth="deep"`."""
 
     def __post_init__(self) -> None:
+        for name in ("semantic_weight", "recency_weight", "importance_weight"):
+            if (weight := getattr(self, name)) is not None:
+                fraction(name, weight)
+        if self.composite is not None and not sum(self.composite):
+            raise ValueError("semantic_weight, recency_weight and importance_weight are all 0; leave them out instead")
         for name in (
             "relevance_gate", "default_importance", "consolidation_threshold", "confidence_threshold_high",
             "confidence_threshold_low", "complex_query_threshold",
         ):  # fmt: skip
-            _within(name, getattr(self, name))
+            fraction(name, getattr(self, name))
         number("recency_half_life_days", self.recency_half_life_days)
         if not self.recency_half_life_days > 0:
             raise ValueError(f"recency_half_life_days={self.recency_half_life_days!r} is not above 0")
@@ -62,40 +77,36 @@ class Settings:
             )
         _check_ranking(self.ranking)
 
-
-def number(name: str, value: object) -> None:
-    """See that something is a number.
-
-    Raises:
-        TypeError: it is not one.
-    """
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} is not a number, such as 0.5")
-
-
-def whole(name: str, value: object) -> None:
-    """See that something is a whole number from 0 on.
-
-    Raises:
-        TypeError: it is not a whole number.
-        ValueError: it is below 0.
-    """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} is not a whole number, such as 10")
-    if value < 0:
-        raise ValueError(f"{name}={value} is below 0")
+    @property
+    def composite(self) -> tuple[float, float, float] | None:
+        """The weights of relevance, recency and importance; None if none of them is set."""
+        given = (self.semantic_weight, self.recency_weight, self.importance_weight)
+        if given == (None, None, None):
+            return None
+        semantic, recency, importance = given
+        return (
+            0.5 if semantic is None else semantic,
+            0.3 if recency is None else recency,
+            0.2 if importance is None else importance,
+        )
 
 
-def one_of(names: Sequence[str]) -> str:
-    """Give what can be used, for an error: `'a', 'b' or 'c'`."""
-    *others, last = map(repr, names)
-    return f"{', '.join(others)} or {last}" if others else last
+class SettingOptions(TypedDict, total=False):
+    """The settings that `Notes(…)` takes as keywords too, as crewAI does."""
 
-
-def _within(name: str, value: object) -> None:
-    number(name, value)
-    if not 0 <= cast("float", value) <= 1:
-        raise ValueError(f"{name}={value!r} is not between 0 and 1")
+    recency_weight: float | None
+    semantic_weight: float | None
+    importance_weight: float | None
+    relevance_gate: float
+    recency_half_life_days: float
+    default_importance: float
+    consolidation_threshold: float
+    consolidation_limit: int
+    confidence_threshold_high: float
+    confidence_threshold_low: float
+    complex_query_threshold: float
+    exploration_budget: int
+    query_analysis_threshold: int
 
 
 def _check_ranking(ranking: object) -> None:

@@ -1,4 +1,4 @@
-"""What notes are made of: records, what is found of them, and what is said of a scope."""
+"""The values that notes take and return: notes, turns, records, matches, and summaries of scopes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 Depth = Literal["shallow", "deep", "auto"]
-"""How far a recall looks: without a model, with one, or with one where it is needed."""
+"""How a recall searches: without a model, with one, or with one if it is needed."""
+Infer = Literal["later", "now", "never"]
+"""When a model infers what was left out of a note."""
 DEPTHS: tuple[Depth, ...] = ("shallow", "deep", "auto")
+INFER: tuple[Infer, ...] = ("now", "later", "never")
 INFERRED = ("scope", "categories", "importance", "metadata")
-"""What a model infers where it was left out."""
+"""The fields that a model infers if they were left out."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _GLANCE = 200
-"""Characters of a note that a notebook shows of each one in a list."""
+"""How many characters a notebook shows of each note in a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A text to be kept, with what is known of it. What is left out is inferred where there is a model, or gets its default."""
+    """A text to save. Fields that are left out are inferred if there is a model, or get their defaults."""
 
     content: str = field(repr=False)
     scope: str | None = None
@@ -31,11 +34,11 @@ class Note:
     """From 0 to 1."""
     metadata: Mapping[str, Any] | None = field(default=None, repr=False)
     source: str | None = None
-    """Who said it, or where it is from."""
+    """Who said it, or where it comes from."""
     private: bool = False
-    """Whether only its source may see it."""
+    """Whether only its source sees it."""
     at: datetime | None = None
-    """When it was said; a time without a zone is UTC."""
+    """When it was said; a time without a zone is taken as UTC."""
 
     def __repr__(self) -> str:
         return _short(self)
@@ -43,15 +46,15 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side said in a conversation."""
+    """What one participant said in a conversation."""
 
     text: str = field(repr=False)
     speaker: str = ""
     role: str = ""
-    """`user`, `assistant`, or whatever the roles are."""
+    """Such as `user` or `assistant`."""
     at: datetime | None = None
     source: str | None = None
-    """Where it stands, such as `D3:7`."""
+    """Where it comes from, such as `D3:7`."""
 
     def __repr__(self) -> str:
         return _short(self)
@@ -59,7 +62,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A note as it is kept. As text, its scope and what it says; its repr, which may get into a log, has no text of it."""
+    """A saved note. `str()` returns its scope and text; the repr, which may get into a log, has no text."""
 
     id: str
     content: str = field(repr=False)
@@ -68,26 +71,26 @@ class Record:
     importance: float = 0.5
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, repr=False)
     created_at: datetime = field(default=_NEVER, repr=False)
-    """When it was kept first, in UTC."""
+    """When it was saved first, in UTC."""
     updated_at: datetime = field(default=_NEVER, repr=False)
     """When it was changed last."""
     at: datetime | None = None
-    """When it was said, where that is known."""
+    """When it was said, if that is known; in UTC."""
     owner: str = ""
     source: str = ""
     private: bool = False
     trust: str = ""
-    """How far it can be trusted: one of TRUST_LEVELS."""
+    """How much it can be trusted: one of TRUST_LEVELS, or empty if that was not said."""
     run_id: str = ""
-    """The run that kept it; empty where a program did."""
+    """The run that saved it; empty if a program did."""
     session: str = ""
-    """The conversation that it is a turn of."""
+    """The conversation of which it is a turn."""
     place: int = 0
-    """Its place there."""
+    """Its number in the conversation, from 1."""
     speaker: str = ""
     role: str = ""
     version: int = 1
-    """One more with each change."""
+    """1, and one more with each change."""
 
     def __str__(self) -> str:
         return f"{self.scope} {self.speaker}: {self.content}" if self.speaker else f"{self.scope} {self.content}"
@@ -101,17 +104,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A record that was found. As text, its score, its scope and what it says; its repr has no text of it."""
+    """A record that was found. `str()` returns its score, scope and text; the repr has no text."""
 
     record: Record
     score: float
-    """How well it fits, above 0 and up to 1; it means the same from query to query."""
+    """How well it fits, above 0 and up to 1. Scores of different queries can be compared."""
     reasons: tuple[str, ...]
-    """Why it was found, the strongest first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …"""
+    """Why it was found, the strongest reason first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …"""
     parts: Mapping[str, float] = field(repr=False)
-    """What each of these gave to its rank; `relevance` is the score before recency and importance."""
+    """What each reason contributed to its rank; `relevance` is the score before recency and importance."""
     gaps: tuple[str, ...] = field(default=(), repr=False)
-    """What a deep recall looked for and did not find."""
+    """What a deep recall searched for and did not find."""
 
     def __str__(self) -> str:
         return f"{self.score:.2f} {self.record}"
@@ -125,7 +128,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class ScopeInfo:
-    """What is in a scope, and in those below it."""
+    """A summary of a scope and the scopes below it."""
 
     path: str
     record_count: int
@@ -134,23 +137,23 @@ class ScopeInfo:
     oldest_record: datetime | None
     newest_record: datetime | None
     child_scopes: list[str]
-    """The whole paths of those directly below."""
+    """The whole paths of the scopes directly below."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeTree:
-    """A scope with those below it. As text, a line for each, children indented by two spaces."""
+    """A scope with those below it. `str()` returns a line for each, children indented by two spaces."""
 
     path: str
     record_count: int
-    """With those of the scopes below."""
+    """Including those of the scopes below."""
     children: tuple[ScopeTree, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.lines(""))
 
     def lines(self, indent: str) -> list[str]:
-        """Give the lines of the text, each behind some spaces."""
+        """Return the lines of the text, each after an indent."""
         count = f"{self.record_count} record{'s' if self.record_count != 1 else ''}"
         return [
             f"{indent}{self.path} ({count})",
@@ -159,7 +162,7 @@ class ScopeTree:
 
 
 def _short(given: Note | Turn | Record, always: str = "") -> str:
-    """Give a repr of the fields that are not as they are by default, and of one that is always told."""
+    """Return a repr of the fields that do not have their default values, and of one that is always shown."""
     told = [each for each in fields(given) if each.repr]
     shown = [
         f"{each.name}={value.isoformat() if isinstance(value, datetime) else repr(value)}"
@@ -170,6 +173,6 @@ def _short(given: Note | Turn | Record, always: str = "") -> str:
 
 
 def _glance(text: str) -> str:
-    """Give as much of a text as fits a line of a list."""
+    """Return the beginning of a text, on one line, for a list."""
     line = " ".join(text.split())
     return line if len(line) <= _GLANCE else f"{line[: _GLANCE - 1]}…"

@@ -1,94 +1,102 @@
-"""What can be done with notes, within bounds: all of them, a scope, or a slice of several."""
+"""A view of notes: all of them, a scope, or a slice of several."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from graphagent.errors import AmbiguousNoteError, NoteNotFoundError
-from graphagent.memory.notes import _visibility
-from graphagent.memory.notes._types import Note
-from graphagent.memory.notes.index import _chunks, _fts
-from graphagent.memory.notes.recall import _listing, _recall
-from graphagent.memory.notes.write import _conversation, _export, _forget, _save, _update
+from graphagent.memory.notes import _validation
+from graphagent.memory.notes._scopes import ROOT, child_of, tree_of
+from graphagent.memory.notes._types import Note, ScopeInfo, ScopeTree
+from graphagent.memory.notes._validation import moment, whole
+from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.recall._recall import RecallRequest, recall
+from graphagent.memory.notes.write._conversation import save_conversation
+from graphagent.memory.notes.write._export import export
+from graphagent.memory.notes.write._forget import check_not_empty, forget, time_before
+from graphagent.memory.notes.write._import import import_notes
+from graphagent.memory.notes.write._save import SaveRequest, save, with_defaults
+from graphagent.memory.notes.write._update import undo, update
 
 if TYPE_CHECKING:
     from graphagent.events import Event
-    from graphagent.memory.notes._engine import Engine
-    from graphagent.memory.notes._scopes import Bounds
-    from graphagent.memory.notes._types import Depth, Match, Record, ScopeInfo, ScopeTree, Turn
-    from graphagent.memory.notes.write._save import Infer
-    from graphagent.store import Change, Receipt
+    from graphagent.memory.notes._service import NoteService
+    from graphagent.memory.notes._types import Depth, Infer, Match, Record, Turn
+    from graphagent.memory.notes._visibility import Visibility
+    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.store import Receipt
 
 E = TypeVar("E", bound="Event")
+T = TypeVar("T")
 
 
 class NoteView:
-    """Notes within bounds. `Notes`, its scopes and its slices are all of this type, with the same operations."""
+    """A view of notes. `Notes`, its scopes and its slices are of this type, with the same operations."""
 
-    def __init__(self, engine: Engine, bounds: Bounds) -> None:
-        self._engine = engine
-        self._bounds = bounds
+    def __init__(self, service: NoteService, visibility: Visibility) -> None:
+        self._service = service
+        self._visibility = visibility
 
     def __repr__(self) -> str:
-        seen_by = f" as {self._bounds.source!r} sees it" if self._bounds.source is not None else ""
-        only = ", read-only" if self._bounds.read_only else ""
-        return f"<{type(self).__name__} of {', '.join(self._bounds.within)}{seen_by}{only}>"
+        seen_by = f" as {self._visibility.source!r} sees it" if self._visibility.source is not None else ""
+        only = ", read-only" if self._visibility.read_only else ""
+        return f"<{type(self).__name__} of {', '.join(self._visibility.within)}{seen_by}{only}>"
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that are seen here, with all below them."""
-        return self._bounds.within
+        """The visible scopes. Those below them are visible too."""
+        return self._visibility.within
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be kept, changed or forgotten here."""
-        return self._bounds.read_only
+        """Whether notes cannot be saved, changed or forgotten here."""
+        return self._visibility.read_only
 
-    # ---- views
+    # Views
 
     def scope(self, path: str) -> NoteView:
-        """Give what is in one scope. Paths given to it are its own: relative, or beginning with its whole path.
+        """Return a view of one scope. Paths that are given to it are relative to it, or begin with its whole path.
 
         Raises:
             PermissionError: it is outside of this view.
-            ScopeError: it is no scope.
+            ScopeError: it is not a scope.
         """
-        return NoteView(self._engine, self._bounds.scoped(path))
+        return NoteView(self._service, self._visibility.scope(path))
 
     def subscope(self, name: str) -> NoteView:
-        """Give a scope below this one.
+        """Return a view of a scope below this one, as `scope` does.
 
         Raises:
             PermissionError: this is a slice that does not have it.
-            ScopeError: it is no scope.
+            ScopeError: it is not a scope.
         """
         return self.scope(name)
 
     def slice(
         self, scopes: Iterable[str], categories: Iterable[str] | None = None, *, read_only: bool = True
     ) -> NoteView:
-        """Give several scopes as one, with the notes of some categories only if these are given. Paths in it are whole ones.
+        """Return a view of several scopes; with categories, of those of their notes that have one of them. Paths in it are absolute.
 
         Raises:
-            PermissionError: one is outside of this view, or this is read-only and that is not to be.
-            ScopeError: one is no scope, or there is none.
-            NoteError: a category is none.
+            PermissionError: one is outside of this view, or this is read-only and the slice is not to be.
+            ScopeError: one is not a scope, or there is none.
+            NoteError: a category is not valid.
         """
-        return NoteView(self._engine, self._bounds.sliced(scopes, categories, read_only=read_only))
+        return NoteView(self._service, self._visibility.slice(scopes, categories, read_only=read_only))
 
     def of(self, source: str) -> NoteView:
-        """Give the same notes as one source sees them: with its private ones, and as the source of what is kept.
+        """Return this view as one source sees it, with its private notes. What is saved there has this source.
 
         Raises:
-            NoteError: the source is none.
+            NoteError: the source is not valid.
             PermissionError: this is the view of another source.
         """
-        return NoteView(self._engine, self._bounds.seen_by(source))
+        return NoteView(self._service, self._visibility.of(source))
 
-    # ---- kept
+    # Saving
 
     async def remember(
         self,
@@ -105,31 +113,30 @@ class NoteView:
         run_id: str = "",
         infer: Infer = "later",
     ) -> Record:
-        """Keep a text. It is on the disk when this returns.
+        """Save a text as a note. It is on the disk when this returns.
 
         Args:
             content: The text, up to 1,000,000 characters.
-            scope: Where, such as `/project/alpha`; left out, the home of the view.
+            scope: Where to save it, such as `/project/alpha`; by default the scope of the view.
             categories: What it is about.
-            importance: From 0 to 1; left out, the default of the notes.
-            metadata: Anything that JSON has a place for.
-            source: Who said it, or where it is from; left out, the source of the view.
-            private: Whether only its source may see it.
-            at: When it was said; a time without a zone is UTC.
+            importance: From 0 to 1; by default `default_importance` of the settings.
+            metadata: Anything that JSON can represent.
+            source: Who said it, or where it comes from; by default the source of the view.
+            private: Whether only its source sees it.
+            at: When it was said; a time without a zone is taken as UTC.
             trust: One of TRUST_LEVELS.
-            run_id: The run that keeps it.
-            infer: `later`: what was left out is inferred by the model, where there is one, after this returned. `now`: before.
-                `never`: not at all.
+            run_id: The run that saves it.
+            infer: When the model, if there is one, infers what was left out: `later`, after this returned; `now`, before; or `never`.
 
         Raises:
-            ValueError: `infer` is none of these.
-            NoteError: the note cannot be kept, and why.
+            ValueError: `infer` is not known.
+            NoteError: the note cannot be saved; the message says why.
             PermissionError: the view is read-only, or would not see the note.
             EmbedderError: its vector could not be made.
-            StoreError: it could not be kept.
+            StoreError: it could not be saved.
         """
         note = Note(content, scope, categories, importance, metadata, source, private, at)
-        [record] = await self._keep([note], scope=None, trust=trust, run_id=run_id, infer=infer)
+        [record] = await self._save(SaveRequest([note], None, trust, run_id, infer))
         return record
 
     async def remember_many(
@@ -147,21 +154,21 @@ class NoteView:
         run_id: str = "",
         infer: Infer = "later",
     ) -> list[Record]:
-        """Store several texts, all or none. The options are those of `remember`, for all; what a Note says itself comes first.
+        """Save several texts, all or none. The options are those of `remember`; a Note's own values take precedence.
 
-        A Note with metadata of its own has these alone: they are not merged with those for all. `private=True` holds for all.
+        Metadata of a Note replace those for all; they are not merged. `private=True` holds for all.
 
         Raises:
-            ValueError: `infer` is none of those that `remember` has.
-            NoteError: one cannot be kept, and which; none is.
+            ValueError: `infer` is not known.
+            NoteError: one cannot be saved; the message says which. None is saved.
             PermissionError: the view is read-only, or would not see one.
             EmbedderError: their vectors could not be made.
-            StoreError: they could not be kept.
+            StoreError: they could not be saved.
         """
-        filled = await _save.filled(
+        filled = await with_defaults(
             notes, categories=categories, importance=importance, metadata=metadata, source=source, private=private, at=at
         )  # fmt: skip
-        return await self._keep(filled, scope=scope, trust=trust, run_id=run_id, infer=infer)
+        return await self._save(SaveRequest(filled, scope, trust, run_id, infer))
 
     async def remember_conversation(
         self,
@@ -173,42 +180,29 @@ class NoteView:
         trust: str = "",
         run_id: str = "",
     ) -> list[Record]:
-        """Keep the turns of a conversation, each as a note that knows its speaker, its time and its place.
+        """Save the turns of a conversation, each as a note with its speaker, its time and its place.
 
-        What was said before and behind a turn, and in the same conversation, helps to find it. Turns of a session that is
-        there already go on behind its last one. Messages as chat APIs have them, `{"role": "user", "content": "…"}`, are turns
-        too; those of them without any text, such as tool calls alone, are left out.
+        The turns before and after a turn, and others of the same conversation, help to find it. Turns of a session that exists follow
+        its last one. Messages as in chat APIs, `{"role": "user", "content": "…"}`, are turns too; those without any text, such as
+        tool calls alone, are left out.
 
         Raises:
-            NoteError: a turn cannot be kept, and which, or there is no session; none is.
-            TypeError: one is no turn.
+            NoteError: a turn cannot be saved, and the message says which; or there is no session. None is saved.
+            TypeError: one is not a turn.
             PermissionError: the view is read-only, or would not see one.
             EmbedderError: their vectors could not be made.
-            StoreError: they could not be kept.
+            StoreError: they could not be saved.
         """
-        keep = partial(self._keep, scope=scope, trust=trust, run_id=run_id, infer="never")
-        return await _conversation.keep_turns(
-            self._engine, self._bounds, turns, session=session, categories=categories, keep=keep
+        request = SaveRequest((), scope, trust, run_id, "never")
+        return await save_conversation(
+            self._service, self._visibility, turns, session, categories or (), request, self._save
         )
 
-    async def _keep(
-        self,
-        notes: Sequence[Note],
-        *,
-        scope: str | None,
-        trust: str,
-        run_id: str,
-        infer: str,
-        places: Sequence[Mapping[str, Any]] | None = None,
-        beside: Sequence[Change] = (),
-    ) -> list[Record]:
-        """Keep notes. All that keeps some comes through here, so that a run, which keeps them once, has one place to do so."""
-        return await _save.keep(
-            self._engine, self._bounds, notes, scope=scope, trust=trust, run_id=run_id, infer=infer, places=places,
-            beside=beside,
-        )  # fmt: skip
+    async def _save(self, request: SaveRequest) -> list[Record]:
+        """Save notes. All methods that save come through here, so that a run can replace it by one that saves only once."""
+        return await save(self._service, self._visibility, request)
 
-    # ---- found
+    # Finding
 
     async def recall(
         self,
@@ -225,50 +219,54 @@ class NoteView:
         min_score: float = 0.0,
         run_id: str = "",
     ) -> list[Match]:
-        """Give the notes that fit a question best, the best first. Nothing is written.
+        """Return the notes that fit a question best, the best first. Nothing is written.
 
         Args:
-            query: The question, or some words; of a long one the first 10,000 characters count.
-            scope: Where to look, with all below; left out, everywhere in the view.
+            query: The question, or some words. Of a long one, the first 10,000 characters count.
+            scope: Where to search, including the scopes below; by default everywhere in the view.
             categories: Only notes that have one of these.
-            limit: How many at most.
-            depth: `shallow`: no model. `deep`: a model says what to look for and where. `auto`: deep where a question is long
-                or what is found is weak. Left out: `auto` with a model, else `shallow`.
+            limit: How many notes at most.
+            depth: `shallow`: without a model. `deep`: a model says what to search for and where. `auto`: deep if the question is long
+                or the result is weak. By default `auto` with a model, else `shallow`.
             source: Only notes of this source.
-            since: Only what was said, or else kept, then or later.
-            until: Only what was said, or else kept, then or earlier.
+            since: Only notes said, or else saved, at this time or later.
+            until: Only notes said, or else saved, at this time or earlier.
             metadata_filter: Only notes whose metadata have each of these keys with an equal value.
             min_score: Only matches with this score or a higher one.
             run_id: The run that asks, for the events.
 
         Raises:
-            ValueError: the depth is none of these, or the limit is below 0.
-            TypeError: a time is not a datetime, or a number is none.
-            NoteError: the question, the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
+            ValueError: the depth is not known, or the limit is below 0.
+            TypeError: a time is not a datetime, or a number is not one.
+            NoteError: the question, the scope, a category, the source or a value of `metadata_filter` is not valid.
             EmbedderError: the question could not be embedded.
             StoreError: the store cannot be read.
         """
-        return await _recall.recall(
-            self._engine, self._bounds, query, scope=scope, categories=categories, limit=limit, depth=depth, source=source,
-            since=since, until=until, metadata_filter=metadata_filter, min_score=min_score, run_id=run_id,
-        )  # fmt: skip
+        fits = self._visibility.filter(
+            scope, categories=categories, source=source, since=since, until=until, metadata=metadata_filter
+        )
+        return await recall(self._service, RecallRequest(query, fits, limit, depth, min_score, run_id))
 
     async def get(self, id_: str) -> Record | None:
-        """Give the note with an id; None where this view has none.
+        """Return the note with an id; None if this view has none.
 
         Raises:
             TypeError: the id is not a text.
             StoreError: the store cannot be read.
         """
-        record = await _visibility.get(self._engine, self._bounds, id_)
+        record = await self._get(id_)
         if record is not None:
-            self._engine.gave((record,))
+            self._service.has_returned((record.trust,))
         return record
+
+    async def _get(self, id_: str) -> Record | None:
+        record = await self._service.repository.get(self._visibility.owner, _validation.note_id(id_))
+        return record if record is not None and self._visibility.filter().matches(record) else None
 
     async def resolve(self, text: str) -> str:
         """Return the whole id of the note whose id begins or ends with a text, as people abbreviate ids.
 
-        A whole id is returned as it is, whatever other ids it is a part of.
+        A whole id is returned as it is, even if other ids contain it.
 
         Raises:
             TypeError: the text is not a text.
@@ -276,20 +274,22 @@ class NoteView:
             AmbiguousNoteError: it has several; the error has their ids.
             StoreError: the store cannot be read.
         """
-        if await _visibility.get(self._engine, self._bounds, text) is not None:
+        if await self._get(text) is not None:
             return text
-        fits = _visibility.filter_of(self._bounds)
-        if fits is None or not text:
+        visible = self._visibility.filter()
+        if not text:
             raise NoteNotFoundError(text)
-        found = await self._engine.book.ids(fits.owner, lambda connection: _fts.ids_named(connection, fits, text))
-        ids = [record.id for record in await _visibility.seen(self._bounds, found, fits)]
+        found = await self._service.repository.find(
+            visible.owner, lambda connection: _fts.ids_named(connection, visible, text)
+        )
+        ids = [record.id for record in found if visible.matches(record)]
         if len(ids) > 1:
             raise AmbiguousNoteError(text, ids)
         if not ids:
             raise NoteNotFoundError(text)
         return ids[0]
 
-    # ---- changed
+    # Changing
 
     async def update(
         self,
@@ -301,51 +301,67 @@ class NoteView:
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Change a note; what is left out stays, as do its owner, source and privacy. What it was is in its history.
+        """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history.
 
-        Where nothing is given, or what it has already, there is no new version.
+        If the values are not new, there is no new version.
 
         Raises:
             NoteNotFoundError: this view has no such note.
             PermissionError: the view is read-only, or would not see the note any more.
-            NoteError: the note cannot be kept so, and why.
+            NoteError: the note cannot be saved so; the message says why.
             EmbedderError: its vector could not be made.
-            StoreError: it could not be kept.
+            StoreError: it could not be saved.
         """
-        return await _update.update(
-            self._engine, self._bounds, id_, content=content, scope=scope, categories=categories, importance=importance,
-            metadata=metadata,
-        )  # fmt: skip
+        self._visibility.check_writable()
+        changes: dict[str, Any] = {}
+        if content is not None:
+            changes["content"] = _validation.content(content)
+        if scope is not None:
+            changes["scope"] = self._visibility.target(scope)
+        if categories is not None:
+            changes["categories"] = _validation.categories(categories)
+        if importance is not None:
+            changes["importance"] = _validation.importance(importance)
+        if metadata is not None:
+            changes["metadata"] = _validation.metadata(metadata)
+        return await update(self._service, self._visibility, id_, changes)
 
     async def history(self, id_: str) -> list[tuple[Record, str]]:
-        """Give what a note was before each change, the last first, each with what was done to it then.
+        """Return a note before each change, the last change first, each with what was done to it then.
 
-        A note that was consolidated away has its history still; of one that was never changed it is empty.
+        A note that was consolidated into another one still has its history. That of a note that was never changed is empty.
 
         Raises:
             NoteNotFoundError: this view has no such note, and had none.
             StoreError: it cannot be read.
         """
-        past = await _update.history(self._engine, self._bounds, id_)
-        self._engine.gave(record for record, _ in past)
-        return past
+        repository, visible = self._service.repository, self._visibility.filter()
+        now = await repository.get(visible.owner, _validation.note_id(id_))
+        if now is not None and not visible.matches(now):
+            raise NoteNotFoundError(id_)
+        found = [former for former in await repository.history(visible.owner, id_) if visible.matches(former[0])]
+        if now is None and not found:
+            raise NoteNotFoundError(id_)
+        self._service.has_returned(record.trust for record, _ in found)
+        return found
 
     async def undo(self, id_: str) -> Record:
-        """Make a note again what it was before its last change, or before it was consolidated away.
+        """Restore a note as it was before its last change, or before it was consolidated into another one.
 
-        Undone again it goes one change further back, to what was kept first. Each stands in the history, so `update` makes it
-        what it was before it was undone.
+        Undone again, it goes back one change further, to what was saved first. Each step is in the history, so `update` can restore
+        what was undone.
 
         Raises:
             NoteNotFoundError: this view has no such note, and had none.
             NoteError: it was never changed, or all its changes are undone.
-            PermissionError: the view is read-only, or did not see what it was.
+            PermissionError: the view is read-only, or did not see the former note.
             EmbedderError: its vector could not be made.
-            StoreError: it could not be kept.
+            StoreError: it could not be saved.
         """
-        return await _update.undo(self._engine, self._bounds, id_)
+        self._visibility.check_writable()
+        return await undo(self._service.repository, self._visibility.filter(), id_)
 
-    # ---- forgotten
+    # Forgetting
 
     async def forget(
         self,
@@ -358,34 +374,46 @@ class NoteView:
         metadata_filter: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> Receipt:
-        """Remove the notes that fit all that is given, for good: their text, words, vectors and history leave the disk.
+        """Erase the notes that fit all conditions: their text, words, vectors and history leave the disk.
 
-        So do those that were consolidated away. Private notes are removed by the view of their source, and by one of none.
+        That includes notes that were consolidated into others. Private notes are erased by the view of their source, and by a view
+        that is not that of a source.
 
         Args:
-            ids: Of these notes only.
-            scope: In this scope, with all below.
-            categories: Of those that have one of these.
-            older_than: Kept longer ago than an age, such as `timedelta(days=30)`, or before a time.
-            source: Of this source.
-            metadata_filter: Whose metadata have each of these keys with an equal value.
-            run_id: Kept by this run.
+            ids: Only these notes.
+            scope: Only notes in this scope, and below it.
+            categories: Only notes that have one of these.
+            older_than: Only notes saved longer ago than an age, such as `timedelta(days=30)`, or before a time.
+            source: Only notes of this source.
+            metadata_filter: Only notes whose metadata have each of these keys with an equal value.
+            run_id: Only notes that this run saved.
 
         Raises:
-            ValueError: nothing is given, or no category or no metadata, or an age below zero, or a time to come; `reset()` removes everything in the view.
+            ValueError: there is no condition, an empty one, an age below zero, or a time in the future. `reset()` erases everything
+                in the view.
             TypeError: an id is not a text, or `older_than` is neither an age nor a time.
-            NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
+            NoteError: the scope, a category, the source or a value of `metadata_filter` is not valid.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        return await _forget.forget(
-            self._engine, self._bounds, ids=ids, scope=scope, categories=categories, older_than=older_than,
-            source=source, metadata_filter=metadata_filter, run_id=run_id,
-        )  # fmt: skip
+        conditions = {
+            "scope": scope, "categories": categories, "source": source, "metadata_filter": metadata_filter, "run_id": run_id
+        }  # fmt: skip
+        if all(each is None for each in (ids, older_than, *conditions.values())):
+            raise ValueError(
+                "say what to forget: ids=, scope=, categories=, older_than=, source=, metadata_filter= or run_id=; or reset()"
+            )
+        self._visibility.check_writable()
+        check_not_empty(conditions)
+        before = None if older_than is None else time_before(older_than)
+        fits = self._visibility.filter(
+            scope, categories=categories, source=source, metadata=metadata_filter, all_private=True
+        )
+        return await forget(self._service.repository, fits, ids=ids, before=before, run_id=run_id)
 
     async def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
-        """Remove, for good, all notes of a source or of a run.
+        """Erase all notes of a source or of a run, as `forget` does.
 
         Raises:
             As `forget`.
@@ -393,19 +421,21 @@ class NoteView:
         return await self.forget(source=source, run_id=run_id)
 
     async def reset(self, scope: str | None = None) -> Receipt:
-        """Remove, for good, everything in the view, or in one scope of it.
+        """Erase everything in the view, or in one scope of it.
 
-        When an owner has no note left, nothing is left of who made the vectors either, and another embedder can be used.
+        When an owner has no note left, the name of the embedder is erased too, and another one can be used.
 
         Raises:
-            ScopeError: the scope is none.
+            ScopeError: the scope is not valid.
             PermissionError: the view is read-only.
             NotErasedError: it is done, but bytes of it may still be on the disk.
             StoreError: it could not be done.
         """
-        return await _forget.reset(self._engine, self._bounds, scope)
+        self._visibility.check_writable()
+        check_not_empty({"scope": scope})
+        return await forget(self._service.repository, self._visibility.filter(scope, all_private=True))
 
-    # ---- looked through
+    # Listing
 
     async def list_records(
         self,
@@ -419,101 +449,139 @@ class NoteView:
         limit: int = 200,
         offset: int = 0,
     ) -> list[Record]:
-        """Give the notes of a scope and those below, what was kept last first.
+        """Return the notes of a scope and those below, the newest first.
 
         Args:
-            scope: Where to look; left out, everywhere in the view.
+            scope: Where to look; by default everywhere in the view.
             categories: Only notes that have one of these.
             source: Only notes of this source.
-            since: Only what was said, or else kept, then or later.
-            until: Only what was said, or else kept, then or earlier.
+            since: Only notes said, or else saved, at this time or later.
+            until: Only notes said, or else saved, at this time or earlier.
             metadata_filter: Only notes whose metadata have each of these keys with an equal value.
-            limit: How many at most.
-            offset: How many to leave out before.
+            limit: How many notes at most.
+            offset: How many notes to skip before.
 
         Raises:
             ValueError: the limit or the offset is below 0.
-            TypeError: a time is not a datetime, or a number is none.
-            NoteError: the scope, a category or the source is none, or a value of `metadata_filter` cannot be compared.
+            TypeError: a time is not a datetime, or a number is not one.
+            NoteError: the scope, a category, the source or a value of `metadata_filter` is not valid.
             StoreError: the store cannot be read.
         """
-        found = await _listing.list_records(
-            self._engine, self._bounds, scope, categories=categories, source=source, since=since, until=until,
-            metadata_filter=metadata_filter, limit=limit, offset=offset,
-        )  # fmt: skip
-        self._engine.gave(found)
+        whole("limit", limit)
+        whole("offset", offset)
+        fits = self._visibility.filter(
+            scope, categories=categories, source=source, since=since, until=until, metadata=metadata_filter
+        )
+        found = await self._service.repository.newest(fits, limit, offset)
+        self._service.has_returned(record.trust for record in found)
         return found
 
     async def list_categories(self, scope: str | None = None) -> dict[str, int]:
-        """Give in how many notes each category is, in alphabetical order.
+        """Return the number of notes with each category, in alphabetical order.
 
         Raises:
-            ScopeError: the scope is none.
+            ScopeError: the scope is not valid.
             StoreError: the store cannot be read.
         """
-        return await _listing.list_categories(self._engine, self._bounds, scope)
+        return await self._read(_fts.categories, scope)
 
     async def list_scopes(self, path: str | None = None) -> list[str]:
-        """Give the whole paths of the scopes directly below one, or of those of the slice.
+        """Return the whole paths of the scopes directly below one; without a path, in a slice, the scopes of the slice.
 
         Raises:
-            ScopeError: the path is none.
+            ScopeError: the path is not valid.
             StoreError: the store cannot be read.
         """
-        return await _listing.list_scopes(self._engine, self._bounds, path)
+        if path is None and self._visibility.home is None:
+            return list(self._visibility.within)
+        return (await self.info(path)).child_scopes
 
     async def info(self, path: str | None = None) -> ScopeInfo:
-        """Tell what is in a scope, with those below it; left out, in all of the view.
+        """Return a summary of a scope, including those below it; by default of the whole view.
 
         Raises:
-            ScopeError: the path is none.
+            ScopeError: the path is not valid.
             StoreError: the store cannot be read.
         """
-        return await _listing.info(self._engine, self._bounds, path)
+        top = self._top(path)
+        counts = await self._read(_fts.counts, path)
+        categories = await self._read(_fts.categories, path)
+        return ScopeInfo(
+            path=top,
+            record_count=sum(count for count, _, _ in counts.values()),
+            categories=list(categories),
+            oldest_record=moment(min(oldest for _, oldest, _ in counts.values())) if counts else None,
+            newest_record=moment(max(newest for _, _, newest in counts.values())) if counts else None,
+            child_scopes=sorted({child for scope in counts if (child := child_of(scope, top)) is not None}),
+        )
 
     async def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
-        """Give a scope with those below it, down to a depth: 0 is the scope alone. As text, a line for each.
+        """Return a scope with those below it, down to a depth: 0 is the scope alone. `str()` of it has a line for each.
 
         Raises:
             ValueError: the depth is below 0.
             TypeError: the depth is not a whole number.
-            ScopeError: the path is none.
+            ScopeError: the path is not valid.
             StoreError: the store cannot be read.
         """
-        return await _listing.tree(self._engine, self._bounds, path, max_depth)
+        if max_depth is not None:
+            whole("max_depth", max_depth)
+        counts = await self._read(_fts.counts, path)
+        return tree_of(self._top(path), {scope: count for scope, (count, _, _) in counts.items()}, max_depth)
 
-    # ---- with the model
+    def _top(self, path: str | None) -> str:
+        """Return the scope that a path means; without one, that of the view."""
+        if path is not None:
+            return self._visibility.path(path)
+        return self._visibility.home if self._visibility.home is not None else ROOT
+
+    async def _read(
+        self, function: Callable[[IndexConnection, Filter], dict[str, T]], scope: str | None
+    ) -> dict[str, T]:
+        """Return what a function reads from the index about the visible notes of a scope."""
+        fits, repository = self._visibility.filter(scope), self._service.repository
+        await repository.catch_up(fits.owner)
+        return await repository.backend.read(lambda connection: function(connection, fits))
+
+    # With the model
 
     async def extract_memories(self, text: str) -> list[str]:
-        """Return the statements in a text, each of which can stand alone. Nothing is stored. Without a model: the whole text.
+        """Return the statements in a text, each of which can be understood alone. Nothing is saved. Without a model: the whole text.
 
-        A blank text has none, and no model is asked.
+        A blank text has no statements, and the model is not asked.
 
         Raises:
-            NoteError: it is not a text, is too long, or has half letters.
+            NoteError: it is not a text, is too long, or contains a lone surrogate.
         """
         if isinstance(text, str) and not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             return []
-        return await self._engine.extract(_chunks.checked(text))
+        text, inference = _validation.content(text), self._service.inference
+        with self._service.naming_the_run():
+            found = [text] if inference is None else await inference.extract(text)
+        self._service.has_returned(("inferred",))
+        return found
 
     async def settle(self) -> int:
-        """Wait until all that was left out on saving is inferred, and give of how many notes something is still missing.
+        """Wait until all that was left out on saving is inferred. Return the number of notes for which something is still missing.
 
         Raises:
             EmbedderError: a vector could not be made.
             StoreError: the store cannot be read or written.
         """
-        return await self._engine.settle(self)
+        if self._service.inference is None:
+            return 0
+        with self._service.naming_the_run():
+            return await self._service.inference.settle(self._visibility.filter())
 
-    # ---- taken along, checked
+    # Export, import and maintenance
 
     def export(self) -> AsyncGenerator[dict[str, Any]]:
-        """Give all notes of the view, with their history, as plain JSON data, the oldest first.
+        """Yield all notes of the view, with their history, as plain JSON data, the oldest first.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        return _export.export(self._engine, self._bounds)
+        return export(self._service, self._visibility.filter(all_private=True))
 
     async def import_(
         self,
@@ -521,49 +589,53 @@ class NoteView:
         *,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> int:
-        """Keep what `export` gave, with its history, all or none, in one commit. Gives how many were new.
+        """Save exported notes, with their history, all or none, in one commit. Return how many were new.
 
-        Notes whose ids are there already are left, and so are those that were consolidated away. A record that names no owner
-        becomes one of the owner of these notes.
+        Notes whose ids exist are skipped, and so are those that were consolidated into others. A record that names no owner becomes
+        one of the owner of these notes.
 
         Args:
-            records: What `export()` gave, of these notes or of others, or a function of `graphagent.migrate.notes`.
-            on_progress: Called with how many are looked up, or have their vectors, and of how many; the last time when all are kept.
+            records: What `export()` of these or other notes yielded, or what a function of `graphagent.migrate.notes` returned.
+            on_progress: Called with how many are looked up, or have their vectors, and of how many; last when all are saved.
 
         Raises:
             TypeError: a path, a text or one record was given instead.
             ValueError: a record is not one of an export, or two have one id and differ.
-            NoteError: one is private to no one.
-            PermissionError: the view is read-only, one is of another owner, or the view would not see one, or what it was once.
+            NoteError: one is private and has no source.
+            PermissionError: the view is read-only, one is of another owner, or the view would not see one, or a former version.
             EmbedderError: their vectors could not be made.
-            StoreError: they could not be kept.
+            StoreError: they could not be saved.
         """
-        return await _export.import_(self._engine, self._bounds, records, on_progress or (lambda done, of: None))
+        return await import_notes(
+            self._service.repository, self._visibility, records, on_progress or (lambda done, of: None)
+        )
 
     async def verify(self) -> int:
-        """Read every note of the owner and see that it can be found. Gives how many there are.
+        """Read every note of the owner, and check that it can be found. Return their number.
 
         Raises:
             DamagedStoreError: something was tampered with, is missing or is corrupt.
-            StoreError: the store cannot be read, or was changed all the time meanwhile.
+            StoreError: the store cannot be read, or was changed all the time.
         """
-        return await self._engine.book.verify(self._bounds.owner)
+        return await self._service.repository.verify(self._visibility.owner)
 
     async def reindex(self) -> int:
-        """Make anew, of the notes, all by which they are found; a search engine of your own is told of all notes of the owner.
+        """Build the search index again from the notes, and add all notes of the owner to a search engine of your own.
 
-        Do it after `verify` has found it damaged, and when you give `index=` to notes that are there already. What other
-        processes keep meanwhile is refused. Gives how many notes the owner has.
+        Do this after `verify` found damage, and when you pass `index=` to existing notes. What other processes save meanwhile is
+        refused. Returns the number of the owner's notes.
 
         Raises:
             PermissionError: the view is read-only.
             StoreError: the store cannot be read or written.
         """
-        self._bounds.writing()
-        return await self._engine.book.reindex(self._bounds.owner)
+        self._visibility.check_writable()
+        return await self._service.repository.reindex(self._visibility.owner)
 
     async def reembed(self, on_progress: Callable[[int, int], object] | None = None) -> int:
-        """Make the vectors of all notes of the owner anew, with the embedder that there is now. Until it is done, the old count.
+        """Make the vectors of all notes of the owner again, with the current embedder. Until that is done, the old ones are used.
+
+        Returns the number of the owner's notes.
 
         Args:
             on_progress: Called with how many are done, and of how many.
@@ -571,26 +643,26 @@ class NoteView:
         Raises:
             PermissionError: the view is read-only.
             EmbedderError: there is no embedder, or it failed.
-            StoreError: they could not be kept.
+            StoreError: they could not be saved.
         """
-        self._bounds.writing()
-        return await self._engine.book.reembed(self._bounds.owner, on_progress or (lambda done, of: None))
+        self._visibility.check_writable()
+        return await self._service.repository.reembed(self._visibility.owner, on_progress or (lambda done, of: None))
 
-    # ---- listened to
+    # Events
 
     def on(self, event: type[E], handler: Callable[[E], object]) -> Self:
-        """Have a function called with each event of a type that happens to these notes, in whatever view.
+        """Call a function with each event of a type that happens to these notes, in any view of them.
 
-        Handlers are called in the order of their registration, at once, and must not block; `Event` itself means all. What one
-        raises is raised by what was being done, as a HandlerError, when what was kept is kept; where something failed, that is
-        raised, with a note of it, and in the background it is logged.
+        Handlers are called at once, in the order of their registration, and must not block; `Event` itself means all. If one raises,
+        the operation raises a HandlerError, after what was saved is saved. If the operation failed, its own error is raised, with a
+        note of the handler's. In the background, the error is logged.
 
         Raises:
-            TypeError: the handler is async or cannot be called, or the type is not that of an event.
+            TypeError: the handler is async or cannot be called, or the type is not an event.
         """
-        self._engine.on(event, handler)
+        self._service.on(event, handler)
         return self
 
     def tell(self, event: Event) -> None:
-        """Have an event told to who listens to these notes."""
-        self._engine.emit(event)
+        """Emit an event to those who listen to these notes."""
+        self._service.emit(event)

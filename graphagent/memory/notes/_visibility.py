@@ -1,148 +1,187 @@
-"""What a view sees: told to the tables as a filter, and asked once more of each record that is given out or kept."""
+"""Which notes a view sees and may change. Every operation of a view asks here, once, with the filter that it makes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a
-from graphagent._concurrency import turn
-from graphagent.errors import NoteError, NotePermissionError
-from graphagent.memory.notes._scopes import is_within
-from graphagent.memory.notes._types import Record
-from graphagent.memory.notes.index import _fts, _storage
-from graphagent.memory.notes.index._filter import Filter, entries_of
+from graphagent.errors import NoteError, NotePermissionError, ScopeError
+from graphagent.memory.notes import _validation
+from graphagent.memory.notes._scopes import ROOT, is_within, outermost, path_of
+from graphagent.memory.notes.index._filter import Filter
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._engine import Engine
-    from graphagent.memory.notes._scopes import Bounds
+    from graphagent.memory.notes._types import Record
 
 
-def filter_of(
-    bounds: Bounds,
-    scope: str | None = None,
-    categories: Sequence[str] | None = None,
-    source: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    *,
-    whole: bool = False,
-) -> Filter | None:
-    """Give what may be found; None where nothing may. `whole`: with what is private to whomever, where no one asks.
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What a view sees, and whether it may change that. A view that is made from another one can only see less."""
 
-    Raises:
-        NoteError: a source or a category is none, or a value of the metadata cannot be compared.
-        ScopeError: the scope is none.
-        TypeError: `since` or `until` is not a time.
-    """
-    scopes = bounds.narrowed(scope)
-    if source is not None:
-        _storage.name("source", source)
-    wanted = frozenset(_storage.categories(categories))
-    fits = Filter(
-        bounds.owner,
-        scopes,
-        (*bounds.categories, wanted) if wanted else bounds.categories,
-        asker=bounds.source if bounds.source is not None else source,
-        source=source,
-        since=None if since is None else _milliseconds("since", since),
-        until=None if until is None else _milliseconds("until", until),
-        private=whole and bounds.source is None,
-        metadata={} if metadata is None else _storage.wanted(metadata),
-    )
-    return fits if scopes else None
+    within: tuple[str, ...] = (ROOT,)
+    """The scopes that are visible, with those below them. None of them is within another."""
+    home: str | None = ROOT
+    """Where relative paths begin, and where notes without a scope are saved. None in a slice, where paths are absolute."""
+    categories: tuple[frozenset[str], ...] = ()
+    """A note is visible if it has at least one category of each of these sets."""
+    read_only: bool = False
+    owner: str = ""
+    source: str | None = None
+    """Who asks. Private notes of other sources are invisible; with None, all private notes are."""
 
+    # Views
 
-def _milliseconds(what: str, time: datetime) -> int:
-    if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(_storage.not_a_time(what, time))
-    return _storage.milliseconds(time)
+    def scope(self, scope: str) -> Visibility:
+        """Return what is visible in one of the scopes.
 
+        Raises:
+            PermissionError: it is outside of this view.
+            ScopeError: it is not a scope.
+        """
+        path = self._inside(scope)
+        return replace(self, within=(path,), home=path)
 
-def checked_id(id_: object) -> str:
-    """Give the id of a note.
+    def slice(self, scopes: Iterable[str], categories: Iterable[str] | None, *, read_only: bool) -> Visibility:
+        """Return what is visible in several of the scopes.
 
-    Raises:
-        TypeError: it is not a text.
-    """
-    if not isinstance(id_, str):
-        given = f"{a(type(id_).__name__)}; give its .id" if isinstance(id_, Record) else a(type(id_).__name__)
-        raise TypeError(f"a note is named by its id, a text such as record.id, not by {given}")
-    return id_
+        Raises:
+            PermissionError: one is outside of this view; or this is read-only, and the slice is not to be.
+            ScopeError: one is not a scope, or there is none.
+            NoteError: a category is not valid.
+        """
+        if isinstance(scopes, str):
+            scopes = [scopes]
+        paths = [self._inside(scope) for scope in scopes]
+        if not paths:
+            raise ScopeError(None, "a slice has at least one scope")
+        if not read_only:
+            self.check_writable()
+        wanted = frozenset(_validation.categories(categories))
+        both = (*self.categories, wanted) if wanted else self.categories
+        return replace(self, within=outermost(paths), home=None, categories=both, read_only=read_only)
 
+    def of(self, source: str) -> Visibility:
+        """Return what one source sees of this.
 
-def sees(bounds: Bounds, record: Record, fits: Filter | None = None) -> bool:
-    """Tell whether a record is within a view and, given a filter, whether it fits that too, but for its time."""
-    asker, everyone = (bounds.source, False) if fits is None else (fits.asker, fits.private)
-    return (
-        record.owner == bounds.owner
-        and bounds.holds(record.scope)
-        and _has_each(record, bounds.categories)
-        and (fits is None or _fits(record, fits))
-        and (not record.private or everyone or record.source == asker)
-    )
+        Raises:
+            NoteError: the source is not valid.
+            PermissionError: this is what another source sees.
+        """
+        if not _validation.name("source", source).strip():
+            raise NoteError(f"source={source!r} is blank; give the name of who speaks, such as 'ana'")
+        if self.source is not None and self.source != source:
+            raise NotePermissionError(
+                f"this view is that of {self.source!r}, and gives none of {source!r}; take that of the notes themselves"
+            )
+        return replace(self, source=source)
 
+    # Paths
 
-def _fits(record: Record, fits: Filter) -> bool:
-    return (
-        any(is_within(record.scope, scope) for scope in fits.scopes)
-        and _has_each(record, fits.categories)
-        and (fits.source is None or record.source == fits.source)
-        and (not fits.metadata or _has_metadata(record, fits.metadata))
-    )
+    def path(self, scope: str) -> str:
+        """Return the whole path of a scope that was given to the view.
 
+        Raises:
+            ScopeError: it is not a scope.
+        """
+        return path_of(scope, self.home if self.home is not None else ROOT)
 
-def _has_metadata(record: Record, wanted: Mapping[str, Any]) -> bool:
-    has = {name: record.metadata[name] for name in wanted if name in record.metadata}
-    return len(has) == len(wanted) and entries_of(has) == entries_of(wanted)
+    def holds(self, path: str) -> bool:
+        """Return whether a path is within the visible scopes."""
+        return any(is_within(path, scope) for scope in self.within)
 
+    def _inside(self, scope: str) -> str:
+        path = self.path(scope)
+        if not self.holds(path):
+            raise NotePermissionError(f"scope {path!r} is outside of this view, which has {', '.join(self.within)}")
+        return path
 
-def _has_each(record: Record, categories: Iterable[frozenset[str]]) -> bool:
-    return not any(some.isdisjoint(record.categories) for some in categories)
+    def target(self, scope: str | None) -> str:
+        """Return the scope in which to save a note that was given with this scope.
 
+        Raises:
+            PermissionError: the view is read-only, or the scope is outside of it.
+            ScopeError: it is not a scope, or none was given and the view has no home.
+        """
+        self.check_writable()
+        if scope is not None:
+            return self._inside(scope)
+        if self.home is None:
+            scopes = " or ".join(f"scope={scope!r}" for scope in self.within)
+            raise ScopeError(None, f"a slice keeps nothing if no scope is named; say where: {scopes}")
+        return self.home
 
-def check_seen(bounds: Bounds, record: Record) -> None:
-    """See that a view sees a record that is to be kept in it.
+    def check_writable(self) -> None:
+        """Check that the view may change notes.
 
-    Raises:
-        NoteError: it is private to no one.
-        PermissionError: the view does not see it.
-    """
-    if record.private and not record.source:
-        raise NoteError("a private note is seen by its source alone, and this one has none; say source=")
-    for some in bounds.categories:
-        if some.isdisjoint(record.categories):
-            names = ", ".join(map(repr, sorted(some)))
-            raise NotePermissionError(f"this view has notes of these categories only: {names}; give the note one")
-    if record.private and bounds.source is not None and record.source != bounds.source:
-        raise NotePermissionError(f"this view is that of {bounds.source!r}; it keeps no private notes of others")
+        Raises:
+            PermissionError: it is read-only.
+        """
+        if self.read_only:
+            raise NotePermissionError(
+                "this view of the notes is read-only; take notes.slice(…, read_only=False), or the notes"
+            )
 
+    # Notes
 
-async def get(engine: Engine, bounds: Bounds, id_: str) -> Record | None:
-    """Give the note with an id; None where the view has none.
+    def filter(
+        self,
+        scope: str | None = None,
+        *,
+        categories: Sequence[str] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        all_private: bool = False,
+    ) -> Filter:
+        """Return a filter of the visible notes that also fit what is given. It has no scopes if there can be none.
 
-    Raises:
-        TypeError: the id is not a text.
-    """
-    record = await engine.book.get(bounds.owner, checked_id(id_))
-    return record if record is not None and sees(bounds, record) else None
+        Args:
+            scope: Only notes in this scope, and below it.
+            categories: Only notes that have one of these.
+            source: Only notes of this source. Whoever names a source, and has none of their own, sees its private notes.
+            since: Only notes said, or else saved, at this time or later.
+            until: Only notes said, or else saved, at this time or earlier.
+            metadata: Only notes whose metadata have each of these keys with an equal value.
+            all_private: Whether private notes of all sources are included, if the view is not that of a source.
 
+        Raises:
+            NoteError: the scope, a category, the source or a value of the metadata is not valid.
+            TypeError: `since` or `until` is not a datetime.
+        """
+        scopes = self.within
+        if scope is not None:
+            path = self.path(scope)
+            scopes = (path,) if self.holds(path) else tuple(each for each in self.within if is_within(each, path))
+        if source is not None:
+            _validation.name("source", source)
+        wanted = frozenset(_validation.categories(categories))
+        return Filter(
+            self.owner,
+            scopes,
+            (*self.categories, wanted) if wanted else self.categories,
+            asker=self.source if self.source is not None else source,
+            source=source,
+            since=_validation.bound("since", since),
+            until=_validation.bound("until", until),
+            private=all_private and self.source is None,
+            metadata={} if metadata is None else _validation.metadata_filter(metadata),
+        )
 
-async def newest(engine: Engine, bounds: Bounds, fits: Filter | None, limit: int = -1, offset: int = 0) -> list[Record]:
-    """Give the notes that fit, the newest first; all of them where the limit is below 0."""
-    if fits is None:
-        return []
-    found = await engine.book.ids(fits.owner, lambda connection: _fts.newest(connection, fits, limit, offset))
-    return await seen(bounds, found, fits)
+    def check_can_save(self, record: Record) -> None:
+        """Check that the view will see a record that is to be saved in one of its scopes.
 
-
-async def seen(bounds: Bounds, records: Iterable[Record], fits: Filter) -> list[Record]:
-    """Give those of many records that a view sees."""
-    found: list[Record] = []
-    for number, record in enumerate(records, 1):
-        await turn(number)
-        if sees(bounds, record, fits):
-            found.append(record)
-    return found
+        Raises:
+            NoteError: it is private, and has no source.
+            PermissionError: the view would not see it.
+        """
+        if record.private and not record.source:
+            raise NoteError("a private note is seen by its source alone, and this one has none; say source=")
+        for some in self.categories:
+            if some.isdisjoint(record.categories):
+                names = ", ".join(map(repr, sorted(some)))
+                raise NotePermissionError(f"this view has notes of these categories only: {names}; give the note one")
+        if record.private and self.source is not None and record.source != self.source:
+            raise NotePermissionError(f"this view is that of {self.source!r}; it keeps no private notes of others")

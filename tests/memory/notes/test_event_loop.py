@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Note, Notes
+from graphagent.memory.notes import _validation
 from graphagent.memory.notes.enrich import _consolidation
 from graphagent.memory.notes.index import _chunks, _fts, _matrix
 from graphagent.store import SqliteStore
@@ -49,12 +50,12 @@ async def exported(notes):
 
 
 async def taken_along(notes):
-    other = Notes(notes._engine.book.store, owner="other", embedder=Words())
+    other = Notes(notes._service.repository.store, owner="other", embedder=Words())
     assert await other.import_([{**each, "owner": "other"} for each in await exported(notes)]) == COUNT
 
 
 async def opened_again(notes):
-    again = Notes(notes._engine.book.store, embedder=Words())
+    again = Notes(notes._service.repository.store, embedder=Words())
     assert len(await again.recall("pear5")) == 10
 
 
@@ -121,9 +122,9 @@ class Watch:
             self.seen.append(what)
 
     def statement(self, cursor, sql, bindings):
-        """Tell of a statement; one that reads a single item, or the first few of a range, may be executed anywhere."""
+        """Note a statement, unless it reads a single item, or the first few of a range, or is of a transaction of such reads."""
         few = sql in (sqlite_store._UP, sqlite_store._DOWN) and bindings[2] <= INLINE_ROWS
-        if sql != sqlite_store._ONE and not few:
+        if sql not in (sqlite_store._ONE, "BEGIN", "COMMIT") and not few:
             self.saw(sql)
         return True
 
@@ -239,7 +240,7 @@ def long_notes(word):
 
 
 LONG_NOTES, MORE_LONG_NOTES = long_notes("note"), long_notes("more")
-LONGEST_NOTE = " ".join(MORE_LONG_NOTES)[: _chunks.LONGEST]
+LONGEST_NOTE = " ".join(MORE_LONG_NOTES)[: _validation.LONGEST]
 
 
 def of_texts(texts):
@@ -248,12 +249,12 @@ def of_texts(texts):
 
 
 async def long_taken_along(notes):
-    other = Notes(notes._engine.book.store, owner="other", embedder=CallableEmbedder(of_texts, name="plain"))
+    other = Notes(notes._service.repository.store, owner="other", embedder=CallableEmbedder(of_texts, name="plain"))
     assert await other.import_([{**each, "owner": "other"} for each in await exported(notes)]) == 40
 
 
 async def long_opened_again(notes):
-    again = Notes(notes._engine.book.store, embedder=CallableEmbedder(of_texts, name="plain"))
+    again = Notes(notes._service.repository.store, embedder=CallableEmbedder(of_texts, name="plain"))
     assert len(await again.recall("pear5")) == 10
 
 

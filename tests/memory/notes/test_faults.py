@@ -506,8 +506,8 @@ async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_a
 
     notes = Notes(SqliteStore(tmp_path / "notes.db"), embedder=Words())
     await notes.remember_many([f"pear number {number}" for number in range(600)])
-    await notes._engine.book.store.commit(along=lambda c: c.execute("DELETE FROM notes_state"))
-    await notes._engine.book.store.aclose()
+    await notes._service.repository.store.commit(along=lambda c: c.execute("DELETE FROM notes_state"))
+    await notes._service.repository.store.aclose()
     choose = random.Random(5)
     for _ in range(3):
         process = run(OPENS, tmp_path / "notes.db")
@@ -517,7 +517,7 @@ async def test_a_process_killed_while_the_index_or_the_vectors_are_made_leaves_a
         await anyio.to_thread.run_sync(process.communicate)
         store = SqliteStore(tmp_path / "notes.db")
         assert await store.read(_fts.are_made) in (True, False)
-        maker = await Notes(store)._engine.book.maker("")
+        maker = await Notes(store)._service.repository.vectors.info("")
         embedder = Words() if maker.name == "words-1" else Words("words-2", 24)
         now = Notes(store, embedder=embedder)
         assert await now.verify() == 600

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import anyio
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import NoteError, NoteNotFoundError
 from graphagent.memory import NoteMemory, Notes
-from graphagent.memory.notes._settings import Settings
+from graphagent.memory.notes._settings import NoteSettings, SettingOptions
 from graphagent.memory.notes._types import Record
 from graphagent.memory.notes.enrich import _model
 from graphagent.nodes import llm_request
@@ -114,13 +113,24 @@ async def test_what_cannot_be_kept_is_refused_before_a_model_is_asked(tmp_path):
 
 
 def test_a_setting_has_one_default():
-    """What `Notes` takes when nothing is said is what its settings are by themselves."""
-    taken = inspect.signature(Notes).parameters
-    settings = {each.name: getattr(Settings(), each.name) for each in fields(Settings)}
-    both = taken.keys() & settings.keys() - {"ranking"}
-    assert len(both) >= 9
-    assert {name: taken[name].default for name in both} == {name: settings[name] for name in both}
-    assert Notes(MemoryStore())._engine.settings == Settings()
+    """That of NoteSettings, whose fields `Notes` takes as keywords too, with the same types; these come before `settings`."""
+    types = {each.name: each.type for each in fields(NoteSettings)}
+    assert types.pop("ranking") == "Ranking"
+    assert {name: each.__forward_arg__ for name, each in SettingOptions.__annotations__.items()} == types
+    assert Notes(MemoryStore())._service.settings == NoteSettings()
+    for name in types:
+        given = 1 if name != "confidence_threshold_low" else 0.1
+        wanted = replace(NoteSettings(recency_half_life_days=7), **{name: given})
+        both = Notes(MemoryStore(), settings=NoteSettings(recency_half_life_days=7), **{name: given})
+        assert both._service.settings == Notes(MemoryStore(), settings=wanted)._service.settings == wanted
+
+
+def test_a_setting_that_is_not_known_is_refused():
+    """By an error that names those that are; so are settings of another type."""
+    with pytest.raises(TypeError, match="has no argument 'exploration'; besides its own, there are recency_weight,"):
+        Notes(MemoryStore(), exploration=2)
+    with pytest.raises(TypeError, match=r"settings= is a NoteSettings, such as NoteSettings\(\*\*that\), not a dict"):
+        Notes(MemoryStore(), settings={"exploration_budget": 2})
 
 
 # Private notes in agents
@@ -139,7 +149,7 @@ async def test_an_agent_that_speaks_for_a_source_sees_the_private_notes_of_it_an
 
 async def test_a_private_record_without_a_source_is_nobodys(notes):
     """One that got into the store by another way is seen by none, also not by who says no source."""
-    book = notes._engine.book
+    book = notes._service.repository
     kept = await notes.remember("pear open")
     odd = Record(id="odd", content="pear private", created_at=kept.created_at, updated_at=kept.updated_at, private=True)
     await book.add("", [odd])

@@ -123,7 +123,7 @@ async def test_a_handler_of_failed_inference_breaks_nothing_off(caplog):
         notes.on(InferenceFailed, breaks)
         with pytest.raises(HandlerError, match="InferenceFailed"):
             await notes.remember("pear", infer="now")
-        [pending] = await notes._engine.book.pending("")
+        [pending] = await notes._service.repository.pending("")
         assert pending.tries == 1
         with caplog.at_level(logging.WARNING, "graphagent"):
             await notes.remember("plum", infer="later")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphagent.errors import ScopeError
-from graphagent.memory.notes._scopes import Bounds, is_within, lineage, outermost, path_of
+from graphagent.memory.notes._scopes import is_within, lineage, outermost, path_of
+from graphagent.memory.notes._visibility import Visibility
 
 SEGMENT = st.text(st.characters(blacklist_categories=("C", "Z"), blacklist_characters="/."), min_size=1, max_size=8)
 PATH = st.lists(SEGMENT, min_size=1, max_size=5).map(lambda each: "/" + "/".join(each))
@@ -71,8 +72,8 @@ def test_of_nested_scopes_the_outermost_are_left(paths):
 @given(PATH, PATH)
 def test_a_view_never_leaves_its_scope(home, path):
     """Whatever path a view of one scope is given, it stays inside."""
-    bounds = Bounds().scoped(home)
-    target = bounds.target(path)
+    visibility = Visibility().scope(home)
+    target = visibility.target(path)
     assert is_within(target, path_of(home))
-    assert bounds.target(target) == target
-    assert all(bounds.holds(each) for each in bounds.narrowed(path))
+    assert visibility.target(target) == target
+    assert all(visibility.holds(each) for each in visibility.filter(path).scopes)

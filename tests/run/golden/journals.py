@@ -191,7 +191,9 @@ def described(value: object) -> Any:
     if isinstance(value, bytes):
         return {"bytes": len(value), "hash": hash_of(value)}
     if isinstance(value, BaseException):
-        return {"error": type(value).__name__, "text": described(str(value))}
+        cause = value.__cause__
+        inner = {"cause": described(cause)} if cause is not None else {}
+        return {"error": type(value).__name__, "text": described(str(value)), **inner}
     if isinstance(value, Mapping):
         return {"map": [[described(key), described(each)] for key, each in value.items()]}
     if isinstance(value, set | frozenset):

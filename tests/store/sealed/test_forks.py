@@ -13,7 +13,7 @@ import pytest
 
 from graphagent.errors import StoreError
 from graphagent.memory import Notes
-from graphagent.memory.notes.index._backend import MemoryTables
+from graphagent.memory.notes.index._backend import InMemoryIndex
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore
 from graphagent.store._sealed_detection import KEYS
 
@@ -157,7 +157,7 @@ async def no_records():
 
 async def test_a_fork_waits_until_nobody_uses_the_search_index_of_sealed_notes():
     """It is SQLite in memory; a child forked meanwhile would wait for ever for a lock that SQLite has for the whole process."""
-    tables = MemoryTables(MemoryStore(), lambda done, of: None)
+    tables = InMemoryIndex(MemoryStore(), lambda done, of: None)
     await tables.open(no_records)
     begun, forking, used = threading.Event(), threading.Event(), []
 

@@ -1,9 +1,9 @@
-"""Notes that say the same: which they are, and what becomes of them.
+"""Consolidation: notes that say the same are found, and merged.
 
-What `remember` gave stays: an older note that turns out to say the same, letter for letter, is taken away, and what is known of it goes
-over to the new one; a model is asked about those that only nearly say the same. Only notes of one owner, scope, source and privacy are compared,
-none that are turns of a conversation, and none that is trusted more than the new one: what came from outside takes away nothing that
-a person vouched for. Whatever is changed or taken away stands in the history, and can be undone.
+The note that `remember` returned stays. An older one with the same words is removed, and its importance and metadata are merged into
+the new one. A model is asked about notes that say nearly the same. Only notes of one owner, scope, source and privacy are compared, no
+turns of conversations, and none that is trusted more than the new one: what came from outside removes nothing that a person
+vouched for. All changes are in the history and can be undone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,78 +19,72 @@ from anyio import to_thread
 from graphagent import _clock
 from graphagent.errors import ConflictError, NoteError
 from graphagent.memory.facts._types import TRUST_LEVELS, least_trust
+from graphagent.memory.notes import _validation
+from graphagent.memory.notes._validation import moment
 from graphagent.memory.notes.enrich import _prompts
-from graphagent.memory.notes.index import _chunks, _storage
+from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._duplicates import is_same, normal
 from graphagent.memory.notes.index._filter import Filter
-from graphagent.memory.notes.index._storage import moment
 from graphagent.memory.notes.recall._search import search
+from graphagent.store._internal import get_many
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._settings import Settings
+    from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.enrich._model import Asker
-    from graphagent.memory.notes.index._repository import Book
+    from graphagent.memory.notes.enrich._model import ModelClient
+    from graphagent.memory.notes.index._repository import NoteRepository
 
 _CANDIDATES = 50
 _ASKED = 2000
-"""Characters of a note by which others like it are searched."""
+"""How many characters of a note are used to search for notes like it."""
 _TOLD = 40_000
-"""Characters that a model is shown at most. Notes stand there in full or not at all, since what it writes replaces them."""
+"""How many characters a model is shown at most. Notes are shown in full or not at all, because what it writes replaces them."""
 _REASON = 200
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """What is like a note."""
+    """The older notes that are like a note."""
 
     same: list[Record]
-    """Older notes with the same words."""
+    """Those with the same words."""
     near: list[Record]
-    """Older notes that nearly say the same, the most similar first."""
+    """Those that nearly say the same, the most similar first."""
 
 
-async def consolidate(book: Book, asker: Asker, settings: Settings, record: Record) -> Record:
-    """Compare a note with older ones, and give it as it is then.
+async def consolidate(repository: NoteRepository, model: ModelClient, settings: NoteSettings, record: Record) -> Record:
+    """Compare a note with older ones, consolidate them, and return the note as it is then.
 
     Raises:
-        NoAnswerError: the model gave no usable plan; nothing was changed by one.
+        NoAnswerError: the model gave no usable plan, so none was carried out.
         EmbedderError: a vector could not be made.
         StoreError: the store cannot be read or written.
     """
-    alike = await like(book, settings, record)
+    alike = await like(repository, settings, record)
     for old in alike.same:
-        record = await _taken_over(book, old, record)
+        record = await _merge(repository, old, record)
     shown = _fitting(record, alike.near[: settings.consolidation_limit])
     if not shown:
         return record
     messages = _prompts.consolidate_messages(record, shown)
-    plan = await asker.ask("consolidate", messages, _prompts.form(_prompts.Plan))
+    plan = await model.ask("consolidate", messages, _prompts.form(_prompts.ConsolidationPlan))
     notes = dict(enumerate((record, *shown)))
     if reason := _refused(plan, notes):
-        raise asker.failed("consolidate", reason)
+        raise model.failed("consolidate", reason)
     try:
-        return await _applied(book, plan, notes)
-    except ConflictError:  # a note was changed by someone else meanwhile, so what is planned for it may be wrong
-        return await book.get(record.owner, record.id) or record
+        return await _applied(repository, plan, notes)
+    except ConflictError:  # a note was changed meanwhile, so the plan for it may be wrong
+        return await repository.get(record.owner, record.id) or record
 
 
-def _merged(old: Record, record: Record) -> Record:
-    """Give a note with what is known of another and not of it."""
-    importance, metadata = max(old.importance, record.importance), {**old.metadata, **record.metadata}
-    if importance == record.importance and metadata == record.metadata:
-        return record
-    return replace(record, importance=importance, metadata=MappingProxyType(metadata))
-
-
-async def like(book: Book, settings: Settings, record: Record) -> Alike:
-    """Find older notes that say the same as one, or nearly."""
+async def like(repository: NoteRepository, settings: NoteSettings, record: Record) -> Alike:
+    """Return older notes that say the same as a note, or nearly the same."""
     fits = Filter(record.owner, (record.scope,), asker=record.source, source=record.source)
-    by_relevance = replace(settings, composite=None)
-    found = await search(book, record.content[:_ASKED], fits, _CANDIDATES, by_relevance)
+    by_relevance = replace(settings, semantic_weight=None, recency_weight=None, importance_weight=None)
+    found = await search(repository, record.content[:_ASKED], fits, _CANDIDATES, by_relevance)
     others = [match.record for match in found if _comparable(match.record, record)]
-    vectors = await _vectors(book, record.owner, [record, *others])
+    vectors = await _vectors(repository, record.owner, [record, *others])
     return await to_thread.run_sync(_compared, record, others, vectors, settings.consolidation_threshold)
 
 
@@ -119,10 +112,11 @@ def _comparable(other: Record, record: Record) -> bool:
 
 
 def similarity(one: Record, other: Record, vectors: Mapping[str, Any]) -> float:
-    """Say how alike two notes are, from 0 to 1: by the cosine of their texts where both have vectors, else by shared words.
+    """Return how similar two notes are, from 0 to 1: by the cosine of their texts if both have vectors, else by common words.
 
-    Of notes of several texts it is the mean of what each text of one has in the other at best, taken both ways, and the lower
-    of the two; so a long note is not like a short one that is a part of it. Of words it is the share of the note with more of them.
+    For notes of several texts, each text is compared with the most similar text of the other note. The similarity is the mean of
+    that for one note or for the other, whichever is lower, so a long note is not similar to a short one that is a part of it. By
+    words, it is the share of common words in the note that has more words.
     """
     if one.id in vectors and other.id in vectors:
         cosines = vectors[one.id] @ vectors[other.id].T
@@ -132,36 +126,37 @@ def similarity(one: Record, other: Record, vectors: Mapping[str, Any]) -> float:
     return len(words & others) / most if most else 0.0
 
 
-async def _vectors(book: Book, owner: str, records: Sequence[Record]) -> dict[str, Any]:
-    maker = await book.fitting_maker(owner) if book.embedder is not None else None
-    if maker is None:
+async def _vectors(repository: NoteRepository, owner: str, records: Sequence[Record]) -> dict[str, Any]:
+    info = await repository.vectors.checked_info(owner) if repository.embedder is not None else None
+    if info is None:
         return {}
     from graphagent.memory.notes.index._matrix import numpy
 
     np = numpy()
-    found: dict[str, Any] = {}
-    for record in records:
-        item = await book.store.get(_storage.vectors_key(owner, maker.generation, record.id))
-        if item is not None:
-            found[record.id] = np.frombuffer(item.value, dtype="<f4").reshape(-1, maker.dimensions)
-    return found
+    keys = {_storage.vectors_key(owner, info.generation, record.id): record.id for record in records}
+    items = await get_many(repository.store, keys)
+    return {
+        keys[key]: np.frombuffer(item.value, dtype="<f4").reshape(-1, info.dimensions) for key, item in items.items()
+    }
 
 
-async def _taken_over(book: Book, old: Record, record: Record) -> Record:
-    """Take an older note with the same words away; the new one gets what is known of it and not of the new one."""
-    merged = _merged(old, record)
+async def _merge(repository: NoteRepository, old: Record, record: Record) -> Record:
+    """Remove an older note with the same words. The new one gets its metadata, and its importance if that is higher."""
+    importance, metadata = max(old.importance, record.importance), {**old.metadata, **record.metadata}
     try:
-        if merged is not record:
-            merged = replace(merged, updated_at=_now())
-            record = await book.replace(record.owner, record, merged, "consolidated: it was said before")
-        await book.retire(record.owner, old, "consolidated: it was said again", record.id)
-    except ConflictError:  # one of them was changed by someone else meanwhile, so they are not the same any more
-        return await book.get(record.owner, record.id) or record
+        if importance != record.importance or metadata != record.metadata:
+            merged = replace(
+                record, importance=importance, metadata=MappingProxyType(metadata), updated_at=moment(_clock.now())
+            )
+            record = await repository.replace(record.owner, record, merged, "consolidated: it was said before")
+        await repository.retire(record.owner, old, "consolidated: it was said again", record.id)
+    except ConflictError:  # one of them was changed meanwhile, so they are not the same any more
+        return await repository.get(record.owner, record.id) or record
     return record
 
 
 def _fitting(record: Record, near: Sequence[Record]) -> list[Record]:
-    """Give those that can be shown in full."""
+    """Return the notes that can be shown in full, as many as fit."""
     left = _TOLD - len(record.content)
     found: list[Record] = []
     for other in near:
@@ -171,8 +166,8 @@ def _fitting(record: Record, near: Sequence[Record]) -> list[Record]:
     return found
 
 
-def _refused(plan: _prompts.Plan, notes: Mapping[int, Record]) -> str:
-    """Say why a plan is not carried out, without any text of a note; empty where it is."""
+def _refused(plan: _prompts.ConsolidationPlan, notes: Mapping[int, Record]) -> str:
+    """Return why a plan cannot be carried out, without any text of a note; empty if it can."""
     numbers = [action.number for action in plan.actions]
     if not set(numbers) <= notes.keys():
         return "the plan names a note that it was not shown"
@@ -183,15 +178,15 @@ def _refused(plan: _prompts.Plan, notes: Mapping[int, Record]) -> str:
             return "the plan would delete the new note"
         if action.action == "update":
             try:
-                _chunks.checked(action.content)
+                _validation.content(action.content)
             except NoteError:
                 return "the plan would change a note to a text that cannot be kept"
     return ""
 
 
-async def _applied(book: Book, plan: _prompts.Plan, notes: Mapping[int, Record]) -> Record:
-    """Carry a plan out: changes first, so that nothing is lost when it is broken off."""
-    now = _now()
+async def _applied(repository: NoteRepository, plan: _prompts.ConsolidationPlan, notes: Mapping[int, Record]) -> Record:
+    """Carry a plan out. Changes come before removals, so that nothing is lost if it is interrupted."""
+    now = moment(_clock.now())
     trust = least_trust(record.trust for record in notes.values())
     kept = notes[0]
     for action in plan.actions:
@@ -199,18 +194,14 @@ async def _applied(book: Book, plan: _prompts.Plan, notes: Mapping[int, Record])
         content = (action.content or "").strip()
         if action.action == "update" and content != old.content:
             new = replace(old, content=content, trust=trust, updated_at=now)
-            changed = await book.replace(old.owner, old, new, _said(action))
+            changed = await repository.replace(old.owner, old, new, _reason(action))
             kept = changed if action.number == 0 else kept
     for action in plan.actions:
         if action.action == "delete":
-            await book.retire(kept.owner, notes[action.number], _said(action), kept.id)
+            await repository.retire(kept.owner, notes[action.number], _reason(action), kept.id)
     return kept
 
 
-def _said(action: _prompts.Action) -> str:
+def _reason(action: _prompts.Action) -> str:
     reason = " ".join((action.reason or "").split())[:_REASON]
     return f"consolidated: {reason}" if reason else "consolidated"
-
-
-def _now() -> datetime:
-    return moment(_clock.now())

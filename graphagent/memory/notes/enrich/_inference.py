@@ -1,8 +1,8 @@
-"""What a model does for notes: it infers what was left out, takes texts apart, looks deeper, and finds what says the same.
+"""What a model does for saved notes: it infers what was left out, splits texts, and consolidates notes that say the same.
 
-A note is kept first, with a mark that says what is still to be done for it. That is done in the background, where no save waits for it;
-what is left when the notes are closed, or the process ends, is done when they are opened again. A note that was changed meanwhile
-is left as it is.
+A note is saved first, together with what is still to be done for it. That is done in the background, so no save waits for it. What
+is left when the notes are closed, or the process ends, is done when they are opened again. A note that was changed meanwhile is
+left as it is.
 """
 
 from __future__ import annotations
@@ -19,133 +19,140 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from graphagent.errors import ConflictError, HandlerError, NoteError, ScopeError
+from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import is_within, path_of
 from graphagent.memory.notes.enrich import _prompts
-from graphagent.memory.notes.enrich._background import Background
+from graphagent.memory.notes.enrich._background import BackgroundTask
 from graphagent.memory.notes.enrich._consolidation import consolidate
-from graphagent.memory.notes.enrich._model import Asker, NoAnswerError
-from graphagent.memory.notes.index import _chunks, _fts, _storage
+from graphagent.memory.notes.enrich._model import ModelClient, NoAnswerError
+from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.index._storage import SIMILAR, Pending
-from graphagent.memory.notes.recall import _deep
 from graphagent.store import Put
 
 if TYPE_CHECKING:
     from graphagent.events import Event
-    from graphagent.memory.notes._settings import Settings
-    from graphagent.memory.notes._types import Match, Record
-    from graphagent.memory.notes._view import NoteView
-    from graphagent.memory.notes.index._repository import Book
+    from graphagent.memory.notes._settings import NoteSettings
+    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.protocols import Model
 
 _log = logging.getLogger("graphagent")
 
 _TOGETHER = 10
-"""Notes that one question is about, at most."""
+"""How many notes at most one question to the model is about."""
 _TRIES = 3
-"""How often a model is asked about a note of which it says nothing usable."""
+"""How often a model is asked about a note for which it gives no usable answer."""
 _CATEGORIES = 10
 _VALUES = 50
 _LONGEST = 100
-"""Characters of a category, an entity, a date or a topic."""
+"""How many characters a category, an entity, a date or a topic may have."""
 
 
 class Inference:
     """What a model does for the notes of one owner."""
 
     def __init__(
-        self, book: Book, model: Model, settings: Settings, owner: str, tell: Callable[[Event], object]
+        self,
+        repository: NoteRepository,
+        model: Model,
+        settings: NoteSettings,
+        owner: str,
+        emit: Callable[[Event], object],
     ) -> None:
-        self._book = book
+        self.model = ModelClient(model, emit)
+        self._repository = repository
         self._settings = settings
         self._owner = owner
-        self._asker = Asker(model, tell)
-        self._after = Asker(model, self._tell_after)
-        """Asks about notes that are kept already: what a handler raises waits until the work is done."""
+        self._emit = emit
+        self._own_model = model
+        self._delayed = ModelClient(model, self._emit_later)
+        """Asks about notes that are already saved. The error of an event handler is raised when the work is done."""
         self._failures: list[HandlerError] = []
-        self._made_of = book, model, settings
-        self._tell = tell
         self._others: weakref.WeakValueDictionary[str, Inference] = weakref.WeakValueDictionary()
-        """Those of other owners that somebody uses, or that have work to do."""
-        self._going: set[Background] = set()
-        """What goes on in the background, for this owner and the others."""
+        """The inferences for other owners that are in use, or have work to do."""
+        self._running: set[BackgroundTask] = set()
+        """The background tasks of this owner and the others."""
         self._lock = anyio.Lock()
-        self._background: Background | None = None
+        self._background: BackgroundTask | None = None
         self._again = False
 
     def of(self, owner: str) -> Inference:
-        """Give what does the same for the notes of another owner; it is closed with this one."""
+        """Return the inference for the notes of another owner. It is closed with this one."""
         if owner == self._owner:
             return self
         other = self._others.get(owner)
         if other is None:
-            other = self._others[owner] = Inference(*self._made_of, owner, self._tell)
-            other._going = self._going
+            other = Inference(self._repository, self._own_model, self._settings, owner, self._emit)
+            other._running = self._running
+            self._others[owner] = other
         return other
 
-    # ---- when
+    # Scheduling
 
     async def resume(self) -> None:
-        """Have what an earlier opening left go on in the background.
+        """Continue in the background what an earlier process left.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        if await self._book.pending(self._owner):
+        if await self._repository.pending(self._owner):
             self.soon()
 
     def soon(self) -> None:
-        """Have what is to be done begin in the background; it ends with the event loop, or with `aclose`."""
+        """Begin the pending work in the background. It ends with the event loop, or with `aclose`."""
         self._again = True
         if self._background is None or not self._background.is_running:
-            self._background = Background(self._work, self._going)
+            self._background = BackgroundTask(self._work, self._running)
 
     async def _work(self) -> None:
         while self._again:
             self._again = False
             try:
                 await self._do()
-            except HandlerError as error:  # nobody called whom it could be raised to
+            except HandlerError as error:  # there is no caller to raise it to
                 _log.warning("%s, while notes were looked at in the background", error)
 
-    def _tell_after(self, event: Event) -> None:
+    def _emit_later(self, event: Event) -> None:
         try:
-            self._tell(event)
+            self._emit(event)
         except HandlerError as error:
             self._failures.append(error)
 
     async def infer(self, records: Sequence[Record]) -> list[Record]:
-        """Do now what is to be done for some notes, and give them as they are then.
+        """Do the pending work of some notes now, and return the notes as they are then.
 
         Raises:
             EmbedderError: a vector could not be made.
             StoreError: the store cannot be read or written.
         """
         await self._do({record.id for record in records})
-        return [await self._book.get(self._owner, record.id) or record for record in records]
+        now = await self._repository.get_many(self._owner, (record.id for record in records))
+        return [now.get(record.id, record) for record in records]
 
-    async def settle(self, view: NoteView) -> int:
-        """Do all that is to be done, and give for how many notes of a view something still is.
+    async def settle(self, visible: Filter) -> int:
+        """Do all pending work, and return for how many of the visible notes some is left.
 
         Raises:
             EmbedderError: a vector could not be made.
             StoreError: the store cannot be read or written.
         """
         await self._do()
-        left = [await view.get(pending.id) for pending in await self._book.pending(self._owner)]
-        return sum(record is not None for record in left)
+        pending = await self._repository.pending(self._owner)
+        left = await self._repository.get_many(self._owner, (each.id for each in pending))
+        return sum(map(visible.matches, left.values()))
 
     async def aclose(self) -> None:
-        """Break off what is done in the background."""
+        """Cancel the work in the background."""
         for other in list(self._others.values()):
             await other.aclose()
         if self._background is not None:
             await self._background.stop()
 
-    # ---- what was left out
+    # Inferring what was left out
 
     async def _do(self, ids: Collection[str] | None = None) -> None:
-        """Do what is to be done: for all notes, or for some. Ends early where the model cannot be reached."""
+        """Do the pending work of all notes, or of some. Stop early if the model cannot be reached."""
         async with self._lock:  # so that no two tasks ask about one note
             try:
                 for batch in _batches(await self._read(ids, lambda pending: pending.names != (SIMILAR,))):
@@ -162,16 +169,18 @@ class Inference:
     async def _read(
         self, ids: Collection[str] | None, wanted: Callable[[Pending], bool]
     ) -> list[tuple[Pending, Record]]:
-        """Give the notes for which something is to be done, the oldest first; those that were changed since are done."""
-        await self._book.catch_up(self._owner)
+        """Return the notes with pending work, the oldest first. The work of notes that were changed since is dropped."""
+        await self._repository.catch_up(self._owner)
+        all_pending = await self._repository.pending(self._owner)
+        chosen = [pending for pending in all_pending if wanted(pending) and (ids is None or pending.id in ids)]
+        records = await self._repository.get_many(self._owner, (pending.id for pending in chosen))
         found: list[tuple[Pending, Record]] = []
-        for pending in await self._book.pending(self._owner):
-            if wanted(pending) and (ids is None or pending.id in ids):
-                record = await self._book.get(self._owner, pending.id)
-                if record is None or record.version != pending.version:
-                    await self._book.settled(self._owner, pending.id)
-                else:
-                    found.append((pending, record))
+        for pending in chosen:
+            record = records.get(pending.id)
+            if record is None or record.version != pending.version:
+                await self._repository.settle(self._owner, pending.id)
+            else:
+                found.append((pending, record))
         return found
 
     async def _infer(self, batch: Sequence[tuple[Pending, Record]]) -> None:
@@ -183,7 +192,7 @@ class Inference:
         first, record = batch[0]
         asker = record.source if record.private else None
         fits = Filter(self._owner, first.within, asker=asker)
-        counts, categories = await self._book.host.read(
+        counts, categories = await self._repository.backend.read(
             lambda connection: (_fts.counts(connection, fits), _fts.categories(connection, fits))
         )
         often = sorted(categories, key=lambda name: -categories[name])[:_VALUES]
@@ -192,44 +201,48 @@ class Inference:
         messages = _prompts.infer_messages(numbered, first.within, scopes, often)
         said: dict[int, _prompts.Inferred] = {}
         try:
-            answer = await self._after.ask("save", messages, _prompts.form(_prompts.Notes))
+            answer = await self._delayed.ask("save", messages, _prompts.form(_prompts.InferredNotes))
             said = {each.number: each for each in answer.notes}
             if not said.keys() >= {number for number, _ in numbered}:
-                self._after.failed("save", "the answer does not have all notes that were shown")
+                self._delayed.failed("save", "the answer does not have all notes that were shown")
         except NoAnswerError as error:
             if not error.spoke:
                 raise
         for number, (pending, record) in enumerate(batch, 1):
-            await self._take(pending, record, said.get(number))
+            await self._apply(pending, record, said.get(number))
 
-    async def _take(self, pending: Pending, record: Record, said: _prompts.Inferred | None) -> None:
-        """Put into a note what a model said of it, unless it was changed meanwhile."""
+    async def _apply(self, pending: Pending, record: Record, said: _prompts.Inferred | None) -> None:
+        """Save what a model inferred about a note, unless the note was changed meanwhile."""
         left = tuple(name for name in pending.names if name == SIMILAR)
         if said is None and pending.tries + 1 < _TRIES:
-            await self._mark(replace(pending, tries=pending.tries + 1))
+            await self._save_pending(replace(pending, tries=pending.tries + 1))
             return
         new = record if said is None else _inferred(record, pending, said)
         if new == record:
-            await (self._mark(replace(pending, names=left)) if left else self._book.settled(self._owner, record.id))
+            if left:
+                await self._save_pending(replace(pending, names=left))
+            else:
+                await self._repository.settle(self._owner, record.id)
             return
-        mark = replace(pending, names=left, version=record.version + 1)
-        beside = [Put(_storage.pending_key(self._owner, record.id), _storage.pack_pending(mark))] if left else []
+        next_task = replace(pending, names=left, version=record.version + 1)
+        key = _storage.pending_key(self._owner, record.id)
+        also = [Put(key, _storage.pack_pending(next_task))] if left else []
         try:
-            await self._book.replace(self._owner, record, new, "inferred", settled=not left, beside=beside)
+            await self._repository.replace(self._owner, record, new, "inferred", settled=not left, also=also)
         except ConflictError:
-            await self._book.settled(self._owner, record.id)
+            await self._repository.settle(self._owner, record.id)
 
-    async def _mark(self, pending: Pending) -> None:
-        """Note anew what is to be done for a note, unless that is settled or the note is gone."""
+    async def _save_pending(self, pending: Pending) -> None:
+        """Save what is left to do for a note, unless that was settled, or the note is gone."""
         key = _storage.pending_key(self._owner, pending.id)
-        item = await self._book.store.get(key)
+        item = await self._repository.store.get(key)
         if item is not None:
             try:
-                await self._book.store.commit(Put(key, _storage.pack_pending(pending), expected=item.version))
+                await self._repository.store.commit(Put(key, _storage.pack_pending(pending), expected=item.version))
             except ConflictError:
                 return
 
-    # ---- what says the same
+    # Consolidating
 
     async def _compare(self, pending: Pending, record: Record) -> None:
         """Consolidate a note with older ones.
@@ -237,23 +250,23 @@ class Inference:
         Raises:
             NoAnswerError: the model cannot be reached.
         """
-        now = await self._book.get(self._owner, record.id)  # an earlier one of these may have taken it away
+        now = await self._repository.get(self._owner, record.id)  # consolidating another one may have removed it
         if now is None or now.version != pending.version:
-            await self._book.settled(self._owner, record.id)
+            await self._repository.settle(self._owner, record.id)
             return
         try:
-            await consolidate(self._book, self._after, self._settings, now)
+            await consolidate(self._repository, self._delayed, self._settings, now)
         except NoAnswerError as error:
             if not error.spoke:
                 raise
-        await self._book.settled(self._owner, record.id)
+        await self._repository.settle(self._owner, record.id)
 
-    # ---- asked for
+    # Splitting texts
 
     async def extract(self, text: str) -> list[str]:
-        """Give the statements in a text; where the model gives none that can be used, the whole text."""
+        """Return the statements in a text; the whole text if the model gives no usable answer."""
         try:
-            answer = await self._asker.ask(
+            answer = await self.model.ask(
                 "extract", _prompts.extract_messages(text), _prompts.form(_prompts.Statements)
             )
         except NoAnswerError:
@@ -261,26 +274,17 @@ class Inference:
         found: dict[str, None] = {}
         for each in answer.statements:
             try:
-                found.setdefault(_chunks.checked(each))
+                found.setdefault(_validation.content(each))
             except NoteError:
                 continue
         return list(found)
 
-    async def recall(self, query: str, fits: Filter, limit: int, *, deep: bool) -> list[Match]:
-        """Give the notes that fit a question best.
-
-        Raises:
-            EmbedderError: the question could not be embedded.
-            StoreError: the store cannot be read.
-        """
-        return await _deep.recall(self._book, self._asker, self._settings, query, fits, limit, deep=deep)
-
 
 def _batches(found: Iterable[tuple[Pending, Record]]) -> Iterator[list[tuple[Pending, Record]]]:
-    """Give notes in groups that may stand before a model together.
+    """Yield notes in groups that a model may be shown together.
 
-    Those that are private stand with others of the same source alone, and those from outside with one another, so that no note has
-    a say in what is inferred of one that is trusted more, or seen by fewer. One that was tried in vain stands alone.
+    Private notes are grouped with others of the same source only, and notes with others of the same trust, so that no note influences
+    what is inferred about one that is trusted more, or seen by fewer. A note for which there was no usable answer is shown alone.
     """
     groups: dict[tuple[object, ...], list[tuple[Pending, Record]]] = {}
     for pending, record in found:
@@ -293,7 +297,7 @@ def _batches(found: Iterable[tuple[Pending, Record]]) -> Iterator[list[tuple[Pen
 
 
 def _inferred(record: Record, pending: Pending, said: _prompts.Inferred) -> Record:
-    """Give a note with what was inferred of what was left out; what cannot be used is left out still."""
+    """Return a note with what was inferred; what is not usable stays left out."""
     changes: dict[str, Any] = {}
     if "scope" in pending.names and said.scope:
         changes["scope"] = _scope(said.scope, record.scope, pending.within)
@@ -303,14 +307,14 @@ def _inferred(record: Record, pending: Pending, said: _prompts.Inferred) -> Reco
         changes["importance"] = min(1.0, max(0.0, said.importance))
     if "metadata" in pending.names:
         lists = {"entities": said.entities, "dates": said.dates, "topics": said.topics}
-        told: Mapping[str, Any] = {key: names for key, values in lists.items() if (names := _names(values, _VALUES))}
-        if told:
-            changes["metadata"] = MappingProxyType(told)
+        named: Mapping[str, Any] = {key: names for key, values in lists.items() if (names := _names(values, _VALUES))}
+        if named:
+            changes["metadata"] = MappingProxyType(named)
     return replace(record, **changes)
 
 
 def _scope(suggested: str, now: str, within: Sequence[str]) -> str:
-    """Give a suggested scope as a path, provided that it is within the bounds; else the scope that the note has."""
+    """Return a suggested scope as a path if it is within the bounds; else the current scope of the note."""
     if not suggested.strip():
         return now
     try:

@@ -1,14 +1,14 @@
-"""Lessons: what people say of outputs, kept as notes, and applied to later outputs before people see them."""
+"""Lessons: what people say about outputs, saved as notes, and applied to later outputs before people see them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from graphagent.errors import NoteError, NotePermissionError
+from graphagent.memory.notes import _validation
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes.enrich import _prompts
-from graphagent.memory.notes.enrich._model import Asker, NoAnswerError
-from graphagent.memory.notes.index import _chunks
+from graphagent.memory.notes.enrich._model import ModelClient, NoAnswerError
 from graphagent.memory.notes.index._duplicates import normal
 
 if TYPE_CHECKING:
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 CATEGORY = "lesson"
 SOURCE = "hitl"
 _LESSONS = 20
-"""Lessons that are applied at most."""
+"""How many lessons are applied at most."""
 _MOST = 10
-"""Lessons that are learnt of one correction at most."""
+"""How many lessons are learnt from one correction at most."""
 _ASKED = 2000
-"""Characters of an output by which lessons are searched."""
+"""How many characters of an output are used to search for lessons."""
 
 
 async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model, *, run_id: str = "") -> list[Record]:
-    """Learn of what a person said of an output: keep general lessons, each a note with the category `lesson` and the source `hitl`.
+    """Save general lessons of what a person said about an output, each as a note with the category `lesson` and the source `hitl`.
 
-    Plain approval teaches none. A model that fails teaches none either, which is logged and told as InferenceFailed.
+    Plain approval has no lessons. If the model fails, there are none either; that is logged and emitted as InferenceFailed.
 
     Args:
-        view: Where lessons are kept, in its first scope.
+        view: Where lessons are saved, in its first scope.
         output: What the person saw.
-        feedback: What the person said of it; nothing is asked where it is blank.
-        model: Takes the lessons from it.
+        feedback: What the person said about it. If it is blank, the model is not asked.
+        model: The model that finds the lessons.
         run_id: The run in which that was.
 
     Raises:
         PermissionError: the view is read-only.
         EmbedderError: the vectors of the lessons could not be made.
-        StoreError: they could not be kept.
+        StoreError: they could not be saved.
     """
     if view.read_only:
         raise NotePermissionError(
@@ -52,14 +52,14 @@ async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model
     known = await _lessons(view, feedback)
     messages = _prompts.learn_messages(output, feedback, known)
     try:
-        answer = await Asker(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Lessons))
+        answer = await ModelClient(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Lessons))
     except NoAnswerError:
         return []
     there = {normal(each.content) for each in known}
     new: dict[str, str] = {}
     for each in answer.lessons[:_MOST]:
         try:
-            lesson = _chunks.checked(each)
+            lesson = _validation.content(each)
         except NoteError:
             continue
         if normal(lesson) not in there:
@@ -69,9 +69,9 @@ async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model
 
 
 async def apply_lessons(view: NoteView, output: str, model: Model) -> str:
-    """Give an output with the lessons applied to it that concern it; without any, and where the model fails, as it is.
+    """Return an output to which a model has applied the lessons that concern it; the same output if none does, or the model fails.
 
-    Only lessons that `learn_lessons` kept count, and no model is asked where there are none.
+    Only lessons that `learn_lessons` saved are applied. If there are none, the model is not asked.
 
     Raises:
         EmbedderError: the output could not be embedded.
@@ -82,14 +82,14 @@ async def apply_lessons(view: NoteView, output: str, model: Model) -> str:
         return output
     messages = _prompts.apply_messages(output, lessons)
     try:
-        answer = await Asker(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Improved))
+        answer = await ModelClient(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Improved))
     except NoAnswerError:
         return output
     return answer.output if answer.changed and (answer.output or "").strip() else output
 
 
 async def _lessons(view: NoteView, text: str) -> list[Record]:
-    """Give the lessons that fit a text best, filled up with the newest."""
+    """Return the lessons that fit a text best, and then the newest."""
     lessons = view.slice(view.scopes, categories=[CATEGORY])
     found = await lessons.recall(text[:_ASKED], limit=_LESSONS, depth="shallow", source=SOURCE)
     records = [*(match.record for match in found), *await lessons.list_records(limit=_LESSONS)]

@@ -1,4 +1,4 @@
-"""A model that is asked about notes: what it answers is used or not, but nothing fails because it does."""
+"""Questions to a model about notes. No operation on notes fails because the model does."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _DOING = {
     "explore": "looking further for a question; what was found so far is given",
     "learn": "working with lessons; none is kept or applied",
 }
-"""What it was asked for, by its task, and what is done instead."""
+"""What the model was asked for, by task, and what happens without an answer."""
 
 PATIENCE = 120.0
-"""Seconds after which a model that has not answered is not waited for."""
+"""After how many seconds without an answer a question is given up."""
 
 
 class NoAnswerError(GraphAgentError):
-    """A model gave no usable answer; whoever asked goes on as without a model."""
+    """A model gave no usable answer. The caller continues as without a model."""
 
     def __init__(self, reason: str, *, spoke: bool) -> None:
         self.spoke = spoke
-        """Whether it answered at all: asking it about something else may work."""
+        """Whether it answered at all. If so, other questions may work."""
         super().__init__(reason)
 
 
-class Asker:
-    """Asks a model, and tells who listens where that gave nothing."""
+class ModelClient:
+    """Asks a model, and emits an event if there is no usable answer."""
 
-    def __init__(self, model: Model, tell: Callable[[Event], object]) -> None:
+    def __init__(self, model: Model, emit: Callable[[Event], object]) -> None:
         self._model = model
-        self._tell = tell
+        self._emit = emit
 
     async def ask(self, task: str, messages: Sequence[Message], form: OutputFormat[Any], *, attempts: int = 2) -> Any:
-        """Give the model's answer to one task; an answer that does not fit is asked for again, as `structured` does.
+        """Return the model's answer to one task. An answer that does not fit its form is asked for again, as by `structured`.
 
         Raises:
-            NoAnswerError: there is none; it is logged, and told to who listens.
+            NoAnswerError: there is no usable answer. That is logged and emitted.
         """
         try:
             with anyio.fail_after(PATIENCE):
                 return await structured(self._model.respond, messages, form, attempts=attempts)
         except OutputError as error:
             raise self.failed(task, str(error), spoke=True) from error
-        except Exception as error:  # a model of one's own may raise anything, and no note may be lost by that
+        except Exception as error:  # a user's own model may raise anything, and no note may be lost by that
             reason = str(error) if isinstance(error, GraphAgentError) else ""
             reason = f"{type(error).__name__}{': ' if reason else ''}{reason}"
             raise self.failed(task, reason, spoke=False) from error
 
     def failed(self, task: str, reason: str, *, spoke: bool = True) -> NoAnswerError:
-        """Log and tell that an answer cannot be used, and give the error that says so."""
+        """Log and emit that there is no usable answer, and return the error to raise."""
         _log.warning("the model failed while %s: %s", _DOING.get(task, f"it was asked for {task!r}"), reason)
-        self._tell(InferenceFailed("", task, reason))
+        self._emit(InferenceFailed("", task, reason))
         return NoAnswerError(reason, spoke=spoke)

@@ -1,4 +1,4 @@
-"""The feature that gives an agent notes: recalled before it asks a model, learned when its run has ended."""
+"""The feature that gives an agent notes. They are recalled before it asks a model, and learned when its run has ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._frames import notes_frame
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import standing
-from graphagent.memory.notes import _visibility
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
-from graphagent.memory.notes.feature._run_notes import AfterRun, HeardEngine, InRun, extracted
+from graphagent.memory.notes.feature._run_notes import AfterRun, InRun, RunNoteService, extracted
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.write._save import SaveRequest, save
 from graphagent.memory.steps._note_references import forgotten_note, shortened_note
 from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._types import ActionStep, KnownNote, MessageStep, NotesStep, TaskStep
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 _log = logging.getLogger("graphagent")
 
 Recall = Literal["run", "node"] | bool
-"""When notes are recalled without a node that says so."""
+"""When notes are recalled without a node for it."""
 
 _QUESTION = 2_000
-"""Characters of a task that are searched for."""
+"""How many characters of a task are used to search."""
 _LEARNED = 50_000
-"""Characters of a task, and of an answer, that are learned from."""
+"""How many characters of a task, and of an answer, are learned from."""
 _WORTHWHILE = 200
-"""Characters of room from which on a part of a note is shown."""
+"""If there is room for so many characters, a part of a note is shown."""
 
 
 class NoteMemory(NoteView):
     """Notes for an agent: `agent.install(NoteMemory, notes=…)`, and `ctx.feature(NoteMemory)` in any node.
 
-    That has every operation of the notes, for the owner of the run alone; what it keeps carries the run's id, and is kept once
-    however often its node is executed.
+    In a node it has every operation of the notes, for the owner of the run alone. What it saves has the run's id, and is saved once,
+    however often the node is executed.
 
-    Transcripts refer to the notes that a model was shown. A note that is forgotten shows there as `[forgotten]` from then on. What
-    the model fetched with the tool `recall`, and what it said, is part of the run, and is removed with the run.
+    Transcripts refer to the notes that a model was shown. A forgotten note is shown there as `[forgotten]`. What the model got from the
+    tool `recall`, and what it said, is part of the run, and is removed with the run.
 
     Args:
-        notes: Notes, or a view of them; without any the ones in your user data folder.
-        recall: `run`, or True: before the model is asked first in a run, what fits the task is put before it. `node`: also what fits
-            each message that reaches a node later. False: only nodes and tools recall.
-        learn: Whether the statements of the task and of the answer are kept when a run has ended; by default wherever the view can be
-            written to. The model of the notes splits them, or else that of the agent; without one they are kept as they are.
-        scope: The scope that this agent sees and keeps its notes in; left out, the whole view.
-        limit: How many notes at most are put before a model at once.
-        min_score: How well a note must fit to be put before a model unasked, from 0 to 1: the score of a match. Every note that is
-            shown costs tokens, and leaves the machine where the model is elsewhere.
-        characters: How many characters of notes at most.
-        tools: Whether the model is offered the tools `recall` and, where the view can be written to, `remember`.
+        notes: Notes, or a view of them; by default those in your user data folder.
+        recall: `run`, or True: before the first model turn of a run, the model is shown what fits the task. `node`: also what fits each
+            message that reaches a node later. False: only nodes and tools recall.
+        learn: Whether the statements of the task and of the answer are saved when a run has ended; by default if the view is writable.
+            They are split by the model of the notes, or else that of the agent; without a model they are saved whole.
+        scope: The scope that this agent sees, and in which it saves its notes; by default the whole view.
+        limit: How many notes at most a model is shown at once.
+        min_score: The lowest score of a match, from 0 to 1, with which a model is shown a note unasked. Every note that is shown costs
+            tokens, and leaves the machine if the model is elsewhere.
+        characters: How many characters of notes at most a model is shown at once.
+        tools: Whether the model is offered the tools `recall` and, if the view is writable, `remember`.
 
     Raises:
         PermissionError: the scope is outside of the view.
@@ -101,22 +101,22 @@ class NoteMemory(NoteView):
         self.notes = Notes() if notes is None else notes
         """The notes."""
         view = self.notes if scope is None else self.notes.scope(scope)
-        super().__init__(view._engine, view._bounds)  # noqa: SLF001  of the same class
+        super().__init__(view._service, view._visibility)  # noqa: SLF001  of the same class
         self._recalls = "run" if recall is True else recall
         self._learns = self._can_keep if learn is None else learn
         self._limit, self._min_score, self._characters = limit, float(min_score), characters
         self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
-        """What the model is offered beside the agent's own tools."""
+        """The tools that the model is offered besides the agent's own."""
 
     @property
     def _can_keep(self) -> bool:
-        return not self._bounds.read_only and self._bounds.home is not None
+        return not self._visibility.read_only and self._visibility.home is not None
 
-    # ---- installed
+    # Installing
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """Offer the tools, and see that what is learned can be kept.
+        """Offer the tools, and check that what is learned can be saved.
 
         Raises:
             FeatureError: it cannot.
@@ -129,7 +129,7 @@ class NoteMemory(NoteView):
         agent.offer(self.tools)
 
     async def begin(self, ctx: Context) -> None:
-        """Refuse a run for another owner than that of the notes, and look up the notes in its transcript.
+        """Check that the run has the owner of the notes, and look up the notes in its transcript.
 
         Raises:
             FeatureError: the owners differ.
@@ -145,38 +145,36 @@ class NoteMemory(NoteView):
                         step.notes = shown
 
     def _check_owner(self, ctx: Context) -> None:
-        if self._bounds.owner and self._bounds.owner != ctx.owner:
+        if self._visibility.owner and self._visibility.owner != ctx.owner:
             raise FeatureError(
                 "the notes belong to one owner, and the run to another or to nobody; run it with owner= that of the notes, "
                 "or install notes without one: then each run sees those of its own owner"
             )
 
     def bind(self, ctx: Context) -> Self:
-        """Give these notes, speaking for one run: its owner's, and no others.
+        """Return these notes for use by one run: those of its owner only.
 
         Raises:
-            FeatureError: they are those of another owner.
+            FeatureError: they belong to another owner.
         """
         self._check_owner(ctx)
         bound = copy.copy(self)
         bound._ctx = ctx  # noqa: SLF001  a copy of itself
-        bound._bounds = replace(self._bounds, owner=ctx.owner)  # noqa: SLF001
-        bound._engine = HeardEngine(self._engine, ctx)  # noqa: SLF001
+        bound._visibility = replace(self._visibility, owner=ctx.owner)  # noqa: SLF001
+        bound._service = RunNoteService(self._service, ctx)  # noqa: SLF001
         return bound
 
     def vouched(self) -> Self:
-        """Return these notes for what you vouch for, such as what a person typed in: `vouched().remember(text)`.
+        """Return these notes for content that you vouch for, such as what a person typed: `vouched().remember(text)`.
 
-        What is kept is trusted as far as `trust=` says, whatever else the run has heard.
+        What is saved is trusted as much as `trust=` says, whatever the run has received.
         """
         vouching = copy.copy(self)
         if self._ctx is not None:
-            engine = HeardEngine(self._engine, self._ctx)
-            engine.vouches = True
-            vouching._engine = engine  # noqa: SLF001  a copy of itself
+            vouching._service = RunNoteService(self._service, self._ctx, vouches=True)  # noqa: SLF001  a copy of itself
         return vouching
 
-    # ---- put before a model
+    # Showing notes to a model
 
     async def recall_to_agent(
         self,
@@ -187,9 +185,9 @@ class NoteMemory(NoteView):
         limit: int | None = None,
         characters: int | None = None,
     ) -> list[KnownNote]:
-        """Put the notes that fit a question best before the model, and give them. Those that it sees already are left out.
+        """Show the model the notes that fit a question best, and return them. Those that it sees already are left out.
 
-        What was found is recorded, so that a node that is executed again shows the same.
+        What was found is recorded, so a node that is executed again shows the same.
 
         Raises:
             ScopeError: the scope is none.
@@ -210,7 +208,7 @@ class NoteMemory(NoteView):
     ) -> list[KnownNote]:
         ctx = self._running()
         before = ctx.added_before
-        if isinstance(before, NotesStep):  # the node is executed again: what it showed joins again
+        if isinstance(before, NotesStep):  # the node is executed again: it shows the same again
             await ctx.add(before)
             return list(before.notes)
         ctx.emit(MemoryRetrievalStarted(ctx.run_id, ctx.node))
@@ -235,7 +233,7 @@ class NoteMemory(NoteView):
         return notes
 
     def _fitting(self, matches: Sequence[Match], characters: int) -> list[KnownNote]:
-        """Give as many of the notes that the model does not see already as there is room for."""
+        """Return the notes that the model does not see already, as many as there is room for."""
         steps = self._running().memory.steps
         visible = [step for step in (steps[place] for place in seen(steps)) if isinstance(step, NotesStep)]
         shown = {(note.id, note.version) for step in visible for note in step.notes}
@@ -255,11 +253,11 @@ class NoteMemory(NoteView):
         return found
 
     def shown(self, result: ToolResult) -> ToolResult:
-        """Give a result as it is."""
+        """Return a result as it is."""
         return result
 
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
-        """Put before the model what fits its task, where that is due.
+        """Show the model what fits its task, if that is due.
 
         Raises:
             StoreError: the notes could not be read.
@@ -277,110 +275,105 @@ class NoteMemory(NoteView):
         return False
 
     async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
-        """Give notes, whole, as they were when they were put before a model; those that were forgotten since say so.
+        """Return notes, whole, as they were when a model was shown them. Those that were forgotten since say so.
 
         Raises:
             StoreError: they could not be read.
         """
-        return [await self._as_shown(known, owner) for known in notes]
+        repository = self._service.repository
+        records = await repository.get_many(owner, (known.id for known in notes if known.kept))
+        found: list[KnownNote] = []
+        for known in notes:
+            record = records.get(known.id)
+            if known.kept and (record is None or record.version != known.version):
+                past = await repository.history(owner, known.id)
+                record = next((old for old, _ in past if old.version == known.version), None)
+            if not known.kept:
+                found.append(known)
+            elif record is None:
+                found.append(forgotten_note(known))
+            else:
+                found.append(replace(known_note(record), trust=known.trust, cut=known.cut))
+        return found
 
-    async def _as_shown(self, known: KnownNote, owner: str) -> KnownNote:
-        if not known.kept:
-            return known
-        book = self._engine.book
-        record = await book.get(owner, known.id)
-        if record is None or record.version != known.version:
-            past = await book.history(owner, known.id)
-            record = next((old for old, _ in past if old.version == known.version), None)
-        return (
-            forgotten_note(known) if record is None else replace(known_note(record), trust=known.trust, cut=known.cut)
-        )
+    # Saving
 
-    # ---- kept
-
-    async def _keep(
-        self, notes: Sequence[Note], *, scope: str | None, trust: str, run_id: str, infer: str, **more: Any
-    ) -> list[Record]:
+    async def _save(self, request: SaveRequest) -> list[Record]:
         ctx = self._ctx
         if ctx is None:
-            return await super()._keep(notes, scope=scope, trust=trust, run_id=run_id, infer=infer, **more)
+            return await super()._save(request)
         key = ctx.numbered("notes")
-        kept: list[Record] | None = None
+        saved: list[Record] | None = None
 
         async def work() -> list[str]:
-            nonlocal kept
-            named = f"{ctx.idempotency_key}:{key}"
-            kept = await self._kept_as(
-                named, notes, scope=scope, trust=trust, run_id=run_id or ctx.run_id, infer=infer, **more
+            nonlocal saved
+            saved = await self._save_as(
+                f"{ctx.idempotency_key}:{key}", replace(request, run_id=request.run_id or ctx.run_id)
             )
-            return [record.id for record in kept]
+            return [record.id for record in saved]
 
         ids = await ctx.once(key, work)
-        if kept is not None:
-            return kept
-        return await self._there(ids)
+        return saved if saved is not None else await self._existing(ids)
 
-    async def _kept_as(self, named: str, notes: Sequence[Note], **options: Any) -> list[Record]:
-        """Keep notes under ids that are made of a name; where they are there already, give those."""
-        ctx = self._running()
-        ids = [_id(named, number) for number in range(len(notes))]
-        view = NoteView(HeardEngine(self._engine, ctx, ids), self._bounds)
+    async def _save_as(self, name: str, request: SaveRequest) -> list[Record]:
+        """Save notes under ids made from a name. If they were saved already, return those."""
+        ids = [_id(name, number) for number in range(len(request.notes))]
         try:
-            return await view._keep(notes, **options)  # noqa: SLF001  of this class
+            return await save(RunNoteService(self._service, self._running(), ids), self._visibility, request)
         except ConflictError:
-            there = await self._there(ids)
-            if not there:
+            existing = await self._existing(ids)
+            if not existing:
                 raise
-            return there
+            return existing
 
-    async def _there(self, ids: Sequence[str]) -> list[Record]:
-        """Return the notes with these ids that there are."""
-        found = [await _visibility.get(self._engine, self._bounds, id_) for id_ in ids]
-        return [record for record in found if record is not None]
+    async def _existing(self, ids: Sequence[str]) -> list[Record]:
+        """Return the visible notes with these ids, as far as they exist."""
+        found = await self._service.repository.get_many(self._visibility.owner, ids)
+        return list(filter(self._visibility.filter().matches, found.values()))
 
     async def learn_from_history(
         self, *, scope: str | None = None, categories: Sequence[str] | None = None
     ) -> list[Record]:
-        """Have a model split what was said in this run so far into statements, and keep each as a note.
+        """Have a model split what was said in this run so far into statements, and save each as a note.
 
-        They are trusted as little as the least that stands in the transcript. Without a model, the whole is kept as one note.
+        They are trusted as little as the least trusted content of the transcript. Without a model, the whole is saved as one note.
 
         Raises:
-            PermissionError: the view is read-only, or the scope is not within it.
-            StoreError: they could not be kept.
+            PermissionError: the view is read-only, or the scope is outside of it.
+            StoreError: they could not be saved.
         """
         ctx = self._running()
         key = ctx.numbered("learned")
-        kept: list[Record] = []
+        saved: list[Record] = []
 
         async def work() -> list[str]:
             said = _cut("\n".join(_extraction.spoken(ctx.memory.steps[ctx.memory.begun :])))
             statements = await self._statements(said, InRun(ctx) if ctx.model_or_none is not None else None)
-            kept.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
-            return [record.id for record in kept]
+            saved.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
+            return [record.id for record in saved]
 
         ids = await ctx.once(key, work)
-        return kept or await self._there(ids)
+        return saved or await self._existing(ids)
 
     async def _statements(self, text: str, model: Model | None) -> list[str]:
-        """Give the statements in a text: as the model of the notes splits it, or else another one."""
+        """Return the statements in a text, split by the model of the notes, or else by another one."""
         if not text.strip():
             return []
-        if self._engine.inference is not None or model is None:
+        if self._service.inference is not None or model is None:
             return await self.extract_memories(text)
-        return await extracted(self._engine, self._bounds.owner, model, text)
+        return await extracted(self._service, self._visibility.owner, model, text)
 
     @property
     def asks(self) -> Model | None:
-        """The model of the run, as it is asked about notes in a node: what it spends counts, what it says is not recorded."""
+        """The model of the run, for questions about notes in a node. What it spends counts; what it says is not recorded with the run."""
         ctx = self._running()
         return InRun(ctx) if ctx.model_or_none is not None else None
 
     async def ended(self, ctx: Context, output: Any) -> None:
-        """Keep what the task and the answer of a run say, once. Where that fails, the log says so, and the run is as it is.
+        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected.
 
-        Runs of sub-agents leave it to the run around, unless they have notes of their own; so do runs that are executed again
-        on recorded results.
+        Nothing is learned from a run of a sub-agent that has the notes of the enclosing run, because that one learns, nor from a
+        run that is executed again on recorded results.
         """
         around = ctx.state.around
         if not self._learns or ctx.state.tape is not None:
@@ -389,11 +382,11 @@ class NoteMemory(NoteView):
             return
         try:
             await self.bind(ctx)._learn(output)  # noqa: SLF001  a copy of itself
-        except Exception as error:  # noqa: BLE001  the run has ended well, whatever becomes of this
+        except Exception as error:  # noqa: BLE001  the run has ended well, and learning must not change that
             _log.warning("nothing was learned from run %r: %s", ctx.run_id, type(error).__name__)
 
     async def _learn(self, output: Any) -> None:
-        ctx, store = self._running(), self._engine.book.store
+        ctx, store = self._running(), self._service.repository.store
         done = _storage.learned_key(ctx.owner, ctx.run_id)
         if await store.get(done) is not None:
             return
@@ -405,10 +398,8 @@ class NoteMemory(NoteView):
         if not statements:
             await store.commit(Put(done, b""))
             return
-        await self._kept_as(
-            f"{ctx.run_id}:learned", statements, scope=None, trust="inferred", run_id=ctx.run_id,
-            infer="later", beside=[Put(done, b"", expected=0)],
-        )  # fmt: skip
+        request = SaveRequest(statements, None, "inferred", ctx.run_id, also=[Put(done, b"", expected=0)])
+        await self._save_as(f"{ctx.run_id}:learned", request)
 
     def _running(self) -> Context:
         if self._ctx is None:
@@ -420,7 +411,7 @@ class NoteMemory(NoteView):
 
 
 def known_note(record: Record) -> KnownNote:
-    """Give a record as it is put before a model."""
+    """Return a record as a model is shown it."""
     moment = record.at or record.created_at
     return KnownNote(
         record.id, record.content, record.version, record.scope, record.source, record.speaker,
@@ -429,7 +420,7 @@ def known_note(record: Record) -> KnownNote:
 
 
 def _asked(ctx: Context, *, whole_run: bool) -> str:
-    """Give what a model is about to be asked anew: the task, before the first turn; or what was said since the last one."""
+    """Return what the model is asked next: before the first turn the task, later what was said since the last turn, or nothing."""
     memory = ctx.memory
     steps: list[Step] = memory.steps[memory.begun :]
     turns = [place for place, step in enumerate(steps) if isinstance(step, ActionStep)]
@@ -447,7 +438,7 @@ def _said(step: Step) -> str:
 
 
 def _text(value: object) -> str:
-    """Give a value as text."""
+    """Return a value as text."""
     if value is None or isinstance(value, str):
         return value or ""
     text = getattr(value, "text", None)
@@ -465,5 +456,5 @@ def _cut(text: str) -> str:
 
 
 def _id(named: str, number: int) -> str:
-    """Give the id of a note that a run keeps: the same when it is kept again. Nothing of the text is in it."""
+    """Return the id of a note that a run saves, which is the same when it saves it again. It is not derived from the text."""
     return blake2b(f"{named}:{number}".encode(), digest_size=16).hexdigest()

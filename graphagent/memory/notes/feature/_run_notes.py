@@ -1,4 +1,4 @@
-"""Notes within a run: their events are the run's too, and models that are asked about them count in what it spends."""
+"""Notes used by a run: their events are events of the run too, and models that are asked about them count in its spending."""
 
 from __future__ import annotations
 
@@ -7,109 +7,84 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from graphagent import _clock
 from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
 from graphagent.memory.facts._types import least_trust
-from graphagent.memory.notes._engine import Engine
+from graphagent.memory.notes._service import NoteService
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
-    from graphagent.memory.notes._types import Depth, Match, Record
-    from graphagent.memory.notes._view import NoteView
-    from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._storage import Pending
     from graphagent.protocols import Model
     from graphagent.run import Context
 
 
-class HeardEngine(Engine):
-    """The engine of notes for one run: who listens to the run hears what happens to the notes there.
+class RunNoteService(NoteService):
+    """The notes as one run uses them: listeners of the run hear their events.
 
-    What is kept is trusted as little as the least that flowed into the run, of which notes that are read are a part.
+    What the run saves is trusted as little as the least trusted content that it has received, which includes notes that it read.
+
+    Args:
+        service: The notes that it uses.
+        ctx: The run.
+        ids: The ids of the notes that it will save next; by default new ones.
+        vouches: Whether the user vouches for what is saved, whatever the run has received.
     """
 
-    vouches = False
-    """Whether somebody vouches for what is kept, whatever flowed into the run."""
-
-    def __init__(self, engine: Engine, ctx: Context, ids: Sequence[str] = ()) -> None:
-        vars(self).update(vars(engine))
+    def __init__(self, service: NoteService, ctx: Context, ids: Sequence[str] = (), *, vouches: bool = False) -> None:
+        super().__init__(service.repository, service.settings)
+        self.listeners = service.listeners
+        self.inference = None if service.inference is None else service.inference.of(ctx.owner)
         self._ctx = ctx
         self._ids = ids
-        if engine.inference is not None:
-            self.inference = engine.inference.of(ctx.owner)
+        self._vouches: bool = vouches or (isinstance(service, RunNoteService) and service._vouches)  # noqa: SLF001  of this class
 
     def emit(self, event: Event) -> None:
-        """Tell who listens to the notes, and who listens to the run."""
+        """Call the handlers of the notes, and then those of the run."""
         event = event if event.run_id else replace(event, run_id=self._ctx.run_id)
-        with self._ending():
+        with self.naming_the_run():
             super().emit(event)
         self._ctx.emit(event)
 
     @contextmanager
-    def _ending(self) -> Generator[None]:
-        """Have what a handler of the notes raises end this run, whatever run the event names."""
+    def naming_the_run(self) -> Generator[None]:
+        """Give each HandlerError the id of this run. So it ends this run, even if the event names another one, or none."""
         try:
             yield
         except HandlerError as error:
             error.run_id = self._ctx.run_id
             raise
 
-    async def after_save(
-        self, records: Sequence[Record], pending: Sequence[Pending | None], infer: str
-    ) -> list[Record]:
-        """Have the model look at what was kept: now, or later."""
-        with self._ending():
-            return await super().after_save(records, pending, infer)
-
     def trusted(self, trust: str) -> str:
-        """Return how far what is kept can be trusted, of which is said that it is trusted so far."""
-        return trust if self.vouches else least_trust((trust, self._ctx.memory.trust))
+        """Return how much a new note can be trusted whose content is trusted so much."""
+        return trust if self._vouches else least_trust((trust, self._ctx.memory.trust))
 
-    def gave(self, records: Iterable[Record]) -> None:
-        """Take note that notes were read."""
-        for record in records:
-            self._ctx.memory.lower(record.trust)
-
-    async def recall(self, query: str, fits: Filter, limit: int, depth: Depth | None) -> list[Match]:
-        """Give the notes that fit a question best."""
-        with self._ending():
-            found = await super().recall(query, fits, limit, depth)
-        self.gave(match.record for match in found)
-        return found
-
-    async def extract(self, text: str) -> list[str]:
-        """Give the statements in a text."""
-        with self._ending():
-            found = await super().extract(text)
-        self._ctx.memory.lower("inferred")
-        return found
-
-    async def settle(self, view: NoteView) -> int:
-        """Wait until what is to be inferred is."""
-        with self._ending():
-            return await super().settle(view)
+    def has_returned(self, trust: Iterable[str]) -> None:
+        """Record that content of these levels of trust was returned to the run."""
+        for level in trust:
+            self._ctx.memory.lower(level)
 
     def new_id(self, number: int) -> str:
-        """Give the id that a new note has in this run."""
-        return self._ids[number - 1] if self._ids else super().new_id(number)
+        """Return the id for the new note of a number, from 1."""
+        return self._ids[number - 1] if self._ids else _clock.new_id()
 
 
 class InRun:
-    """The model of a run, asked in a node. What it says is not recorded: it is kept as notes, and forgotten as notes."""
+    """The model of a run, asked in a node. What it says is not recorded with the run: it is saved as notes, and forgotten with them."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.ended: RunError | None = None
-        """What ended the run while it was being asked, such as a used-up budget."""
+        """The error that ended the run while the model was asked, such as a used-up budget."""
 
     @property
     def name(self) -> str:
-        """How the model is called."""
+        """The name of the model."""
         return self._ctx.model.name
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Give its answer."""
+        """Return the model's answer."""
         try:
             return await self._ctx.request(request, recorded=False, output="extraction")
         except RunError as error:
@@ -118,18 +93,18 @@ class InRun:
 
 
 class AfterRun:
-    """The model of a run that has ended. What it spends counts in the result, and not in what is kept of the run."""
+    """The model of a run that has ended. What it spends counts in the result of the run, but is not recorded with the run."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
 
     @property
     def name(self) -> str:
-        """How the model is called."""
+        """The name of the model."""
         return self._ctx.model.name
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Give its answer."""
+        """Return the model's answer."""
         ctx = self._ctx
         ctx.emit(ModelRequested(ctx.run_id, "", request))
         response = await ctx.model.respond(request)
@@ -138,15 +113,15 @@ class AfterRun:
         return response
 
 
-async def extracted(engine: Engine, owner: str, model: Model, text: str) -> list[str]:
-    """Give the statements in a text, as another model than that of the notes splits it.
+async def extracted(service: NoteService, owner: str, model: Model, text: str) -> list[str]:
+    """Return the statements in a text as another model than that of the notes splits it.
 
     Raises:
-        RunError: the run that the model is that of came to an end of its own, such as a used-up budget.
+        RunError: the model is that of a run, which ended, for example because of a used-up budget.
     """
     from graphagent.memory.notes.enrich._inference import Inference
 
-    found = await Inference(engine.book, model, engine.settings, owner, engine.emit).extract(text)
+    found = await Inference(service.repository, model, service.settings, owner, service.emit).extract(text)
     if isinstance(model, InRun) and model.ended is not None:
         raise model.ended
     return found

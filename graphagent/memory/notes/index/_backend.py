@@ -1,4 +1,4 @@
-"""Where the tables of notes stand: in the file of the store, committed with the records, or in memory beside any other store."""
+"""Where the tables of the search index are: in the file of a SqliteStore, committed with the records, or in memory for any other store."""
 
 from __future__ import annotations
 
@@ -20,125 +20,123 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
 _TOGETHER = 1000
-"""Notes that are added before someone is told."""
+"""After how many notes progress is reported."""
 
 
-class Cursor(Protocol):
-    """What is used of a cursor of the driver."""
+class IndexCursor(Protocol):
+    """The used part of apsw's cursor."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
     def fetchall(self) -> list[tuple[Any, ...]]: ...
 
 
-class Connection(Protocol):
-    """What is used of a connection of the driver."""
+class IndexConnection(Protocol):
+    """The used part of apsw's connection."""
 
-    def execute(self, statement: str, bindings: Any = ..., /) -> Cursor: ...
+    def execute(self, statement: str, bindings: Any = ..., /) -> IndexCursor: ...
     def last_insert_rowid(self) -> int: ...
     def fts5_tokenizer(self, name: str, args: list[str], /) -> Any: ...
 
 
-class Host(Protocol):
-    """Where the tables stand."""
+class IndexBackend(Protocol):
+    """Where the tables are."""
 
     shared: bool
-    """Whether the tables are changed by whoever changes the store."""
-    making: object
-    """Another object whenever the tables are made anew; None while they are to be."""
+    """Whether every process that changes the store changes the tables too."""
+    built: object
+    """Another object whenever the tables were built again; None until they are."""
 
     async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
-        """Make the tables of all records where they are not there."""
+        """Build the tables of all records if they do not exist."""
         ...
 
     async def drop(self) -> None:
-        """Have the tables made anew when they are opened again."""
+        """Have the tables built again when they are opened next."""
         ...
 
-    async def read(self, function: Callable[[Connection], T]) -> T:
+    async def read(self, function: Callable[[IndexConnection], T]) -> T:
         """Call a function in a worker thread, with a connection to the tables."""
         ...
 
-    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
-        """Make changes in the store, and with them those that a function makes in the tables; all or none."""
+    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+        """Commit changes to the store, together with those that a function makes in the tables."""
         ...
 
 
-def host_of(store: Store, on_progress: Progress | None = None) -> Host:
-    """Give where the tables of a store's notes stand. Whoever wants to know is told how many notes are in them, and of how many."""
+def index_of(store: Store, on_progress: Progress | None = None) -> IndexBackend:
+    """Return the index of a store's notes. While it is built, `on_progress` is called with how many notes it has, and of how many."""
     from graphagent.store import SqliteStore
 
-    tell = on_progress or _say_nothing
-    return FileTables(store, tell) if isinstance(store, SqliteStore) else MemoryTables(store, tell)
+    report: Progress = on_progress or (lambda done, of: None)
+    return SqliteIndex(store, report) if isinstance(store, SqliteStore) else InMemoryIndex(store, report)
 
 
-def _say_nothing(done: int, of: int) -> None: ...
-
-
-def _fill(connection: Connection, records: list[Record], tell: Progress) -> None:
+def _build(connection: IndexConnection, records: list[Record], report: Progress) -> None:
     _fts.make(connection)
     for start in range(0, len(records), _TOGETHER):
-        # The texts are made here, in the thread of the tables: of long notes that takes a while.
+        # The texts are made here, in the worker thread, because dividing long notes takes time.
         _fts.add(connection, ((record, worded(record)) for record in records[start : start + _TOGETHER]))
-        tell(min(start + _TOGETHER, len(records)), len(records))
+        report(min(start + _TOGETHER, len(records)), len(records))
 
 
 class _GoneError(Exception):
-    """The tables are not there any more: someone is making them anew, or has ended while doing so."""
+    """The tables do not exist any more: another process is building them again, or ended while it did."""
 
 
-class FileTables:
+class SqliteIndex:
     """Tables in the file of a SqliteStore."""
 
     shared = True
-    making: object = "in the file"
+    built: object = "in the file"
 
-    def __init__(self, store: SqliteStore, tell: Progress) -> None:
+    def __init__(self, store: SqliteStore, report: Progress) -> None:
         self._store = store
-        self._tell = tell
+        self._report = report
         self._load: Callable[[], Awaitable[list[Record]]] | None = None
         self._schema: int | None = None
-        """The number of the file's schema when the tables were there; it changes with every table that comes or goes."""
+        """The version of the file's schema when the tables existed; it changes with every table that is created or dropped."""
 
     async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
-        """Make the tables of all records where they are not there, in one transaction."""
+        """Build the tables of all records in one transaction, if they do not exist."""
         self._load = load
         if await self._store.read(_fts.are_made):
             return
         records = await load()
 
-        def fill(connection: Connection) -> None:
+        def build(connection: IndexConnection) -> None:
             if not _fts.are_made(connection):  # another process may have been faster
-                _fill(connection, records, self._tell)
+                _build(connection, records, self._report)
 
-        await self._store.commit(along=fill)
+        await self._store.commit(along=build)
 
     async def drop(self) -> None:
-        """Remove the tables. What others commit meanwhile makes them anew."""
+        """Remove the tables. Whoever commits next builds them again."""
         await self._store.commit(along=_fts.drop)
 
-    async def read(self, function: Callable[[Connection], T]) -> T:
-        """Call a function in a worker thread, with a connection to the tables, which stay as they are meanwhile."""
+    async def read(self, function: Callable[[IndexConnection], T]) -> T:
+        """Call a function in a worker thread, with a connection to the tables, in one read transaction."""
 
-        def call(connection: Connection) -> T:
+        def call(connection: IndexConnection) -> T:
             connection.execute("BEGIN")
             try:
-                self._see_tables(connection)
+                self._check_tables(connection)
                 return function(connection)
             finally:
                 connection.execute("ROLLBACK")
 
         return await self._with_tables(lambda: self._store.read(call))
 
-    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
-        """Make changes in the store, and those of the function, in one transaction."""
+    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+        """Commit changes to the store, and those of the function, in one transaction."""
 
-        def along(connection: Connection) -> None:
-            self._see_tables(connection)
+        def along(connection: IndexConnection) -> None:
+            self._check_tables(connection)
             function(connection)
 
         await self._with_tables(lambda: self._store.commit(*changes, along=along))
 
-    def _see_tables(self, connection: Connection) -> None:
+    def _check_tables(self, connection: IndexConnection) -> None:
+        # One PRAGMA is cheaper than looking at the tables themselves before each use.
         [(schema,)] = connection.execute("PRAGMA schema_version").fetchall()
         if schema != self._schema:
             if not _fts.are_made(connection):
@@ -146,7 +144,7 @@ class FileTables:
             self._schema = schema
 
     async def _with_tables(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the tables; where they are gone, make them and do it again."""
+        """Do something with the tables; if they are gone, build them and do it again."""
         while True:
             try:
                 return await work()
@@ -155,67 +153,65 @@ class FileTables:
                 await self.open(self._load)
 
 
-class MemoryTables:
-    """Tables in memory, made of the records when they are opened.
+class InMemoryIndex:
+    """Tables in memory, built from the records when they are opened.
 
-    A fork waits while they are used: SQLite has locks for the whole process, which would never be free in the child.
+    A fork waits while they are used: SQLite has locks for the whole process, which would never be released in the child.
     """
 
     shared = False
 
-    def __init__(self, store: Store, tell: Progress) -> None:
+    def __init__(self, store: Store, report: Progress) -> None:
         self._store = store
-        self._tell = tell
+        self._report = report
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self.making: object = None
+        self._connection: IndexConnection | None = None
+        self.built: object = None
 
     async def open(self, load: Callable[[], Awaitable[list[Record]]]) -> None:
-        """Make the tables of all records."""
-        if self.making is not None:
+        """Build the tables of all records, if that is not done."""
+        if self.built is not None:
             return
         records = await load()
 
-        def fill() -> Connection:
+        def build() -> IndexConnection:
             import apsw
 
             with in_use():
-                connection = cast("Connection", apsw.Connection(":memory:"))
-                connection.execute("PRAGMA temp_store=MEMORY")  # else much that is sorted would go to a file
+                connection = cast("IndexConnection", apsw.Connection(":memory:"))
+                connection.execute("PRAGMA temp_store=MEMORY")  # large sorts would otherwise write plain text to a file
                 connection.execute("BEGIN")
-                _fill(connection, records, self._tell)
+                _build(connection, records, self._report)
                 connection.execute("COMMIT")
                 return connection
 
-        self._connection = await anyio.to_thread.run_sync(fill)
-        self.making = self._connection
+        self._connection = await anyio.to_thread.run_sync(build)
+        self.built = self._connection
 
     async def drop(self) -> None:
-        """Have the tables made anew when they are opened again. Until then they serve those who are under way."""
-        self.making = None
+        """Have the tables built again when they are opened next. Until then, operations that have begun use the old ones."""
+        self.built = None
 
-    async def read(self, function: Callable[[Connection], T]) -> T:
-        """Call a function in a worker thread, with the connection, which it has for itself."""
+    async def read(self, function: Callable[[IndexConnection], T]) -> T:
+        """Call a function in a worker thread, with exclusive use of the connection."""
         return await anyio.to_thread.run_sync(self._call, function)
 
-    def _call(self, function: Callable[[Connection], T]) -> T:
+    def _call(self, function: Callable[[IndexConnection], T]) -> T:
         with in_use(), self._lock:
-            return function(self._made())
+            assert self._connection is not None
+            return function(self._connection)
 
-    def _made(self) -> Connection:
-        assert self._connection is not None
-        return self._connection
-
-    async def commit(self, changes: Sequence[Change], function: Callable[[Connection], None]) -> None:
-        """Make changes in the store; when that is done, those of the function in the tables."""
-        with anyio.CancelScope(shield=True):  # the tables must not stay behind what is committed
+    async def commit(self, changes: Sequence[Change], function: Callable[[IndexConnection], None]) -> None:
+        """Commit changes to the store, and then make those of the function in the tables."""
+        with anyio.CancelScope(shield=True):  # else the tables would lack what is committed
             if changes:
                 await self._store.commit(*changes)
             await anyio.to_thread.run_sync(self._change, function)
 
-    def _change(self, function: Callable[[Connection], None]) -> None:
+    def _change(self, function: Callable[[IndexConnection], None]) -> None:
         with in_use(), self._lock:
-            connection = self._made()  # another may take its place meanwhile
+            connection = self._connection  # it is replaced when the tables are built again
+            assert connection is not None
             connection.execute("SAVEPOINT change")
             try:
                 function(connection)

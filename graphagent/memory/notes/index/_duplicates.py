@@ -1,4 +1,4 @@
-"""Which notes say the same in the same words. That takes no model."""
+"""Notes that are the same, letter for letter. No model is needed to find them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from graphagent._concurrency import turn
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Note, Record
-    from graphagent.memory.notes.index._repository import Book
+    from graphagent.memory.notes.index._repository import NoteRepository
 
 
 _ALIKE = 100
-"""Notes with the same words of different kinds that are compared, at most."""
+"""Of notes with the same text that differ in other fields, how many are compared at most."""
 
 
 def normal(text: str) -> str:
-    """Give a text as it is compared by its words: letters composed and in one case, runs of spaces as one."""
+    """Return a text for comparison by its words: composed (NFC), casefolded, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def is_same(one: Record, other: Record) -> bool:
-    """Tell whether two notes say the same, letter for letter, of the same kind, and were said at the same time.
+    """Return whether two notes have the same text, letter for letter, and the same scope, source, privacy, trust and time.
 
-    No turn of a conversation is the same as another: what was said twice was said twice.
+    Turns of conversations are never the same: what was said twice was said twice.
     """
     return (
         not (one.session or other.session)
@@ -37,7 +37,7 @@ def is_same(one: Record, other: Record) -> bool:
 
 
 def sameness(record: Record) -> int | None:
-    """Give a number of 64 bits by which notes that are the same are found; others may have it too. None where none is."""
+    """Return a 64-bit hash that notes for which `is_same` holds share; None for a turn of a conversation."""
     if record.session:
         return None
     told = f"{record.scope}\0{record.source}\0{unicodedata.normalize('NFC', record.content)}"
@@ -45,13 +45,15 @@ def sameness(record: Record) -> int | None:
     return int.from_bytes(digest, "big", signed=True)
 
 
-async def kept_already(book: Book, records: Sequence[Record], notes: Sequence[Note]) -> list[Record]:
-    """Give for each note that is to be kept the one that is there already, or comes before it; else the note itself.
+async def without_duplicates(
+    repository: NoteRepository, records: Sequence[Record], notes: Sequence[Note]
+) -> list[Record]:
+    """Return for each new record the same one that is stored already, or precedes it; else the record itself.
 
     Args:
-        book: Where they are to be kept.
-        records: The notes as they would be kept.
-        notes: The same as they were given: what was left out there may be anything in the one that is there.
+        repository: Where the records are to be saved.
+        records: The new records, all of one owner.
+        notes: The notes from which these were made. A field that was left out there may have any value in the stored record.
 
     Raises:
         StoreError: the store cannot be read.
@@ -63,9 +65,9 @@ async def kept_already(book: Book, records: Sequence[Record], notes: Sequence[No
         numbers.append(number := sameness(record))
         if number is not None:
             there[number] = []
-    for place, old in enumerate(await book.same(records[0].owner, list(there)) if there else (), 1):
+    for place, old in enumerate(await repository.same(records[0].owner, list(there)) if there else (), 1):
         await turn(place)
-        if (number := sameness(old)) in there:  # else it was changed just now
+        if (number := sameness(old)) in there:  # else it was changed since the index was read
             there[number].append(old)
     found: list[Record] = []
     for place, (number, record, note) in enumerate(zip(numbers, records, notes, strict=True), 1):
@@ -81,7 +83,7 @@ async def kept_already(book: Book, records: Sequence[Record], notes: Sequence[No
 
 
 def _has(old: Record, record: Record, note: Note) -> bool:
-    """Tell whether a note has all that was said of another."""
+    """Return whether a stored record has all that was given for a new one."""
     return (
         (note.categories is None or set(old.categories) == set(record.categories))
         and (note.importance is None or old.importance == record.importance)

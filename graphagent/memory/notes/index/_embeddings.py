@@ -1,7 +1,8 @@
-"""The vectors of notes: who made them, kept with each note, and made anew by another embedder.
+"""The vectors of notes: stored with each note, held in memory for searching, and replaced by those of another embedder.
 
-All vectors that are compared were made by one embedder, and are one generation. A generation has an item of its own as long as
-vectors may be added to it, and whoever adds some says so in the commit: nothing is added to one that another has replaced.
+All vectors that are compared were made by one embedder and belong to one generation. A generation has an item of its own as long as
+vectors may be added to it, and each commit that adds some requires this item. So nothing is added to a generation that has been
+replaced.
 """
 
 from __future__ import annotations
@@ -28,91 +29,97 @@ from graphagent.memory._byte_cache import Recent
 from graphagent.memory.notes.index import _fts, _matrix, _storage
 from graphagent.memory.notes.index._chunks import pieces
 from graphagent.store import Delete, DeleteAll, Exists, Put
+from graphagent.store._internal import get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import Host
+    from graphagent.memory.notes.index._backend import IndexBackend
     from graphagent.memory.notes.index._matrix import Floats
     from graphagent.protocols import Embedder, Store
     from graphagent.store import Change
 
 _log = logging.getLogger("graphagent")
 
-AGAIN = 20
-"""How often a change is tried whose notes others change meanwhile."""
-_TOGETHER = 500
-"""Notes whose vectors are made at once."""
+ATTEMPTS = 20
+"""How often a change is tried if other writers change the same notes."""
+_BATCH = 500
+"""How many notes are embedded with one call."""
 OWNER_BYTES = 800
-"""About what an owner takes of whom something is held in memory, beside that."""
+"""About how much memory an owner takes in a cache, besides the cached values."""
 _FEW, _INLINE = 64, 100_000
-"""Notes and characters that are taken apart where they are; for more, another thread is worth its while."""
+"""Up to how many notes and characters are divided on the calling thread; more are divided in a worker thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
-    """Who made the vectors of an owner's notes."""
+class VectorInfo:
+    """What is stored about the vectors of an owner's notes."""
 
     name: str
+    """The name of the embedder that made them."""
     dimensions: int
     generation: int
     version: int
-    """Of the item that says so."""
+    """The version of the item that contains this."""
 
 
 @dataclass(slots=True)
-class _Filled:
+class _Loaded:
     """The vectors of an owner in memory."""
 
     matrix: _matrix.Matrix
     generation: int
-    changes: int = -1
-    """How many changes of the notes it has."""
+    stamp: tuple[int, int] = (-1, -1)
+    """The number of the owner's changes that they include, and how often rows of the owner had been changed in the index."""
     highest: int = 0
-    """The highest row that was looked at."""
-    looked: int = 0
-    """How many rows were looked at, and were there."""
+    """The highest row that was read."""
+    count: int = 0
+    """How many rows existed when they were read."""
 
 
-class Embedding:
-    """The vectors of all notes of a store. Those of owners that were used last are held in memory, within `cache_bytes`."""
+class VectorStore:
+    """The vectors of all notes of a store. Those of the owners used last are held in memory, within `cache_bytes`."""
 
-    def __init__(self, store: Store, host: Host, embedder: Embedder | None, cache_bytes: int) -> None:
+    def __init__(self, store: Store, backend: IndexBackend, embedder: Embedder | None, cache_bytes: int) -> None:
         self.embedder = embedder
         self._store = store
-        self._host = host
-        told = cache_bytes // 16
-        # The last one is held even if it is larger: else each question would read all vectors of that owner again.
-        self._filled: Recent[str, _Filled] = Recent(cache_bytes - told, at_least=1)
-        self._told: Recent[str, bool] = Recent(told, at_least=1)
-        """The owners of whom it was said that notes have no vectors."""
+        self._backend = backend
+        warned = cache_bytes // 16
+        # The owner used last is held whatever its size; else each question would read all of that owner's vectors again.
+        self._loaded: Recent[str, _Loaded] = Recent(cache_bytes - warned, at_least=1)
+        self._warned: Recent[str, bool] = Recent(warned, at_least=1)
+        """The owners for whom it was logged that notes have no vectors."""
 
-    async def maker(self, owner: str) -> Maker | None:
-        """Give who made the vectors of an owner's notes; None where there are none."""
+    async def info(self, owner: str) -> VectorInfo | None:
+        """Return what is stored about the vectors of an owner's notes; None if there are none.
+
+        Raises:
+            DamagedStoreError: it is not readable.
+        """
         item = await self._store.get(_storage.embedder_key(owner))
         if item is None:
             return None
         try:
             data = orjson.loads(item.value)
-            return Maker(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version)
+            return VectorInfo(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version)
         except (ValueError, KeyError, TypeError):
             raise DamagedStoreError("who made the vectors of the notes", "it is not what was written") from None
 
-    async def fitting_maker(self, owner: str) -> Maker | None:
-        """Give who made the vectors, who is the embedder there is now.
+    async def checked_info(self, owner: str) -> VectorInfo | None:
+        """Return what is stored about the vectors, which the current embedder must have made; None if there are none.
 
         Raises:
-            EmbedderChangedError: it is another one.
+            EmbedderChangedError: another embedder made them.
         """
-        maker = await self.maker(owner)
-        if maker is not None and self.embedder is not None and maker.name != self.embedder.name:
-            raise EmbedderChangedError(self.embedder.name, maker.name, maker.dimensions)
-        return maker
+        info = await self.info(owner)
+        if info is not None and self.embedder is not None and info.name != self.embedder.name:
+            raise EmbedderChangedError(self.embedder.name, info.name, info.dimensions)
+        return info
 
     async def embedded(self, texts: Sequence[str], dimensions: int = 0) -> Floats:
-        """Give the vectors of texts, checked; `dimensions`: how many numbers each must have, where that is known.
+        """Return the vectors of texts. If `dimensions` is given, each must have so many numbers.
 
         Raises:
-            EmbedderError: the embedder failed, or gave something else than such a vector for each.
+            EmbedderError: the embedder failed, or did not return such a vector for each text.
         """
         from graphagent.embed import checked
 
@@ -131,13 +138,19 @@ class Embedding:
             )
         return found
 
-    async def packed(
-        self, records: Sequence[Record], dimensions: int = 0, tell: Callable[[int], object] = lambda done: None
+    async def vectors_of(
+        self, records: Sequence[Record], dimensions: int = 0, report: Callable[[int], object] = lambda done: None
     ) -> tuple[list[bytes], int]:
-        """Give the vectors of notes, and of how many numbers each is; `dimensions` says it, where it is known already."""
+        """Return the vectors of notes as bytes, and how many numbers each has, which is `dimensions` if that is given.
+
+        `report` is called with how many notes have their vectors.
+
+        Raises:
+            EmbedderError: the embedder failed, or did not return such a vector for each text.
+        """
         found: list[bytes] = []
-        for start in range(0, len(records), _TOGETHER):
-            some = records[start : start + _TOGETHER]
+        for start in range(0, len(records), _BATCH):
+            some = records[start : start + _BATCH]
             is_much = len(some) > _FEW or sum(len(record.content) for record in some) > _INLINE
             texts = await to_thread.run_sync(_pieces, some) if is_much else _pieces(some)
             vectors = (await self.embedded([text for each in texts for text in each], dimensions)).astype("<f4")
@@ -147,26 +160,26 @@ class Embedding:
                 await turn(number)
                 found.append(vectors[place : place + len(each)].tobytes())
                 place += len(each)
-            tell(len(found))
+            report(len(found))
         return found, dimensions
 
-    async def kept(
+    async def added(
         self, owner: str, records: Sequence[Record], vectors: Sequence[bytes], dimensions: int
     ) -> list[Change]:
-        """Give the changes that keep the vectors of notes.
+        """Return the changes that store the vectors of notes.
 
         Raises:
-            EmbedderChangedError: those that there are were made by another embedder.
+            EmbedderChangedError: another embedder made the vectors of other notes.
         """
         assert self.embedder is not None
-        maker = await self.fitting_maker(owner)
-        if maker is not None:
-            generation = maker.generation
+        info = await self.checked_info(owner)
+        if info is not None:
+            generation = info.generation
             changes: list[Change] = [Exists(_storage.generation_key(owner, generation))]
         else:
             generation = max(await self._generations(owner), default=0) + 1
             changes = [
-                Put(_storage.embedder_key(owner), self._said(dimensions, generation), expected=0),
+                Put(_storage.embedder_key(owner), self._packed_info(dimensions, generation), expected=0),
                 Put(_storage.generation_key(owner, generation), b"", expected=0),
             ]
         for number, (record, data) in enumerate(zip(records, vectors, strict=True), 1):
@@ -174,61 +187,69 @@ class Embedding:
             changes.append(Put(_storage.vectors_key(owner, generation, record.id), data))
         return changes
 
-    async def dropped(self, owner: str, ids: Sequence[str]) -> list[Change]:
-        """Give the changes that take the vectors of notes away."""
+    async def removed(self, owner: str, ids: Sequence[str]) -> list[Change]:
+        """Return the changes that remove the vectors of notes."""
         generations = await self._generations(owner)
         return await _of_each(generations, ids, lambda each, id_: Delete(_storage.vectors_key(owner, each, id_)))
 
     async def forgotten(self, owner: str, ids: Sequence[str]) -> list[Change]:
-        """Give the changes that take them away for good, also from the generation that someone may begin meanwhile."""
+        """Return the changes that erase the vectors of notes."""
         generations = await self._generations(owner)
+        # Another process may have begun the next generation, and added vectors of these notes to it, since this was read.
         generations.append(max(generations, default=0) + 1)
         return await _of_each(generations, ids, lambda each, id_: DeleteAll(_storage.vectors_key(owner, each, id_)))
 
     async def released(self, owner: str, ids: Sequence[str]) -> list[Change]:
-        """Return the changes that remove who made the vectors, so that any embedder can make the next; none if other notes are left.
+        """Return the changes that remove the embedder's name, so that any embedder can make the next vectors; none if notes are left.
 
         They must be committed before another note is added.
         """
-        maker = await self.maker(owner)
-        if maker is None:
+        info = await self.info(owner)
+        if info is None:
             return []
         gone = set(ids)
         first = self._store.scan(_storage.notes_key(owner), limit=len(gone) + 1)
         if {str(item.key[3]) async for item in first} - gone:
             return []
         return [
-            Delete(_storage.embedder_key(owner), expected=maker.version),
-            Delete(_storage.generation_key(owner, maker.generation)),
-            DeleteAll(_storage.vectors_key(owner, maker.generation)),
+            Delete(_storage.embedder_key(owner), expected=info.version),
+            Delete(_storage.generation_key(owner, info.generation)),
+            DeleteAll(_storage.vectors_key(owner, info.generation)),
         ]
 
     async def _generations(self, owner: str) -> list[int]:
         return [int(item.key[4]) async for item in self._store.scan(_storage.generation_key(owner))]
 
-    def _said(self, dimensions: int, generation: int) -> bytes:
+    def _packed_info(self, dimensions: int, generation: int) -> bytes:
         assert self.embedder is not None
         return orjson.dumps({"name": self.embedder.name, "dimensions": dimensions, "generation": generation})
 
-    # ---- made anew
+    # Embedding all notes again
 
     async def reembed(self, owner: str, on_progress: Callable[[int, int], object]) -> int:
-        """Make all vectors anew, as a generation of their own, which counts when it is whole. Gives of how many notes."""
+        """Make the vectors of all notes as a new generation, which replaces the old one when it is complete.
+
+        Returns the number of notes. `on_progress` is called with how many are done, and of how many.
+
+        Raises:
+            EmbedderError: there is no embedder, or it failed.
+            StoreError: the store failed, or notes were changed all the time.
+        """
         if self.embedder is None:
             raise EmbedderError("there is no embedder to make vectors with; give Notes(…, embedder=…)")
-        generation = await self._begun(owner)
+        generation = await self._begin_generation(owner)
         done: dict[str, int] = {}
         dimensions = 0
-        for _ in range(AGAIN):
+        for _ in range(ATTEMPTS):
             try:
-                maker = await self.maker(owner)
+                info = await self.info(owner)
                 changes = await changes_of(self._store, owner)
                 records = [_storage.unpack(item) async for item in self._store.scan(_storage.notes_key(owner))]
                 gone = done.keys() - {record.id for record in records}
                 left = [record for record in records if done.get(record.id) != record.version]
-                for start in range(0, len(left), _TOGETHER):
-                    some = left[start : start + _TOGETHER]
-                    vectors, dimensions = await self.packed(some, dimensions)
+                for start in range(0, len(left), _BATCH):
+                    some = left[start : start + _BATCH]
+                    vectors, dimensions = await self.vectors_of(some, dimensions)
                     await self._store.commit(
                         Exists(_storage.generation_key(owner, generation)),
                         *(Exists(_storage.note_key(owner, record.id)) for record in some),
@@ -243,13 +264,13 @@ class Embedding:
                     *(Delete(_storage.vectors_key(owner, generation, id_)) for id_ in gone),
                 ]
                 if records:
-                    said = self._said(dimensions, generation)
-                    finish.append(Put(_storage.embedder_key(owner), said, expected=maker.version if maker else 0))
-                elif maker is not None:
-                    finish.append(Delete(_storage.embedder_key(owner), expected=maker.version))
-                if maker is not None:
-                    finish.append(Delete(_storage.generation_key(owner, maker.generation)))
-                    finish.append(DeleteAll(_storage.vectors_key(owner, maker.generation)))
+                    data = self._packed_info(dimensions, generation)
+                    finish.append(Put(_storage.embedder_key(owner), data, expected=info.version if info else 0))
+                elif info is not None:
+                    finish.append(Delete(_storage.embedder_key(owner), expected=info.version))
+                if info is not None:
+                    finish.append(Delete(_storage.generation_key(owner, info.generation)))
+                    finish.append(DeleteAll(_storage.vectors_key(owner, info.generation)))
                 await self._store.commit(*finish)
             except ConflictError:
                 if await self._store.get(_storage.generation_key(owner, generation)) is None:
@@ -258,68 +279,66 @@ class Embedding:
                 return len(records)
         raise StoreError("the notes were changed all the time while their vectors were made; try it again")
 
-    async def _begun(self, owner: str) -> int:
-        """Begin a generation, and remove those that others began and did not end."""
+    async def _begin_generation(self, owner: str) -> int:
+        """Begin a generation, and remove those that others began and did not complete."""
         while True:
-            maker = await self.maker(owner)
+            info = await self.info(owner)
             generations = await self._generations(owner)
             generation = max(generations, default=0) + 1
             begin: list[Change] = [Put(_storage.generation_key(owner, generation), b"", expected=0)]
             for each in generations:
-                if maker is None or each != maker.generation:
+                if info is None or each != info.generation:
                     begin += [
                         Delete(_storage.generation_key(owner, each)),
                         DeleteAll(_storage.vectors_key(owner, each)),
                     ]
-            if maker is not None:
-                begin.append(Exists(_storage.generation_key(owner, maker.generation)))
+            if info is not None:
+                begin.append(Exists(_storage.generation_key(owner, info.generation)))
             try:
                 await self._store.commit(*begin)
             except ConflictError:
                 continue
             return generation
 
-    # ---- held in memory
+    # In memory
 
-    def filled(self, owner: str, changes: int) -> _matrix.Matrix | None:
-        """Return the vectors of all notes; None where those held do not have these changes, or none are held."""
-        filled = self._filled.get(owner)
-        return filled.matrix if filled is not None and filled.changes == changes else None
+    def loaded(self, owner: str, stamp: tuple[int, int]) -> _matrix.Matrix | None:
+        """Return the vectors in memory; None if there are none with this stamp."""
+        loaded = self._loaded.get(owner)
+        return loaded.matrix if loaded is not None and loaded.stamp == stamp else None
 
-    def empty(self, owner: str) -> None:
-        """Have all vectors read again."""
-        self._filled.take(owner)
+    def unload(self, owner: str) -> None:
+        """Have all vectors of an owner read again."""
+        self._loaded.take(owner)
 
-    async def fill(self, owner: str, maker: Maker, changes: int) -> _matrix.Matrix:
-        """Read the vectors of what is new, remove those of what is gone, and return all."""
-        filled = self._filled.get(owner)
-        made = await self._host.read(_fts.made)
-        same = filled is not None and (filled.generation, filled.matrix.dimensions) == (
-            maker.generation,
-            maker.dimensions,
-        )
-        if filled is None or not same or filled.matrix.made != made:
-            filled = _Filled(_matrix.Matrix(maker.dimensions, made), maker.generation)
-        matrix, highest = (
-            copy(filled.matrix),
-            filled.highest,
-        )  # the other one may be searched, and is kept if this fails
-        new, count = await self._host.read(lambda connection: _fts.since(connection, owner, highest))
-        if count - len(new) != filled.looked:  # no row comes to those that were looked at: some are gone
-            there = await self._host.read(lambda connection: _fts.all_rows(connection, owner))
+    async def load(self, owner: str, info: VectorInfo, stamp: tuple[int, int]) -> _matrix.Matrix:
+        """Read the vectors of new notes, remove those of notes that are gone, and return all vectors of an owner."""
+        loaded = self._loaded.get(owner)
+        made = await self._backend.read(_fts.made)
+        # Rows have other numbers in rebuilt tables, and vectors of another generation cannot be compared with these.
+        if (
+            loaded is None
+            or (loaded.generation, loaded.matrix.dimensions) != (info.generation, info.dimensions)
+            or loaded.matrix.made != made
+        ):
+            loaded = _Loaded(_matrix.Matrix(info.dimensions, made), info.generation)
+        matrix, highest = copy(loaded.matrix), loaded.highest  # a copy, for others may search it, and this may fail
+        new, count = await self._backend.read(lambda connection: _fts.since(connection, owner, highest))
+        if count - len(new) != loaded.count:  # rows are only ever added at the end, so some are gone
+            there = await self._backend.read(lambda connection: _fts.all_rows(connection, owner))
             matrix.remove(set(matrix.rows.tolist()) - there.keys())
-        vectors = await self._read(owner, maker.generation, new)
-        await to_thread.run_sync(matrix.add, vectors) if len(new) > _TOGETHER else matrix.add(vectors)
+        vectors = await self._read(owner, info.generation, new)
+        await to_thread.run_sync(matrix.add, vectors) if len(new) > _BATCH else matrix.add(vectors)
         highest = new[-1][0] if new else highest
-        self.tell_missing(owner, count - matrix.notes, count)
-        filled = _Filled(matrix, maker.generation, changes, highest, count)
-        self._filled.put(owner, filled, OWNER_BYTES + len(owner) + matrix.size)
+        self.warn_missing(owner, count - matrix.notes, count)
+        loaded = _Loaded(matrix, info.generation, stamp, highest, count)
+        self._loaded.put(owner, loaded, OWNER_BYTES + len(owner) + matrix.size)
         return matrix
 
-    def tell_missing(self, owner: str, missing: int, of: int) -> None:
-        """Say once that notes have no vectors."""
-        if missing > 0 and not self._told.get(owner):
-            self._told.put(owner, True, OWNER_BYTES + len(owner))
+    def warn_missing(self, owner: str, missing: int, of: int) -> None:
+        """Log once that notes have no vectors."""
+        if missing > 0 and not self._warned.get(owner):
+            self._warned.put(owner, True, OWNER_BYTES + len(owner))
             _log.warning(
                 "%d of %d notes have no vectors, so they are found by their words alone; make them: reembed()",
                 missing,
@@ -327,7 +346,7 @@ class Embedding:
             )
 
     async def _read(self, owner: str, generation: int, new: Sequence[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
-        if len(new) > _TOGETHER:
+        if len(new) > _BATCH:
             rows = {id_: row for row, id_ in new}
             return sorted(
                 [
@@ -336,12 +355,9 @@ class Embedding:
                     if (row := rows.get(str(item.key[4]))) is not None
                 ]
             )
-        found: list[tuple[int, str, bytes]] = []
-        for row, id_ in new:
-            item = await self._store.get(_storage.vectors_key(owner, generation, id_))
-            if item is not None:
-                found.append((row, id_, item.value))
-        return found
+        keys = {_storage.vectors_key(owner, generation, id_): (row, id_) for row, id_ in new}
+        items = await get_many(self._store, list(keys))
+        return [(row, id_, items[key].value) for key, (row, id_) in keys.items() if key in items]
 
 
 async def _of_each(
@@ -359,6 +375,6 @@ def _pieces(records: Sequence[Record]) -> list[list[str]]:
 
 
 async def changes_of(store: Store, owner: str) -> int:
-    """Give how many changes of an owner's notes there were."""
+    """Return the number of changes that an owner's notes have had."""
     item = await store.get(_storage.changes_key(owner))
     return item.version if item is not None else 0

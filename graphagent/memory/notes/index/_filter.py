@@ -1,7 +1,8 @@
-"""What a search may find, as words of the index and as conditions of SQL.
+"""Which notes an operation may find: as a predicate of records, as words of the index and as a condition in SQL.
 
-Scopes, owners, sources and categories are words of a column of their own, so that a search reads only what it may find. Such a
-word ends with a digit, which no stemmer changes.
+The predicate decides. The words and the SQL say the same so that the index offers few records that the predicate refuses. Owners,
+scopes, sources and categories are words ("tags") in a column of their own, so that a search reads only what it may find. Such a
+word ends with a digit, so that no stemmer changes it.
 """
 
 from __future__ import annotations
@@ -14,51 +15,75 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from graphagent.memory.notes._scopes import ROOT, lineage
+from graphagent.memory.notes._scopes import ROOT, is_within, lineage
+from graphagent.memory.notes._validation import milliseconds
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import Connection
+    from graphagent.memory.notes.index._backend import IndexConnection
 
 LISTED = "(SELECT value FROM json_each(?))"
-"""Where a list of values is bound, as `listed` gives it."""
+"""Where a list of values, made by `listed`, is bound to a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a search may find."""
+    """Which notes an operation may find."""
 
     owner: str
     scopes: tuple[str, ...] = (ROOT,)
-    """None of them within another."""
+    """With all scopes below them. None of them is within another; without any, nothing fits."""
     categories: tuple[frozenset[str], ...] = ()
-    """Of each of these sets a record has at least one."""
+    """A record fits if it has at least one category of each of these sets."""
     asker: str | None = None
-    """Who asks: of private records only those of this source are found."""
+    """Who asks: of the private records, only those of this source fit."""
     source: str | None = None
-    """Whose records alone are found."""
+    """Only records of this source fit."""
     since: int | None = None
     until: int | None = None
-    """Records that were said, or else kept, from one time to another; in milliseconds UTC."""
+    """Only records that were said, or else saved, between these times fit; in milliseconds UTC, both included."""
     private: bool = False
-    """Whether private records are found, whosoever they are."""
+    """Whether private records of all sources fit."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """A record has each of these in its metadata, with an equal value; as JSON gives them back."""
+    """Only records whose metadata have each of these keys with an equal value fit. The values are as JSON returns them."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that an owner has fits, but for what is private."""
+        """Whether all records of the owner fit, except private ones."""
         unbounded = (self.source, self.since, self.until) == (None,) * 3
         return self.scopes == (ROOT,) and unbounded and not self.categories and not self.metadata
 
+    def matches(self, record: Record) -> bool:
+        """Return whether a record fits."""
+        return (
+            record.owner == self.owner
+            and any(is_within(record.scope, scope) for scope in self.scopes)
+            and (not record.private or self.private or record.source == self.asker)
+            and (self.source is None or record.source == self.source)
+            and not any(some.isdisjoint(record.categories) for some in self.categories)
+            and ((self.since is None and self.until is None) or self._is_timely(record))
+            and (not self.metadata or self._has_metadata(record))
+        )
+
+    def _is_timely(self, record: Record) -> bool:
+        first, last = stretch(self)
+        return first <= milliseconds(record.created_at if record.at is None else record.at) <= last
+
+    def _has_metadata(self, record: Record) -> bool:
+        has = {name: record.metadata[name] for name in self.metadata if name in record.metadata}
+        return len(has) == len(self.metadata) and entries_of(has) == entries_of(self.metadata)
+
+
+# Words of the index
+
 
 def _tag(kind: str, text: str) -> str:
-    """Name something in a word that no tokenizer takes apart and no stemmer changes."""
+    """Return a word for something, which no tokenizer divides and no stemmer changes."""
     return f"{kind}{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=10).hexdigest()}0"
 
 
 def tags_of(record: Record) -> str:
-    """Give the words by which a record is filtered."""
+    """Return the tags of a record."""
     kinds = [
         _tag("o", record.owner),
         *(_tag("s", f"{record.owner}\n{path}") for path in lineage(record.scope)),
@@ -69,23 +94,28 @@ def tags_of(record: Record) -> str:
     return " ".join(kinds)
 
 
-def tags_that_fit(connection: Connection, fits: Filter) -> str:
-    """Give the words of the tags that fit, as FTS5 wants them, without those that all texts have: they cost the most."""
-    wanted = [
-        [] if fits.scopes == (ROOT,) and _is_alone(connection, fits.owner) else
-        [_tag("s", f"{fits.owner}\n{scope}") for scope in fits.scopes],
-        *([_tag("c", each) for each in sorted(some)] for some in fits.categories),
-        [] if fits.private or not _has_private(connection, fits.owner) else
-        ["visible0", *([] if fits.asker is None else [_tag("p", fits.asker)])],
-        [] if fits.source is None else [_tag("f", fits.source)],
-    ]  # fmt: skip
-    return " AND ".join(f"({' OR '.join(each)})" for each in wanted if each)
+def tags_that_fit(connection: IndexConnection, fits: Filter) -> str:
+    """Return an FTS5 expression of the tags that fit. It leaves out tags that all texts have, because these cost the most."""
+    [(first, last, has_private)] = connection.execute(
+        "SELECT (SELECT min(owner) FROM notes_rows), (SELECT max(owner) FROM notes_rows),"
+        " EXISTS (SELECT 1 FROM notes_rows WHERE owner=? AND private=1)",
+        (fits.owner,),
+    ).fetchall()
+    wanted: list[list[str]] = []
+    if fits.scopes != (ROOT,) or {first, last} - {fits.owner, None}:  # the tag of the root keeps owners apart
+        wanted.append([_tag("s", f"{fits.owner}\n{scope}") for scope in fits.scopes])
+    wanted += [[_tag("c", each) for each in sorted(some)] for some in fits.categories]
+    if has_private and not fits.private:
+        wanted.append(["visible0", *([] if fits.asker is None else [_tag("p", fits.asker)])])
+    if fits.source is not None:
+        wanted.append([_tag("f", fits.source)])
+    return " AND ".join(f"({' OR '.join(each)})" for each in wanted)
 
 
 def entries_of(metadata: Mapping[str, Any]) -> frozenset[str]:
     """Return a word for each entry of metadata; entries with the same key and equal values have the same word.
 
-    Numbers are equal by value, so that 1 equals 1.0; the truth values are no numbers, as in JSON.
+    Numbers are equal by value, so 1 equals 1.0. The truth values are not numbers, as in JSON.
     """
     return frozenset(
         _tag("m", json.dumps([name, _comparable(value)], sort_keys=True)) for name, value in metadata.items()
@@ -102,31 +132,22 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _is_alone(connection: Connection, owner: str) -> bool:
-    """Tell whether no one else has a record."""
-    [(first, last)] = connection.execute(
-        "SELECT (SELECT min(owner) FROM notes_rows), (SELECT max(owner) FROM notes_rows)"
-    ).fetchall()
-    return first in (owner, None) and last in (owner, None)
-
-
-def _has_private(connection: Connection, owner: str) -> bool:
-    rows = connection.execute("SELECT 1 FROM notes_rows WHERE owner=? AND private=1 LIMIT 1", (owner,))
-    return bool(rows.fetchall())
+# SQL
 
 
 def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """Give the same as a condition of SQL on `notes_rows`, with its values; for all rows or some.
-
-    A plus keeps SQLite from an index where the rows are named.
-    """
+    """Return a condition on `notes_rows`, with the values to bind: for all rows, or for some."""
+    # A plus keeps SQLite from using an index by owner where the rows are known.
     parts: list[str] = ["owner=?" if among is None else "+owner=?"]
     values: list[Any] = [fits.owner]
     if among is not None:
         parts.append(f"row IN {LISTED}")
         values.append(listed(among))
-    if ROOT not in fits.scopes:
-        # What begins with a path stands together, for a 0 stands next behind a slash; between may be others, such as /a-b in /a.
+    if not fits.scopes:
+        parts.append("0")
+    elif ROOT not in fits.scopes:
+        # What begins with a path is one range of the index, because "0" follows "/". Other scopes, such as /a-b for /a, are in
+        # this range too.
         within = "(scope>=? AND scope<? AND (scope=? OR scope>?))"
         parts.append(f"({' OR '.join([within] * len(fits.scopes))})")
         for scope in fits.scopes:
@@ -143,25 +164,22 @@ def condition(fits: Filter, among: Iterable[int] | None = None) -> tuple[str, li
     if fits.source is not None:
         parts.append("source=?")
         values.append(fits.source)
-    since, until = stretch(fits)
-    if since is not None:
+    if fits.since is not None or fits.until is not None:
         parts.append("ifnull(said, created) BETWEEN ? AND ?")
-        values += [since, until]
+        values += stretch(fits)
     return " AND ".join(parts), values
 
 
-def stretch(fits: Filter) -> tuple[int | None, int | None]:
-    """Give the first and the last moment that fit; None where any does."""
-    if fits.since is None and fits.until is None:
-        return None, None
+def stretch(fits: Filter) -> tuple[int, int]:
+    """Return the first and the last moment that fit."""
     return fits.since if fits.since is not None else -(2**62), fits.until if fits.until is not None else 2**62
 
 
 def quoted(word: str) -> str:
-    """Give a word, or words that follow one another, as FTS5 wants them."""
+    """Return a word, or several words that must follow one another, as an FTS5 string."""
     return '"' + word.replace('"', '""') + '"'
 
 
 def listed(values: Iterable[int | str | tuple[str, int]]) -> str:
-    """Give values as one that is bound: a statement for each number of them would have to be prepared each time."""
+    """Return values as one JSON text to bind, so that SQLite prepares one statement whatever their number."""
     return orjson.dumps(list(values)).decode()

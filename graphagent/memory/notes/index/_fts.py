@@ -1,7 +1,7 @@
-"""The tables by which notes are found: their words in FTS5 with the scope inside, and what is known of each.
+"""The SQL tables of the search index: the words of notes in FTS5, with their scopes as tags, and a row of fields for each note.
 
-They are derived from the records, and stand beside them in the file of a SqliteStore, where each commit writes both; over any
-other store they stand in memory. Nothing here waits: every function is given a connection.
+They are derived from the records. In the file of a SqliteStore, each commit writes both; for any other store the tables are in
+memory. All functions are synchronous and take a connection.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index._duplicates import sameness
 from graphagent.memory.notes.index._filter import (
     LISTED,
@@ -21,11 +22,10 @@ from graphagent.memory.notes.index._filter import (
     tags_of,
     tags_that_fit,
 )
-from graphagent.memory.notes.index._storage import milliseconds
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import Connection
+    from graphagent.memory.notes.index._backend import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
 FORMAT = 3
@@ -57,15 +57,15 @@ SCHEMA = (
 )
 
 POOL = 200
-"""How many candidates a search gives at most, to be ranked, where not more are asked for."""
+"""How many candidates a search finds at most for ranking, unless more are asked for."""
 CHUNKS = 1024
-"""The most texts by which one record is found. Text n of row r has the number r * CHUNKS + n."""
+"""The largest number of texts of one record. Text n of row r has the rowid r * CHUNKS + n."""
 _AS_QUERY, _AS_DOCUMENT = 1, 4
-"""FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT, as `sqlite3.h` has them."""
+"""FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT of `sqlite3.h`."""
 
 
 class Row(NamedTuple):
-    """What is known of a record where it is ranked."""
+    """The fields of a record that ranking uses."""
 
     row: int
     id: str
@@ -75,7 +75,7 @@ class Row(NamedTuple):
     speaker: str
     role: str
     said: int | None
-    """When it was said, in milliseconds UTC, where that is known."""
+    """When it was said, in milliseconds UTC, if that is known."""
     created: int
     importance: float
 
@@ -83,17 +83,17 @@ class Row(NamedTuple):
 _ROW = "SELECT row, id, scope, session, place, speaker, role, said, created, importance FROM notes_rows"
 
 
-# ---- made, filled, emptied
+# Creating and filling
 
 
-def drop(connection: Connection) -> None:
+def drop(connection: IndexConnection) -> None:
     """Remove the tables."""
     for name in ("notes_vocabulary", "notes_words", "notes_rows", "notes_categories", "notes_metadata", "notes_state"):
         connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
-def make(connection: Connection) -> None:
-    """Make the tables, empty."""
+def make(connection: IndexConnection) -> None:
+    """Create the tables, empty."""
     drop(connection)
     for statement in SCHEMA:
         connection.execute(statement)
@@ -101,8 +101,8 @@ def make(connection: Connection) -> None:
     connection.execute("INSERT INTO notes_state VALUES ('made', randomblob(16))")
 
 
-def are_made(connection: Connection) -> bool:
-    """Tell whether the tables are there, all of them and in the format of this version."""
+def are_made(connection: IndexConnection) -> bool:
+    """Return whether all tables exist in the format of this version."""
     rows = connection.execute("SELECT sql FROM sqlite_schema WHERE name LIKE 'notes!_%' ESCAPE '!'").fetchall()
     there = {sql for (sql,) in rows}
     if not there.issuperset(SCHEMA):
@@ -110,14 +110,14 @@ def are_made(connection: Connection) -> bool:
     return connection.execute("SELECT value FROM notes_state WHERE name='format'").fetchall() == [(FORMAT,)]
 
 
-def made(connection: Connection) -> bytes:
-    """Give what tells this making of the tables from others, in which the same rows are other notes."""
+def made(connection: IndexConnection) -> bytes:
+    """Return a random stamp of the tables. Rows of tables with another stamp may be other notes."""
     [(stamp,)] = connection.execute("SELECT value FROM notes_state WHERE name='made'").fetchall()
     return bytes(stamp)
 
 
-def add(connection: Connection, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
-    """Add records, each with the texts by which it is found, and give their rows; those that are there are replaced."""
+def add(connection: IndexConnection, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
+    """Add or replace records, each with the texts by which it is found, and return their rows."""
     added: list[int] = []
     for record, texts in records:
         remove(connection, record.owner, [record.id])
@@ -143,8 +143,8 @@ def add(connection: Connection, records: Iterable[tuple[Record, Sequence[str]]])
     return added
 
 
-def remove(connection: Connection, owner: str, ids: Iterable[str]) -> None:
-    """Remove records; those that are not there are left out."""
+def remove(connection: IndexConnection, owner: str, ids: Iterable[str]) -> None:
+    """Remove records; ids without one are ignored."""
     for id_ in ids:
         found = connection.execute("SELECT row, chunks FROM notes_rows WHERE owner=? AND id=?", (owner, id_)).fetchall()
         for row, chunks in found:
@@ -155,44 +155,41 @@ def remove(connection: Connection, owner: str, ids: Iterable[str]) -> None:
             connection.execute("DELETE FROM notes_rows WHERE row=?", (row,))
 
 
-def purge(connection: Connection) -> None:
-    """Have words of removed records leave the tables: until then they stand, unseen, beside those of others."""
+def purge(connection: IndexConnection) -> None:
+    """Erase the words of removed records, which FTS5 otherwise keeps until it merges its segments."""
     connection.execute("INSERT INTO notes_words(notes_words) VALUES ('optimize')")
 
 
-# ---- found
+# Finding
 
 
-def candidates(connection: Connection, words: Sequence[str], fits: Filter, most: int = POOL) -> dict[int, float]:
-    """Give the rows that have some of the words, the best first, with how well: above 0, by BM25 (SQLite's bm25())."""
-    if not words:
+def candidates(connection: IndexConnection, words: Sequence[str], fits: Filter, most: int = POOL) -> dict[int, float]:
+    """Return the rows that have some of the words, the best first, with their BM25 score, which is above 0."""
+    if not words or not fits.scopes:
         return {}
     tags = tags_that_fit(connection, fits)
     match = f"text : ({' OR '.join(map(quoted, words))})"
     match = f"({match}) AND (tags : ({tags}))" if tags else match
-    since, until = stretch(fits)
-    timely = (
-        ""
-        if since is None
-        else f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
-    )
+    bounded = fits.since is not None or fits.until is not None
+    said = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
+    timely, times = (said, stretch(fits)) if bounded else ("", ())
     entries = sorted(entries_of(fits.metadata))
     having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
     rows = connection.execute(
         "SELECT rowid, rank FROM notes_words WHERE notes_words MATCH ? AND rank MATCH 'bm25(1.0, 0.0)'"
         f"{timely}{having} ORDER BY rank",
-        (match, *(() if since is None else (since, until)), *entries),
+        (match, *times, *entries),
     )
     found: dict[int, float] = {}
-    for place, rank in rows:  # no LIMIT, for many of the best texts may be of one note
+    for place, rank in rows:  # no LIMIT, because many of the best texts may be of one note
         found.setdefault(place // CHUNKS, -rank)
         if len(found) == most:
             break
     return found
 
 
-def dated(connection: Connection, spans: Iterable[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-    """Give rows that fit and were said, or else kept, in one of some stretches of time, of each the newest."""
+def dated(connection: IndexConnection, spans: Iterable[tuple[int, int]], fits: Filter, most: int) -> list[int]:
+    """Return the rows that fit and were said, or else saved, in one of some stretches of time; the newest of each."""
     found: list[int] = []
     for first, last in spans:
         since = first if fits.since is None else max(first, fits.since)
@@ -205,17 +202,17 @@ def dated(connection: Connection, spans: Iterable[tuple[int, int]], fits: Filter
     return found
 
 
-def fitting(connection: Connection, fits: Filter, among: Sequence[int] | None = None) -> list[int]:
-    """Give all rows that fit, or those of some."""
+def fitting(connection: IndexConnection, fits: Filter) -> list[int]:
+    """Return all rows that fit."""
     found: list[int] = []
-    for scope in fits.scopes:  # one by one, each is read from the index alone
-        where, values = condition(replace(fits, scopes=(scope,)), among)
+    for scope in fits.scopes:  # one statement for each, because SQLite then reads it from an index alone
+        where, values = condition(replace(fits, scopes=(scope,)))
         found += [row for (row,) in connection.execute(f"SELECT row FROM notes_rows WHERE {where}", values)]
     return found
 
 
-def total(connection: Connection) -> int:
-    """Give how many texts there are: the first number of what FTS5 keeps in the row 1 of its data, as its file format says."""
+def total(connection: IndexConnection) -> int:
+    """Return the number of texts: the first varint in row 1 of FTS5's data table, as its file format says."""
     rows = connection.execute("SELECT block FROM notes_words_data WHERE id=1").fetchall()
     count = 0
     for byte in bytes(rows[0][0]) if rows else b"":
@@ -225,57 +222,58 @@ def total(connection: Connection) -> int:
     return count
 
 
-def rows_named(connection: Connection, owner: str, ids: Iterable[str]) -> dict[str, int]:
-    """Give the rows of records by their ids; those that are not there are left out."""
+def rows_named(connection: IndexConnection, owner: str, ids: Iterable[str]) -> dict[str, int]:
+    """Return the rows of records by their ids; ids without one are left out."""
     found = connection.execute(f"SELECT id, row FROM notes_rows WHERE owner=? AND id IN {LISTED}", (owner, listed(ids)))
     return dict(found.fetchall())
 
 
-def same(connection: Connection, owner: str, numbers: Iterable[int]) -> list[str]:
-    """Give the ids of notes that have one of these numbers, which notes share that are the same; the oldest first."""
+def same(connection: IndexConnection, owner: str, numbers: Iterable[int]) -> list[str]:
+    """Return the ids of notes that have one of these values of `sameness`, the oldest first."""
     found = connection.execute(
         f"SELECT id FROM notes_rows WHERE owner=? AND sameness IN {LISTED} ORDER BY id", (owner, listed(numbers))
     )
     return [id_ for (id_,) in found]
 
 
-def rows_of(connection: Connection, rows: Iterable[int]) -> dict[int, Row]:
-    """Give what is known of rows; those that are gone are left out."""
-    found = connection.execute(f"{_ROW} WHERE row IN {LISTED}", (listed(rows),))
-    return {each[0]: Row._make(each) for each in found}
+def rows_of(connection: IndexConnection, rows: Iterable[int], fits: Filter) -> dict[int, Row]:
+    """Return the fields of those of some rows that exist and fit."""
+    where, values = condition(fits, rows)
+    return {each[0]: Row._make(each) for each in connection.execute(f"{_ROW} WHERE {where}", values)}
 
 
-def beside(connection: Connection, rows: Iterable[Row], owner: str) -> dict[int, Row]:
-    """Give the turns before and behind turns of conversations."""
+def beside(connection: IndexConnection, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
+    """Return the turns directly before and after turns of conversations, as far as they fit."""
     wanted = {(row.session, place) for row in rows if row.session for place in (row.place - 1, row.place + 1)}
     if not wanted:
         return {}
     places = "SELECT value->>0, value->>1 FROM json_each(?)"
     found = connection.execute(
-        f"{_ROW} WHERE owner=? AND session<>'' AND (session, place) IN ({places})", (owner, listed(wanted))
+        f"SELECT row FROM notes_rows WHERE owner=? AND session<>'' AND (session, place) IN ({places})",
+        (fits.owner, listed(wanted)),
     )
-    return {each[0]: Row._make(each) for each in found}
+    return rows_of(connection, [row for (row,) in found], fits)
 
 
-def count(connection: Connection, owner: str) -> int:
-    """Give how many notes an owner has."""
+def count(connection: IndexConnection, owner: str) -> int:
+    """Return the number of an owner's notes."""
     [(found,)] = connection.execute("SELECT count(*) FROM notes_rows WHERE owner=?", (owner,)).fetchall()
     return int(found)
 
 
-def since(connection: Connection, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
-    """Give the rows behind a row, each with its id, and how many there are in all."""
+def since(connection: IndexConnection, owner: str, row: int) -> tuple[list[tuple[int, str]], int]:
+    """Return the rows after a row, each with its id, and the number of all rows of the owner."""
     rows = connection.execute("SELECT row, id FROM notes_rows WHERE row>? AND owner=? ORDER BY row", (row, owner))
     return [(row, id_) for row, id_ in rows], count(connection, owner)
 
 
-def all_rows(connection: Connection, owner: str) -> dict[int, str]:
-    """Give all rows of an owner with their ids."""
+def all_rows(connection: IndexConnection, owner: str) -> dict[int, str]:
+    """Return all rows of an owner with their ids."""
     return dict(connection.execute("SELECT row, id FROM notes_rows WHERE owner=?", (owner,)).fetchall())
 
 
-def whole(connection: Connection, owner: str) -> dict[str, tuple[object, ...]]:
-    """Give all that the tables have of each note of an owner but its words, as `told` gives it; and how many texts have words."""
+def whole(connection: IndexConnection, owner: str) -> dict[str, tuple[object, ...]]:
+    """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
     rows = connection.execute(
         "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, sameness,"
         f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"
@@ -292,8 +290,8 @@ def whole(connection: Connection, owner: str) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def told(record: Record, texts: int) -> tuple[object, ...]:
-    """Give what the tables are to have of a note that is found by so many texts."""
+def expected(record: Record, texts: int) -> tuple[object, ...]:
+    """Return what the tables must contain about a note that is found by so many texts."""
     return (
         record.scope, record.session, record.place, record.speaker, record.role,
         None if record.at is None else milliseconds(record.at), milliseconds(record.created_at), record.importance,
@@ -302,8 +300,8 @@ def told(record: Record, texts: int) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def speakers(connection: Connection, owner: str) -> list[str]:
-    """Give who speaks in what an owner has, in alphabetical order."""
+def speakers(connection: IndexConnection, owner: str) -> list[str]:
+    """Return the speakers in an owner's notes, in alphabetical order, at most 1,000."""
     rows = connection.execute(
         "WITH RECURSIVE each(name) AS (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>''"
         " UNION ALL SELECT (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>each.name) FROM each"
@@ -313,21 +311,21 @@ def speakers(connection: Connection, owner: str) -> list[str]:
     return [name for (name,) in rows]
 
 
-def hidden(connection: Connection, owner: str, asker: str | None) -> list[int]:
-    """Give the rows that are private to others than the one who asks."""
+def hidden(connection: IndexConnection, owner: str, asker: str | None) -> list[int]:
+    """Return the rows that are private to other sources than the one that asks."""
     rows = connection.execute(
         "SELECT row FROM notes_rows WHERE owner=? AND private=1 AND source IS NOT ?", (owner, asker)
     )
     return [row for (row,) in rows]
 
 
-def stems_of(connection: Connection, words: Iterable[str]) -> dict[str, str]:
-    """Give how each word is spelled in the index; those that are none there are left out."""
+def stems_of(connection: IndexConnection, words: Iterable[str]) -> dict[str, str]:
+    """Return the stem of each word, as the index has it; what the index does not treat as a word is left out."""
     return {word: stems[0] for word, stems in split(connection, words, _AS_QUERY).items() if stems}
 
 
-def split(connection: Connection, texts: Iterable[str], reason: int = _AS_DOCUMENT) -> dict[str, list[str]]:
-    """Give the words of texts as they are spelled in the index."""
+def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_DOCUMENT) -> dict[str, list[str]]:
+    """Return the stems of the words of texts, as the index has them."""
     name, *options = TOKENIZER
     tokens = connection.fts5_tokenizer(name, options)
     return {
@@ -336,8 +334,8 @@ def split(connection: Connection, texts: Iterable[str], reason: int = _AS_DOCUME
     }
 
 
-def frequencies(connection: Connection, stems: Iterable[str]) -> dict[str, int]:
-    """Give in how many records each word is, that is how it is spelled in the index."""
+def frequencies(connection: IndexConnection, stems: Iterable[str]) -> dict[str, int]:
+    """Return the number of texts that contain each stem."""
     found: dict[str, int] = {}
     for stem in stems:
         rows = connection.execute("SELECT doc FROM notes_vocabulary WHERE term=? AND col='text'", (stem,)).fetchall()
@@ -345,11 +343,11 @@ def frequencies(connection: Connection, stems: Iterable[str]) -> dict[str, int]:
     return found
 
 
-# ---- told
+# Listing and counting
 
 
-def counts(connection: Connection, fits: Filter) -> dict[str, tuple[int, int, int]]:
-    """Give, for each scope with records of its own, how many there are, and when the first and the last was kept."""
+def counts(connection: IndexConnection, fits: Filter) -> dict[str, tuple[int, int, int]]:
+    """Return the number of records directly in each scope, and when the first and the last of them were saved."""
     where, values = condition(fits)
     rows = connection.execute(
         f"SELECT scope, count(*), min(created), max(created) FROM notes_rows WHERE {where} GROUP BY scope", values
@@ -357,8 +355,8 @@ def counts(connection: Connection, fits: Filter) -> dict[str, tuple[int, int, in
     return {scope: (count, oldest, newest) for scope, count, oldest, newest in rows}
 
 
-def categories(connection: Connection, fits: Filter) -> dict[str, int]:
-    """Give in how many records each category is, in alphabetical order."""
+def categories(connection: IndexConnection, fits: Filter) -> dict[str, int]:
+    """Return the number of records with each category, in alphabetical order."""
     where, values = condition(fits)
     rows = connection.execute(
         f"SELECT category, count(*) FROM notes_categories JOIN notes_rows USING (row) WHERE {where} GROUP BY category"
@@ -368,8 +366,8 @@ def categories(connection: Connection, fits: Filter) -> dict[str, int]:
     return dict(rows.fetchall())
 
 
-def newest(connection: Connection, fits: Filter, limit: int, offset: int) -> list[str]:
-    """Give the ids of what fits, the newest first."""
+def newest(connection: IndexConnection, fits: Filter, limit: int, offset: int) -> list[str]:
+    """Return the ids of the records that fit, the newest first; all of them if the limit is below 0."""
     where, values = condition(fits)
     rows = connection.execute(
         f"SELECT id FROM notes_rows WHERE {where} ORDER BY created DESC, id DESC LIMIT ? OFFSET ?",
@@ -378,8 +376,8 @@ def newest(connection: Connection, fits: Filter, limit: int, offset: int) -> lis
     return [id_ for (id_,) in rows]
 
 
-def ids_named(connection: Connection, fits: Filter, text: str) -> list[str]:
-    """Return the ids that begin or end with a text, of what fits, in their order."""
+def ids_named(connection: IndexConnection, fits: Filter, text: str) -> list[str]:
+    """Return the ids that begin or end with a text, of the records that fit, in their order."""
     where, values = condition(fits)
     rows = connection.execute(
         f"SELECT id FROM notes_rows WHERE {where} AND (substr(id, 1, ?)=? OR substr(id, -?)=?) ORDER BY id",
@@ -388,8 +386,8 @@ def ids_named(connection: Connection, fits: Filter, text: str) -> list[str]:
     return [id_ for (id_,) in rows]
 
 
-def last_place(connection: Connection, owner: str, session: str) -> int:
-    """Give the place of the last turn of a conversation; 0 where there is none."""
+def last_place(connection: IndexConnection, owner: str, session: str) -> int:
+    """Return the place of the last turn of a conversation; 0 if there is none."""
     [(place,)] = connection.execute(
         "SELECT ifnull(max(place), 0) FROM notes_rows WHERE owner=? AND session=? AND session<>''", (owner, session)
     ).fetchall()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def numpy() -> Any:
-    """Give the module.
+    """Return the module numpy.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -29,27 +29,27 @@ def numpy() -> Any:
 
 
 class Matrix:
-    """The vectors of many notes, those of one note beside one another, in the order of their rows.
+    """The vectors of many notes, in the order of their rows. The vectors of one note are consecutive.
 
-    It is changed by one thread and searched by others: what a search has begun with stays as it is.
+    One thread may change it while others search it. A search sees the vectors as they were when it began.
     """
 
     def __init__(self, dimensions: int, made: bytes = b"") -> None:
         np = numpy()
         self.dimensions = dimensions
         self.made = made
-        """Which making of the tables the rows are of."""
+        """The stamp of the tables to which the rows belong."""
         self._held: tuple[Floats, Rows, int] = (
             np.empty((0, dimensions), dtype=np.float32), np.empty(0, dtype=np.int64), 0
         )  # fmt: skip
-        """Vectors, the row of each, and how many there are; behind these is room for more."""
+        """The vectors, the row of each, and how many there are. The arrays have room for more."""
 
     def __len__(self) -> int:
         return self._held[2]
 
     @property
     def size(self) -> int:
-        """Bytes that the vectors take, with the room for more."""
+        """The size of the arrays in bytes, including the room for more vectors."""
         data, rows, _ = self._held
         return data.nbytes + rows.nbytes
 
@@ -60,7 +60,7 @@ class Matrix:
 
     @property
     def notes(self) -> int:
-        """How many notes have vectors here."""
+        """The number of notes that have vectors here."""
         rows = self.rows
         return int((rows[1:] != rows[:-1]).sum()) + 1 if len(rows) else 0
 
@@ -69,10 +69,10 @@ class Matrix:
         return data[:count], rows[:count]
 
     def add(self, notes: Iterable[tuple[int, str, bytes]]) -> None:
-        """Add the vectors of notes, each with its row, higher than all before, and its id.
+        """Add the vectors of notes, each with its row, which is higher than all before, and its id.
 
         Raises:
-            DamagedStoreError: they are not what was written.
+            DamagedStoreError: their bytes are not vectors of the right length.
         """
         np = numpy()
         for row, id_, packed in notes:
@@ -109,13 +109,13 @@ class Matrix:
     def search(
         self, vector: Sequence[float], most: int, *, among: Sequence[int] | None = None, without: Sequence[int] = ()
     ) -> dict[int, float]:
-        """Give the rows that are nearest to a vector, the best first, with the cosine of their nearest text.
+        """Return the rows nearest to a vector, the best first, each with the cosine of its nearest text.
 
         Args:
-            vector: What is searched for.
+            vector: The vector to search for.
             most: How many rows at most.
-            among: The only rows that may be found; None: all.
-            without: Rows that may not be found.
+            among: The rows to search; None: all.
+            without: Rows to leave out, if all others are searched.
         """
         np = numpy()
         data, rows = self._now()
@@ -131,7 +131,7 @@ class Matrix:
             data, rows = data[places], rows[places]
         scores = data @ (wanted / length)
         count = most
-        while True:  # further where several of the best texts are of one note
+        while True:  # again with more texts, if several of the best ones are of one note
             best = np.argpartition(-scores, count - 1)[:count] if count < len(scores) else np.arange(len(scores))
             best = best[np.argsort(-scores[best], kind="stable")]
             found: dict[int, float] = {}
@@ -142,12 +142,12 @@ class Matrix:
             count *= 2
 
     def cosines(self, vector: Sequence[float], among: Sequence[int]) -> dict[int, float]:
-        """Give the cosines of rows, of each that of its nearest text."""
+        """Return the cosines of rows, for each that of its nearest text."""
         return self.search(vector, len(among), among=among)
 
 
 def _places(rows: Rows, among: Sequence[int]) -> Any:
-    """Give where the vectors of some rows are."""
+    """Return the positions of the vectors of some rows."""
     np = numpy()
     wanted = np.unique(np.asarray(among, dtype=np.int64))
     first, behind = np.searchsorted(rows, wanted, "left"), np.searchsorted(rows, wanted, "right")

@@ -1,4 +1,4 @@
-"""What a question says of itself, without a model: its words, whom it names, and when."""
+"""Analysis of a question without a model: its words, the speakers and the times that it names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEFORE_MONTHS = frozenset("in since until during of last this next by before af
 _NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "ten": 10}
 _UNITS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
-# The words that say nothing of what is asked; as in most lists of English stop words, without those that negate.
+# As in most lists of English stop words, but without those that negate.
 STOPWORDS = frozenset(
     """a about above after again all am an and any are as at be because been before being below between both but by can could did
     do does doing down during each few for from further had has have having he her here hers herself him himself his how i if in into
@@ -37,7 +37,7 @@ STOPWORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time, in milliseconds UTC, its end included."""
+    """A range of time, in milliseconds UTC, both ends included."""
 
     since: int
     until: int
@@ -45,30 +45,30 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, as it is searched for."""
+    """A question, analysed for a search."""
 
     text: str
     words: tuple[str, ...]
-    """What is searched for in the words of notes, each once, as they were written; of nothing but stop words, all as one phrase."""
+    """The words to search for, each once, as they were written. If there are only stop words, all of them as one phrase."""
     named: frozenset[str] = frozenset()
-    """Who is named of those who speak, in lower case."""
+    """The speakers that it names, in lower case."""
     spans: tuple[Span, ...] = ()
-    """Times that are named."""
+    """The times that it names."""
     months: frozenset[int] = frozenset()
-    """Months that are named without a year, from 1 to 12."""
+    """The months that it names without a year, from 1 to 12."""
     timed: frozenset[str] = frozenset()
-    """The words by which times are named, in lower case."""
+    """The words that name times, in lower case."""
     bare: str = ""
-    """The text without the names of speakers, whose vectors would hide what is asked about them."""
+    """The text without the names of speakers, because they would dominate its vector."""
 
 
-def query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = None) -> Query:
-    """Give what a question says of itself.
+def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = None) -> Query:
+    """Return the analysis of a question.
 
     Args:
         text: The question.
-        speakers: Who speaks in what is searched.
-        now: When it is asked, for words such as "last week"; in UTC.
+        speakers: The speakers in the notes to search.
+        now: The current time in UTC, for words such as "last week".
     """
     found = [match.group() for match in _WORD.finditer(text)]
     words = dict.fromkeys(word for word in found if word.casefold() not in STOPWORDS and len(word) < 64)
@@ -95,7 +95,7 @@ def _words(text: str) -> list[str]:
 
 
 def _is_word_alone(name: str, text: str) -> bool:
-    """Tell whether a name such as Will or May is only that other word in a text: small, first in a sentence, or a month."""
+    """Return whether a name such as Will or May is only a common word in a text: lower case, first in a sentence, or a month."""
     if name not in STOPWORDS and name not in _MONTHS:
         return False
     return not any(
@@ -105,7 +105,7 @@ def _is_word_alone(name: str, text: str) -> bool:
 
 
 def _is_name(before: str, possessive: bool) -> bool:
-    """Tell whether a word with a capital letter is a name, by what stands before it."""
+    """Return whether a word with a capital letter is a name, judged by the text before it."""
     led = _words(before)[-1:]
     if not before or before[-1] in ".!?:;":
         return possessive
@@ -148,7 +148,7 @@ def _times(text: str, now: datetime) -> tuple[list[Span], set[int], frozenset[st
 
 
 def _is_verb(words: list[str], place: int) -> bool:
-    """Tell whether "may" is no month: nothing that leads to one stands before it."""
+    """Return whether "may" is the verb: no preposition, day or year next to it makes it a month."""
     before = words[place - 1] if place else ""
     behind = words[place + 1] if place + 1 < len(words) else ""
     return not (before in _BEFORE_MONTHS or _DAY.fullmatch(before) or _DAY.fullmatch(behind) or _YEAR.fullmatch(behind))

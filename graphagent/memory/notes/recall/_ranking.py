@@ -1,8 +1,8 @@
-"""How notes are ranked: scores of several kinds, brought together, and raised by what stands around a note.
+"""Ranking: scores of several kinds are combined, and raised by the context of a note.
 
-Each function is pure and gives, for each row, what its stage adds. The rank is their sum. All of them work on scores that were
-brought to a scale from 0 to 1 among the candidates of one question, so a rank means nothing beyond that question. What a match
-is worth from question to question is its `relevance`: the share of what was asked for that it has, or the cosine of its vector.
+Each function is pure and returns, for each row, what its stage adds. The rank is their sum. All stages use scores that were scaled to
+0 to 1 among the candidates of one question, so a rank means nothing beyond that question. What can be compared from question to
+question is the `relevance` of a match: the share of the question that it has, or the cosine of its vector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.recall._query import Query
 
 Scores = Mapping[int, float]
-"""Of rows."""
+"""The scores of rows."""
 
 _DAY = 86_400_000
 _TELLING = 8
@@ -28,25 +28,25 @@ _TELLING = 8
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How much each stage adds. The weights were chosen on five conversations of LoCoMo, see docs/notes-quality.md."""
+    """How much each stage of the ranking adds. The defaults were chosen on five conversations of LoCoMo, see docs/notes-quality.md."""
 
     lexical: float = 0.5
     semantic: float = 0.5
-    """Of words and of vectors, where there are both."""
+    """The share of the scores by words and by vectors, if there are both."""
     neighbours: float = 0.2
-    """Of what the turns before and behind it score."""
+    """The share of the scores of the turns before and after it."""
     session: float = 0.8
-    """Of the mean of the three best turns of its conversation."""
+    """The share of the mean of the three best turns of its conversation."""
     speaker: float = 0.2
-    """Where the question names one speaker, who is the one."""
+    """What is added if the question names one speaker, and this one said it."""
     date: float = 0.3
-    """Where the question names the time at which it was said."""
+    """What is added if the question names the time at which it was said."""
     role: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"user": 0.0}))
-    """By who said it."""
+    """What is added for the role of the speaker."""
 
 
 def scaled(scores: Scores, low: float | None = None) -> dict[int, float]:
-    """Bring scores to a scale from 0, which is `low` or else the lowest, to 1, the highest; if all are alike, 1."""
+    """Scale scores from 0, for `low` or else the lowest, to 1, for the highest. If all are equal, each is 1."""
     if not scores:
         return {}
     low, high = min(scores.values()) if low is None else low, max(scores.values())
@@ -55,9 +55,9 @@ def scaled(scores: Scores, low: float | None = None) -> dict[int, float]:
 
 
 def fused(channels: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[str, dict[int, float]]:
-    """Give what each kind of score adds: scaled, and weighted so that all weights are 1 together.
+    """Return what each kind of score adds: scaled, and weighted with weights that add up to 1.
 
-    Scores by words begin at 0, which is what a note without any of the words has; cosines have no such beginning.
+    Scores by words are scaled from 0, the score of a note without any of the words. Cosines have no such zero.
     """
     there = {name: scores for name in ("lexical", "semantic") if (scores := channels.get(name))}
     whole = sum(weights[name] for name in there) or 1.0
@@ -71,7 +71,7 @@ def fused(channels: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[
 
 
 def neighbours(base: Scores, rows: Mapping[int, Row], weight: float) -> dict[int, float]:
-    """Give a share of what a turn scores to the turns beside it, whether these are candidates themselves or not."""
+    """Add a share of the score of each turn to the turns before and after it, even if these are not candidates."""
     at = {(row.session, row.place): row.row for row in rows.values() if row.session}
     found: dict[int, float] = defaultdict(float)
     for number, score in base.items():
@@ -83,7 +83,7 @@ def neighbours(base: Scores, rows: Mapping[int, Row], weight: float) -> dict[int
 
 
 def sessions(scores: Scores, rows: Mapping[int, Row], weight: float) -> dict[int, float]:
-    """Give each turn a share of the mean of the three best of its conversation."""
+    """Add a share of the mean of the three best turns of a conversation to each of its turns."""
     best: dict[str, list[float]] = defaultdict(list)
     for number, score in scores.items():
         if rows[number].session:
@@ -93,7 +93,7 @@ def sessions(scores: Scores, rows: Mapping[int, Row], weight: float) -> dict[int
 
 
 def speakers(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, float]:
-    """Raise what the one speaker said whom a question names."""
+    """Add a weight to what the one speaker said whom a question names."""
     if len(query.named) != 1:
         return {}
     [name] = query.named
@@ -101,14 +101,14 @@ def speakers(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, 
 
 
 def dates(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, float]:
-    """Raise what was said at a time that a question names."""
+    """Add a weight to what was said at a time that a question names."""
     if not query.spans and not query.months:
         return {}
     return {row.row: weight for row in rows.values() if is_dated(row, query)}
 
 
 def is_dated(row: Row, query: Query) -> bool:
-    """Tell whether something was said at a time that a question names."""
+    """Return whether a row was said at a time that a question names."""
     time = row.said if row.said is not None else row.created
     if any(span.since <= time <= span.until for span in query.spans):
         return True
@@ -116,19 +116,19 @@ def is_dated(row: Row, query: Query) -> bool:
 
 
 def roles(rows: Mapping[int, Row], weights: Mapping[str, float]) -> dict[int, float]:
-    """Raise what was said in some roles."""
+    """Add the weights of roles to what was said in them."""
     return {row.row: weights[row.role] for row in rows.values() if weights.get(row.role)}
 
 
 def stages(
     channels: Mapping[str, Scores], rows: Mapping[int, Row], query: Query, ranking: Ranking
 ) -> dict[str, dict[int, float]]:
-    """Give what each stage adds to the rank of rows.
+    """Return what each stage adds to the rank of rows.
 
     Args:
-        channels: Scores by words (`lexical`) and by vectors (`semantic`), and what was said when the question asks for (`date`).
-        rows: What is known of the rows that were scored, and of the turns beside them.
-        query: What was asked.
+        channels: Scores by words (`lexical`), by vectors (`semantic`), and by the time that the question names (`date`).
+        rows: The fields of the rows that were scored, and of the turns before and after them.
+        query: The question.
         ranking: How much each stage adds.
     """
     parts = fused(channels, {"lexical": ranking.lexical, "semantic": ranking.semantic})
@@ -143,7 +143,7 @@ def stages(
 
 
 def order(stages: Mapping[str, Scores]) -> list[int]:
-    """Give the rows by the sum of what the stages add, the best first; of equals the one that is there longest."""
+    """Return the rows by the sum of what the stages add, the best first; of equal ones, the oldest first."""
     whole = _sum(stages.values())
     return sorted(whole, key=lambda row: (-whole[row], row))
 
@@ -157,14 +157,14 @@ def _sum(parts: Iterable[Scores]) -> dict[int, float]:
 
 
 def inverse_frequency(count: int, total: int) -> float:
-    """Say how much a word tells that is in `count` of `total` records: ln(1 + (N - n + 0.5) / (n + 0.5)), as in BM25."""
+    """Return the inverse document frequency of a word in `count` of `total` texts, as in BM25: ln(1 + (N - n + 0.5) / (n + 0.5))."""
     return math.log(1 + (total - count + 0.5) / (count + 0.5))
 
 
 def share(stems: Iterable[str], weights: Mapping[str, float]) -> float:
-    """Give the share of what was asked for that is in these words, from 0 to 1, each word weighted by what it tells.
+    """Return the share of a question that is in these words, from 0 to 1, each word weighted by how much it says.
 
-    Of a long question the eight words that tell most are the whole: no answer has all the words of a letter.
+    Of a long question, the eight words with the highest weights are the whole: no answer has all the words of a letter.
     """
     whole = math.fsum(sorted(weights.values(), reverse=True)[:_TELLING])
     there = math.fsum(weights[stem] for stem in weights.keys() & set(stems))
@@ -172,5 +172,5 @@ def share(stems: Iterable[str], weights: Mapping[str, float]) -> float:
 
 
 def decay(created: int, now: int, half_life_days: float) -> float:
-    """Give 1 for what is new, 0.5 for what is as old as the half-life; times in milliseconds (crewAI's recency)."""
+    """Return crewAI's recency: 1 for what is new, 0.5 for what is as old as the half-life. Times are in milliseconds."""
     return float(0.5 ** (max(0, now - created) / _DAY / half_life_days))

@@ -1,60 +1,61 @@
-"""Plain recall, without a model: candidates by words and by vectors, ranked, and told what each is worth."""
+"""Search without a model: candidates by words and by vectors, ranked, each with its relevance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from graphagent import _clock
-from graphagent._concurrency import turn
 from graphagent.memory.notes._types import Match
-from graphagent.memory.notes.index import _fts, _storage
+from graphagent.memory.notes._validation import milliseconds
+from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.recall import _ranking
-from graphagent.memory.notes.recall._query import STOPWORDS
-from graphagent.memory.notes.recall._query import query as asked
+from graphagent.memory.notes.recall._query import STOPWORDS, parse_query
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._settings import Settings
+    from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import Connection
+    from graphagent.memory.notes.index._backend import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._fts import Row
     from graphagent.memory.notes.index._matrix import Matrix
-    from graphagent.memory.notes.index._repository import Book
+    from graphagent.memory.notes.index._repository import NoteRepository
     from graphagent.memory.notes.recall._query import Query
 
 T = TypeVar("T")
 
 _POSTINGS = 5_000
-"""In how many notes the words that are searched for are, together: beyond that, only the rarest of them are."""
+"""If the words of a question occur in more notes than this, counted for each word, only the rarest words are searched for."""
 _COMPOSED = 50
-"""How many notes are ranked by recency and importance, at least."""
+"""How many notes at least are ranked by recency and importance."""
 _WHEN = ""
-"""Stands among the words of a question, none of which is empty, for the time that it names."""
+"""The time that a question names, among its words, none of which is empty."""
 _LEAST = 0.01
-"""The score of what is found only by what stands around it."""
+"""The score of a note that was found only by the turns before and after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What may be the answer to a question, not in order yet."""
+    """The notes that may answer a question, not ranked yet."""
 
     query: Query
     channels: Mapping[str, Mapping[int, float]]
-    """The scores of rows by words (`lexical`) and by vectors (`semantic`), and which were said when is asked for (`date`)."""
+    """The scores of rows by words (`lexical`), by vectors (`semantic`), and by the time that is asked for (`date`)."""
     rows: Mapping[int, Row]
-    """What is known of them, and of the turns beside them."""
+    """The fields of these rows, and of the turns before and after them."""
     cosines: Mapping[int, float]
-    """Of all of these rows that have vectors."""
+    """Of all these rows that have vectors."""
     weights: Mapping[str, float]
-    """What each word of the question tells, as it is spelled in the index."""
+    """How much each word of the question says, by its stem."""
 
 
-async def search(book: Book, text: str, fits: Filter, limit: int, settings: Settings) -> list[Match]:
-    """Give the notes that fit a question best, the best first.
+async def search(
+    repository: NoteRepository, text: str, fits: Filter, limit: int, settings: NoteSettings
+) -> list[Match]:
+    """Return the notes that fit a question best, the best first.
 
     Raises:
         EmbedderError: the question could not be embedded.
@@ -68,131 +69,124 @@ async def search(book: Book, text: str, fits: Filter, limit: int, settings: Sett
         best = _ranking.order(stages)[:most]
         return found, {row: {name: scores[row] for name, scores in stages.items() if row in scores} for row in best}
 
-    found, parts = await _found(book, text, fits, pool, ranked)
-    there: dict[int, Record] = {}
-    for number, row in enumerate(parts, 1):
-        await turn(number)
-        record = await book.get(fits.owner, found.rows[row].id)
-        if record is not None:
-            there[row] = record
-    worth = await _worth(book, there, found)
+    found, parts = await _find(repository, text, fits, pool, ranked)
+    stored = await repository.get_many(fits.owner, [found.rows[row].id for row in parts])
+    # The filter decides here, about the records themselves: a note may have been changed since the index was read.
+    records = {
+        row: record for row in parts if (record := stored.get(found.rows[row].id)) is not None and fits.matches(record)
+    }
+    relevance = await _relevance(repository, records, found)
     if settings.composite is None:
-        return [_match(record, max(worth[row], _LEAST), parts[row], worth[row]) for row, record in there.items()]
-    return _composed(there, worth, settings)[:limit]
+        return [
+            _match(record, max(relevance[row], _LEAST), parts[row], relevance[row]) for row, record in records.items()
+        ]
+    return _composed(records, relevance, settings.composite, settings)[:limit]
 
 
-async def candidates(book: Book, text: str, fits: Filter) -> Candidates:
-    """Give what may be the answer to a question.
+async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Candidates:
+    """Return the notes that may answer a question.
 
     Raises:
         EmbedderError: the question could not be embedded.
         StoreError: the store cannot be read.
     """
-    return await _found(book, text, fits, _fts.POOL, lambda found: found)
+    return await _find(repository, text, fits, _fts.POOL, lambda found: found)
 
 
-async def _found(book: Book, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
-    """Find the candidates, and give what a function makes of them in the same worker thread."""
-    question = asked(text, await book.speakers(fits.owner))
-    if book.index is not None:
-        told = await book.index.search(question.text, fits, pool)
-        return await book.host.read(lambda connection: use(_told(connection, question, told, fits, pool)))
+class _RebuiltError(Exception):
+    """The tables were built again since the vectors were read, and rows have other numbers."""
+
+
+async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
+    """Find the candidates, and return what a function makes of them in the same worker thread."""
+    query = parse_query(text, await repository.speakers(fits.owner))
+    if repository.note_index is not None:
+        told = await repository.note_index.search(query.text, fits, pool)
+        return await repository.backend.read(
+            lambda connection: use(_from_note_index(connection, query, told, fits, pool))
+        )
     while True:
-        matrix = await book.matrix(fits.owner) if book.embedder is not None else None
+        matrix = await repository.matrix(fits.owner) if repository.embedder is not None else None
         if matrix is None or not len(matrix):
-            return await book.host.read(lambda connection: use(_gathered(connection, question, {}, fits, pool)))
-        [vector] = await book.embedded([question.bare], matrix.dimensions)
+            return await repository.backend.read(lambda connection: use(_by_words(connection, query, {}, fits, pool)))
+        [vector] = await repository.vectors.embedded([query.bare], matrix.dimensions)
         try:
-            return await book.host.read(_by_both(question, matrix, vector, fits, pool, use))
-        except _RenumberedError:
-            book.renumbered(fits.owner)
-
-
-class _RenumberedError(Exception):
-    """The tables were made anew since the vectors were read, and the rows have other numbers."""
+            return await repository.backend.read(_by_both(query, matrix, vector, fits, pool, use))
+        except _RebuiltError:
+            repository.vectors.unload(fits.owner)
 
 
 def _by_both(
-    question: Query, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int, use: Callable[[Candidates], T]
-) -> Callable[[Connection], T]:
-    """Give what finds by words and by vectors."""
+    query: Query, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int, use: Callable[[Candidates], T]
+) -> Callable[[IndexConnection], T]:
+    """Return the function that searches by words and by vectors."""
 
-    def find(connection: Connection) -> T:
+    def find(connection: IndexConnection) -> T:
         if _fts.made(connection) != matrix.made:
-            raise _RenumberedError
-        semantic = _near(connection, matrix, vector, fits, pool)
-        found = _gathered(connection, question, semantic, fits, pool)
+            raise _RebuiltError
+        if fits.is_whole:
+            semantic = matrix.search(vector, pool, without=_fts.hidden(connection, fits.owner, fits.asker))
+        else:
+            semantic = matrix.search(vector, pool, among=_fts.fitting(connection, fits))
+        found = _by_words(connection, query, semantic, fits, pool)
         others = matrix.cosines(vector, list(found.rows.keys() - semantic.keys()))
         return use(replace(found, cosines={**semantic, **others}))
 
     return find
 
 
-def _near(connection: Connection, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int) -> dict[int, float]:
-    if fits.is_whole:
-        return matrix.search(vector, pool, without=_fts.hidden(connection, fits.owner, fits.asker))
-    return matrix.search(vector, pool, among=_fts.fitting(connection, fits))
-
-
-def _told(
-    connection: Connection, question: Query, told: Mapping[str, Mapping[str, float]], fits: Filter, pool: int
+def _from_note_index(
+    connection: IndexConnection, query: Query, told: Mapping[str, Mapping[str, float]], fits: Filter, pool: int
 ) -> Candidates:
-    """Give what another search engine found, without what does not fit."""
+    """Return the candidates that a search engine of the user's own found."""
     rows = _fts.rows_named(connection, fits.owner, {id_ for scores in told.values() for id_ in scores})
-    fitting = _allowed(connection, rows.values(), fits)
     channels = {
-        kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
+        kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if id_ in rows}
         for kind in ("lexical", "semantic")
     }
-    return _with_beside(connection, question, channels, _weights(connection, question)[1], fits, pool)
+    return _with_context(connection, query, channels, _weights(connection, query)[1], fits, pool)
 
 
-def _weights(connection: Connection, question: Query) -> tuple[list[str], dict[str, float]]:
-    """Give the words to search for, and what each word of the question tells, as it is spelled in the index."""
-    stems = _fts.stems_of(connection, question.words)
-    total = max(_fts.total(connection), 1)
-    frequencies = _fts.frequencies(connection, set(stems.values()))
-    silent = STOPWORDS | question.timed
-    telling = {stem for word, stem in stems.items() if word.casefold() not in silent and " " not in word}
-    # A word that is in no note tells as much as one that is in one: else few notes could never have much of a question.
-    weights = {stem: _ranking.inverse_frequency(max(frequencies[stem], 1), total) for stem in telling}
-    return _telling(stems, frequencies), weights
-
-
-def _gathered(
-    connection: Connection, question: Query, semantic: dict[int, float], fits: Filter, pool: int
+def _by_words(
+    connection: IndexConnection, query: Query, semantic: dict[int, float], fits: Filter, pool: int
 ) -> Candidates:
-    words, weights = _weights(connection, question)
+    words, weights = _weights(connection, query)
     channels = {"lexical": _fts.candidates(connection, words, fits, pool), "semantic": semantic}
-    return _with_beside(connection, question, channels, weights, fits, pool)
+    return _with_context(connection, query, channels, weights, fits, pool)
 
 
-def _with_beside(
-    connection: Connection,
-    question: Query,
+def _with_context(
+    connection: IndexConnection,
+    query: Query,
     channels: Mapping[str, Mapping[int, float]],
     weights: Mapping[str, float],
     fits: Filter,
     pool: int,
 ) -> Candidates:
-    dated = _fts.dated(connection, [(span.since, span.until) for span in question.spans], fits, pool)
+    """Return the candidates with those of the time that is asked for, and the turns before and after them."""
+    dated = _fts.dated(connection, [(span.since, span.until) for span in query.spans], fits, pool)
     channels = {**channels, "date": dict.fromkeys(dated, 1.0)}
-    rows = _fts.rows_of(connection, {row for scores in channels.values() for row in scores})
-    # Some may be gone since they were found.
+    rows = _fts.rows_of(connection, {row for scores in channels.values() for row in scores}, fits)
+    # Some may not exist any more, and a search engine of the user's own may return what does not fit.
     there = {kind: {row: score for row, score in scores.items() if row in rows} for kind, scores in channels.items()}
-    beside = _fts.beside(connection, rows.values(), fits.owner)
-    allowed = _allowed(connection, beside.keys() - rows.keys(), fits)
-    rows |= {row: each for row, each in beside.items() if row in allowed}
-    return Candidates(question, there, rows, there["semantic"], weights)
+    rows = {**_fts.beside(connection, rows.values(), fits), **rows}
+    return Candidates(query, there, rows, there["semantic"], weights)
 
 
-def _allowed(connection: Connection, rows: Collection[int], fits: Filter) -> set[int]:
-    """Give those of the rows that fit."""
-    return set(_fts.fitting(connection, fits, among=list(rows))) if rows else set()
+def _weights(connection: IndexConnection, query: Query) -> tuple[list[str], dict[str, float]]:
+    """Return the words to search for, and how much each word of the question says, by its stem."""
+    stems = _fts.stems_of(connection, query.words)
+    total = max(_fts.total(connection), 1)
+    frequencies = _fts.frequencies(connection, set(stems.values()))
+    silent = STOPWORDS | query.timed
+    telling = {stem for word, stem in stems.items() if word.casefold() not in silent and " " not in word}
+    # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
+    weights = {stem: _ranking.inverse_frequency(max(frequencies[stem], 1), total) for stem in telling}
+    return _searchable(stems, frequencies), weights
 
 
-def _telling(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[str]:
-    """Give the words that are searched for: those that are there, the rarest first, as long as they are in few notes."""
+def _searchable(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[str]:
+    """Return the words that occur, the rarest first, as long as they occur in few notes."""
     found: list[str] = []
     postings = 0
     for word in sorted(
@@ -205,19 +199,20 @@ def _telling(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[s
     return found
 
 
-async def _worth(book: Book, records: Mapping[int, Record], found: Candidates) -> dict[int, float]:
-    """Give what each is worth by itself: the share of what was asked for that it has, or the cosine, whichever is more."""
+async def _relevance(repository: NoteRepository, records: Mapping[int, Record], found: Candidates) -> dict[int, float]:
+    """Return the relevance of each record: the share of the question that it has, or its cosine if that is higher."""
     query, weights = found.query, dict(found.weights)
 
-    def read(connection: Connection) -> tuple[dict[int, set[str]], set[str]]:
+    def read(connection: IndexConnection) -> tuple[dict[int, set[str]], set[str]]:
         texts = {row: "\n".join(worded(record)) for row, record in records.items()}
         split = _fts.split(connection, [*texts.values(), *query.timed])
         return {row: set(split[text]) for row, text in texts.items()}, {
             stem for word in query.timed for stem in split[word]
         }
 
-    stems, named = await book.host.read(read)
-    if query.spans or query.months:  # when it was is asked for, as by a word; a note may have been said then, or say so
+    stems, named = await repository.backend.read(read)
+    # A time that is asked for counts like a word. A note has it if it was said then, or if its text names it.
+    if query.spans or query.months:
         weights[_WHEN] = max(weights.values(), default=1.0)
         for row in records:
             if named <= stems[row] or _ranking.is_dated(found.rows[row], query):
@@ -226,27 +221,32 @@ async def _worth(book: Book, records: Mapping[int, Record], found: Candidates) -
     return {row: min(1.0, max(share, found.cosines.get(row, 0.0))) for row, share in shares.items()}
 
 
-def _composed(records: Mapping[int, Record], worth: Mapping[int, float], settings: Settings) -> list[Match]:
-    """Rank as crewAI does, by relevance, recency and importance, behind a gate: what is hardly relevant comes last."""
-    weights = settings.composite
-    assert weights is not None
+def _composed(
+    records: Mapping[int, Record],
+    relevance: Mapping[int, float],
+    weights: tuple[float, float, float],
+    settings: NoteSettings,
+) -> list[Match]:
+    """Rank as crewAI does, by relevance, recency and importance. What is hardly relevant comes last."""
+    semantic, recency, importance = weights
     now = _clock.now()
-    gate = settings.relevance_gate * max(worth.values(), default=0.0)
-    whole = weights.semantic + weights.recency + weights.importance
+    gate = settings.relevance_gate * max(relevance.values(), default=0.0)
+    whole = semantic + recency + importance
     found: list[tuple[bool, Match]] = []
     for row, record in records.items():
-        recency = _ranking.decay(_storage.milliseconds(record.created_at), now, settings.recency_half_life_days)
+        newness = _ranking.decay(milliseconds(record.created_at), now, settings.recency_half_life_days)
         shares = {
-            "semantic": worth[row] * weights.semantic / whole,
-            "recency": recency * weights.recency / whole,
-            "importance": record.importance * weights.importance / whole,
+            "semantic": relevance[row] * semantic / whole,
+            "recency": newness * recency / whole,
+            "importance": record.importance * importance / whole,
         }
-        found.append((worth[row] < gate, _match(record, max(sum(shares.values()), _LEAST), shares, worth[row])))
+        match = _match(record, max(sum(shares.values()), _LEAST), shares, relevance[row])
+        found.append((relevance[row] < gate, match))
     found.sort(key=lambda each: (each[0], -each[1].score))
     return [match for _, match in found]
 
 
-def _match(record: Record, score: float, parts: Mapping[str, float], worth: float) -> Match:
-    told = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
-    reasons = tuple(sorted(told, key=lambda name: -told[name]))
-    return Match(record, min(score, 1.0), reasons, MappingProxyType({**told, "relevance": worth}))
+def _match(record: Record, score: float, parts: Mapping[str, float], relevance: float) -> Match:
+    shown = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
+    reasons = tuple(sorted(shown, key=lambda name: -shown[name]))
+    return Match(record, min(score, 1.0), reasons, MappingProxyType({**shown, "relevance": relevance}))

@@ -1,77 +1,82 @@
-"""Conversations: each turn is a note that knows its place, and what comes later goes on behind the last one."""
+"""Saving conversations: each turn is a note with its place, and later turns follow the last one."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import a
 from graphagent.errors import ConflictError, NoteError
+from graphagent.memory.notes import _validation
 from graphagent.memory.notes._types import Note, Turn
-from graphagent.memory.notes.index import _chunks, _storage
-from graphagent.memory.notes.index._embeddings import AGAIN
+from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.index._embeddings import ATTEMPTS
 from graphagent.store import Put
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._engine import Engine
-    from graphagent.memory.notes._scopes import Bounds
+    from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._visibility import Visibility
+    from graphagent.memory.notes.write._save import SaveRequest
 
 _MESSAGE = "{'role': 'user', 'content': 'hi'}"
 _PART = "{'type': 'text', 'text': 'hi'}"
 
 
-async def keep_turns(
-    engine: Engine,
-    bounds: Bounds,
+async def save_conversation(
+    service: NoteService,
+    visibility: Visibility,
     turns: Iterable[Turn | Mapping[str, Any]],
-    *,
     session: str,
-    categories: Sequence[str] | None,
-    keep: Callable[..., Awaitable[list[Record]]],
+    categories: Sequence[str],
+    request: SaveRequest,
+    save: Callable[[SaveRequest], Awaitable[list[Record]]],
 ) -> list[Record]:
-    """Keep the turns of a conversation, all or none, behind those of it that are there.
+    """Save the turns of a conversation after those that are stored, all or none, and return their records.
 
     Args:
-        engine: What the views share.
-        bounds: Of the view.
-        turns: What was said.
+        service: What the views share.
+        visibility: What the view sees.
+        turns: The turns.
         session: The name of the conversation.
-        categories: Of all turns.
-        keep: Keeps notes, given their `places` and what is committed `beside` them.
+        categories: The categories of all turns.
+        request: How to save them, without notes.
+        save: Saves the completed request.
 
     Raises:
-        NoteError: there is no session, or a turn cannot be kept, and which.
-        TypeError: one is no turn, and which.
+        NoteError: there is no session, or a turn cannot be saved; the message says which.
+        TypeError: one is not a turn; the message says which.
         PermissionError: the view is read-only.
-        ConflictError: others went on with it again and again.
+        ConflictError: others continued the conversation again and again.
         StoreError: the store cannot be read.
     """
-    if not _storage.name("session", session):
+    if not _validation.name("session", session):
         raise NoteError("a conversation has a session: a name of your own, by which its turns belong together")
-    bounds.writing()
+    visibility.check_writable()
     given = [turn for place, each in enumerate(turns, 1) if (turn := _turn(place, each)) is not None]
-    notes = [Note(turn.text, None, categories or (), None, {}, turn.source, at=turn.at) for turn in given]
-    book, key = engine.book, _storage.session_key(bounds.owner, session)
-    left = AGAIN
+    notes = [Note(turn.text, None, categories, None, {}, turn.source, at=turn.at) for turn in given]
+    repository, key = service.repository, _storage.session_key(visibility.owner, session)
+    attempts = ATTEMPTS
     while True:
-        item = await book.store.get(key)
-        last = await book.last_place(bounds.owner, session)
+        item = await repository.store.get(key)
+        last = await repository.last_place(visibility.owner, session)
         places = [
             {"session": session, "place": place, "speaker": turn.speaker, "role": turn.role}
             for place, turn in enumerate(given, last + 1)
         ]
-        alone = Put(key, b"", expected=item.version if item is not None else 0)
+        # Each commit of turns puts this item, so that two processes cannot give the same places to their turns.
+        fence = Put(key, b"", expected=item.version if item is not None else 0)
         try:
-            return await keep(notes, places=places, beside=[alone])
-        except ConflictError as error:  # others went on with it meanwhile
-            left -= 1
-            if error.key != key or not left:
+            return await save(replace(request, notes=notes, places=places, also=[fence]))
+        except ConflictError as error:
+            attempts -= 1
+            if error.key != key or not attempts:
                 raise
 
 
 def _turn(place: int, given: object) -> Turn | None:
-    """Give a turn, or a message as chat APIs have them as one; None for a message without any text."""
+    """Return a turn, also of a message as in chat APIs; None for a message without any text."""
     if isinstance(given, Mapping):
         message = cast("Mapping[str, Any]", given)
         if "content" not in message or not isinstance(message.get("role"), str):
@@ -84,14 +89,14 @@ def _turn(place: int, given: object) -> Turn | None:
         raise TypeError(f"turn {place} is {a(type(given).__name__)}; give Turn('hi', 'Ana'), or {_MESSAGE}")
     if given is not None:
         try:
-            _chunks.checked(given.text)
+            _validation.content(given.text)
         except NoteError as error:
             raise NoteError(f"turn {place}: {error}") from None
     return given
 
 
 def _text(place: int, content: object) -> str:
-    """Give the text of a message: its content, or that of its parts which have some."""
+    """Return the text of a message: its content, or the texts of its parts."""
     if content is None or isinstance(content, str):
         return content or ""
     parts: Sequence[object] = cast("list[object]", content) if isinstance(content, list | tuple) else (content,)

@@ -1,19 +1,32 @@
-"""Notes from elsewhere: what is not a whole note in every part is refused, before anything is kept."""
+"""Importing notes from plain JSON data. All of it is checked before anything is saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent import _clock
-from graphagent.errors import NoteError
+from graphagent._article import a
+from graphagent._concurrency import turn
+from graphagent.errors import NoteError, NotePermissionError
 from graphagent.memory import TRUST_LEVELS
+from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import ROOT, path_of
 from graphagent.memory.notes._types import Record
-from graphagent.memory.notes.index import _chunks, _storage
-from graphagent.memory.notes.index._storage import moment
+from graphagent.memory.notes._validation import moment
+from graphagent.memory.notes.index import _storage
+from graphagent.memory.notes.write._export import COSTLY
 
+if TYPE_CHECKING:
+    from graphagent.memory.notes._visibility import Visibility
+    from graphagent.memory.notes.index._repository import NoteRepository
+
+_BATCH = 1000
+"""After how many notes progress is reported."""
+_NAMED = 5
+"""How many owners an error names at most."""
 _KNOWN = {"type", "history", *(each.name for each in fields(Record))}
 _TEXT: Callable[[Any], bool] = lambda value: isinstance(value, str)
 _FIT: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -28,45 +41,128 @@ _FIT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "metadata": (lambda value: isinstance(value, dict), "a JSON object"),
     "history": (lambda value: _is_list(value, dict), "a list of objects"),
 }
-"""What the parts of a note have to be."""
+"""For each field of a note, a check of its value, and a description of what passes it."""
 
 
 def _is_list(value: list[Any] | None, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
+async def import_notes(
+    repository: NoteRepository,
+    visibility: Visibility,
+    records: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+    on_progress: Callable[[int, int], object],
+) -> int:
+    """Save exported notes in one commit, all or none, and return how many were new. Those whose ids are known are skipped.
+
+    Raises:
+        TypeError: a path, a text or one record was given instead of several records.
+        ValueError: a record is not valid, or two have one id and differ.
+        NoteError: one is private and has no source.
+        PermissionError: the view is read-only, one is of another owner, or the view would not see one, or a former version.
+        EmbedderError: their vectors could not be made.
+        StoreError: they could not be saved.
+    """
+    visibility.check_writable()
+    owner = visibility.owner
+    collected = Collected(lambda named: named or owner)
+    for number, data in enumerate(await _all_of(records), 1):
+        await turn(number * COSTLY)
+        collected.add(f"record {number}", data)
+    found = list(collected.notes.values())
+    _check_owner(owner, found)
+    for number, each in enumerate(found, 1):
+        await turn(number)
+        _check_visible(visibility, each)
+    retired = {record.id for record in await repository.retired(owner)}
+    new: list[Imported] = []
+    for start in range(0, len(found), _BATCH):
+        if repository.embedder is None:  # else making the vectors takes longest, and is what is reported
+            on_progress(start, len(found))
+        batch = found[start : start + _BATCH]
+        known_ids = await repository.get_many(owner, [each.record.id for each in batch])
+        new += [each for each in batch if each.record.id not in retired and each.record.id not in known_ids]
+    if new:
+        known = len(found) - len(new)
+        await repository.add(
+            owner,
+            [each.record for each in new],
+            former={each.record.id: each.past for each in new},
+            report=lambda done: on_progress(known + done, len(found)),
+        )
+    on_progress(len(found), len(found))
+    return len(new)
+
+
+async def _all_of(
+    records: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+) -> list[Mapping[str, Any]]:
+    if isinstance(records, AsyncIterable):
+        return [each async for each in records]
+    if isinstance(records, str | bytes | os.PathLike | Mapping) or not isinstance(records, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"import_ takes the records that export() gave, not {a(type(cast('object', records)).__name__)}; of a file, "
+            f"graphagent.migrate.notes.from_export(text) gives them"
+        )
+    return list(records)
+
+
+def _check_owner(owner: str, found: Iterable[Imported]) -> None:
+    others = sorted({each.record.owner for each in found} - {owner})
+    if others:
+        named = ", ".join(map(repr, others[:_NAMED])) + (
+            f" and {len(others) - _NAMED:,} more" if others[_NAMED:] else ""
+        )
+        raise NotePermissionError(
+            f"there are records of {named}, and these notes are {f'those of {owner!r}' if owner else 'those of no owner'}; "
+            f"nothing is imported. Import those of each owner with notes of their own, Notes(store, owner=…): by_owner(records) of "
+            f"graphagent.migrate.notes sorts them. Or have all become one owner's: from_export(records, owner=…)"
+        )
+
+
+def _check_visible(visibility: Visibility, each: Imported) -> None:
+    for record, when in ((each.record, ""), *((old, " in its history") for old, _ in each.past)):
+        if not visibility.holds(record.scope):
+            raise NotePermissionError(
+                f"{each.place} has{when} the scope {record.scope!r}, which is outside of this view, which has "
+                f"{', '.join(visibility.within)}; nothing is imported. from_export(records, scope=…) puts all of them into a scope"
+            )
+        try:
+            visibility.check_can_save(record)
+        except NoteError as error:
+            raise type(error)(f"{each.place}{when}: {error}; nothing is imported") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A note with what it was."""
+    """A note with its former versions."""
 
     record: Record
     past: tuple[tuple[Record, str], ...] = ()
-    """What it was before each change, the first first, with what was done then."""
+    """The first first, each with what was done to it then."""
     place: str = field(default="", compare=False)
-    """Where it stands, such as `line 3`."""
-
-
-def _as_named(owner: str) -> str:
-    return owner
+    """Where it was found, such as `line 3`."""
 
 
 class Collected:
-    """Notes of plain JSON data, checked, by their owners and ids.
+    """Notes made from plain JSON data, checked, by their owners and ids.
 
     Args:
-        whose: Gives whose a note is to be of the owner that it names, which is empty where it names none. Left out: as it says.
+        whose: Returns the owner of a note, given the owner that the data name, which is empty if they name none. By default that
+            owner.
     """
 
-    def __init__(self, whose: Callable[[str], str] = _as_named) -> None:
+    def __init__(self, whose: Callable[[str], str] = lambda named: named) -> None:
         self.notes: dict[tuple[str, str], Imported] = {}
         self._whose = whose
         self._now = moment(_clock.now()).isoformat()
 
     def add(self, place: str, data: Mapping[str, Any]) -> None:
-        """Add a note, and where it stands, such as `line 3`.
+        """Add a note, and where it was found, such as `line 3`.
 
         Raises:
-            ValueError: it is no note; or one of its owner and id is there, and differs.
+            ValueError: it is not a note; or there is another one with its owner and id.
         """
         try:
             each = self._imported(place, data)
@@ -78,19 +174,19 @@ class Collected:
 
     def _imported(self, place: str, data: Mapping[str, Any]) -> Imported:
         record = _record(data, self._whose, self._now)
-        past: list[tuple[Record, str]] = []
+        former: list[tuple[Record, str]] = []
         for old in reversed(data.get("history", [])):
             if not isinstance(old.get("action"), str):
                 raise ValueError("its history does not say what was done")  # noqa: TRY004 (it is what was given that is wrong)
             before = _record(old.get("record"), lambda named: self._whose(named) if named else record.owner, self._now)
             if (before.id, before.owner) != (record.id, record.owner):
                 raise ValueError("its history is that of another note")
-            past.append((before, old["action"]))
-        return Imported(record, tuple(past), place)
+            former.append((before, old["action"]))
+        return Imported(record, tuple(former), place)
 
 
 def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
-    """Give the record of plain JSON data, with the time there is now where it lacks one."""
+    """Return the record of plain JSON data. A time that is missing is `now`."""
     if not isinstance(data, Mapping):
         reads = "; from_export(text) reads what stands in a file" if isinstance(data, str | bytes) else ""
         raise ValueError(f"it is no JSON object{reads}")  # noqa: TRY004 (it is what was given that is wrong)
@@ -104,12 +200,12 @@ def _record(data: Any, whose: Callable[[str], str], now: str) -> Record:
             raise ValueError(f"its {name} has to be {what}")
     if given.get("type", "note") != "note":
         raise ValueError(f"it is a {given['type']!r}")
-    _chunks.checked(given["content"])
+    _validation.content(given["content"])
     given["scope"] = path_of(given.get("scope", ROOT))
     given["importance"] = float(given.get("importance", 0.5))
     given.setdefault("created_at", now)
     given.setdefault("updated_at", given["created_at"])
-    given["metadata"] = _storage.plain(given.get("metadata", {}))
-    record = _storage.from_json(given, _storage.name("owner", whose(given.get("owner", ""))))
-    _storage.pack(record)
+    given["metadata"] = _validation.metadata(given.get("metadata", {}))
+    record = _storage.from_json(given, _validation.name("owner", whose(given.get("owner", ""))))
+    _storage.pack(record)  # refuses what cannot be stored
     return record

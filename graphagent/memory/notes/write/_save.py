@@ -1,32 +1,49 @@
-"""Notes as they are kept: all are checked before anything is done, all or none are committed, and who listens is told."""
+"""Saving notes: all are checked before anything is done, and all or none are committed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from graphagent import _clock
 from graphagent._concurrency import turn
-from graphagent.errors import HandlerError
+from graphagent.errors import HandlerError, NoteError
 from graphagent.events import MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
-from graphagent.memory.notes import _visibility
-from graphagent.memory.notes._types import Note
-from graphagent.memory.notes.index._duplicates import kept_already
+from graphagent.memory import TRUST_LEVELS
+from graphagent.memory.notes import _validation
+from graphagent.memory.notes._types import INFER, INFERRED, Note, Record
+from graphagent.memory.notes._validation import moment, one_of
+from graphagent.memory.notes.index._duplicates import without_duplicates
+from graphagent.memory.notes.index._storage import SIMILAR, Pending
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes._engine import Engine
-    from graphagent.memory.notes._scopes import Bounds
-    from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._storage import Pending
+    from graphagent.memory.notes._service import NoteService
+    from graphagent.memory.notes._types import Infer
+    from graphagent.memory.notes._visibility import Visibility
     from graphagent.store import Change
 
-Infer = Literal["later", "now", "never"]
-"""When a model looks at what was kept."""
+
+@dataclass(frozen=True, slots=True)
+class SaveRequest:
+    """Notes to save, and how."""
+
+    notes: Sequence[Note]
+    scope: str | None = None
+    """The scope of notes that have none of their own."""
+    trust: str = ""
+    """One of TRUST_LEVELS."""
+    run_id: str = ""
+    infer: Infer = "later"
+    places: Sequence[Mapping[str, Any]] = ()
+    """For each turn of a conversation, its fields that a Note lacks; empty for other notes."""
+    also: Sequence[Change] = ()
+    """Changes of the store to commit with the notes."""
 
 
-async def filled(
+async def with_defaults(
     notes: Iterable[str | Note],
     *,
     categories: Sequence[str] | None,
@@ -36,7 +53,7 @@ async def filled(
     private: bool,
     at: datetime | None,
 ) -> list[Note]:
-    """Give notes with what is said for all of them, where they do not say it themselves."""
+    """Return notes with the values for all of them, unless a note has its own."""
     found: list[Note] = []
     for number, each in enumerate([notes] if isinstance(notes, str) else notes, 1):
         await turn(number)
@@ -55,104 +72,118 @@ async def filled(
     return found
 
 
-async def keep(
-    engine: Engine,
-    bounds: Bounds,
-    notes: Sequence[Note],
-    *,
-    scope: str | None,
-    trust: str,
-    run_id: str,
-    infer: str,
-    places: Sequence[Mapping[str, Any]] | None,
-    beside: Sequence[Change],
-) -> list[Record]:
-    """Keep notes, all or none.
-
-    Args:
-        engine: What the views share.
-        bounds: Of the view.
-        notes: What is to be kept.
-        scope: Of those that do not say theirs.
-        trust: One of TRUST_LEVELS.
-        run_id: The run that keeps them.
-        infer: `later`, `now` or `never`.
-        places: Of each note, where it stands in a conversation.
-        beside: Changes of the store that are made in the same commit.
+async def save(service: NoteService, visibility: Visibility, request: SaveRequest) -> list[Record]:
+    """Save notes, all or none, and return them; instead of one that is stored already, that one.
 
     Raises:
-        ValueError: `infer` is none of these.
-        NoteError: a note cannot be kept, and which.
-        PermissionError: the view is read-only, or a scope is not within it.
+        ValueError: `infer` is not known.
+        NoteError: a note cannot be saved; the message says which.
+        PermissionError: the view is read-only, or would not see a note.
         EmbedderError: their vectors could not be made.
-        StoreError: they could not be kept.
-        HandlerError: a handler of events raised. Told of what was kept, it is kept, and what is to be inferred will be.
+        StoreError: they could not be saved.
+        HandlerError: an event handler raised. If it was that of `MemorySaveCompleted`, the notes are saved nevertheless.
     """
-    bounds.writing()
-    if infer not in ("now", "later", "never"):
-        raise ValueError(f"infer={infer!r} is not known; use 'now', 'later' or 'never'")
-    records = await _records(engine, bounds, notes, scope, trust, run_id, places)
-    pending = (
-        [engine.pending(bounds, each, scope, infer) for each in notes] if engine.infers(infer) else [None] * len(notes)
-    )
+    visibility.check_writable()
+    infer, run_id = request.infer, request.run_id
+    if infer not in INFER:
+        raise ValueError(f"infer={infer!r} is not known; use {one_of(INFER)}")
+    records = await _records(service, visibility, request)
     began = time.perf_counter()
     alone = records[0] if len(records) == 1 else None
-    told = alone.content if alone is not None else f"{len(records)} notes"
-    engine.emit(MemorySaveStarted(run_id, told, dict(alone.metadata) if alone is not None else {}))
+    text = alone.content if alone is not None else f"{len(records)} notes"
+    service.emit(MemorySaveStarted(run_id, text, dict(alone.metadata) if alone is not None else {}))
     try:
-        records, pending = await _saved(engine, bounds.owner, records, notes, pending, beside)
+        records, is_pending = await _stored(service, visibility, request, records)
     except Exception as error:
-        engine.emit_failure(MemorySaveFailed(run_id, told, type(error).__name__), error)
+        service.emit_failure(MemorySaveFailed(run_id, text, type(error).__name__), error)
         raise
     try:
-        engine.emit(MemorySaveCompleted(run_id, told, (time.perf_counter() - began) * 1000))
+        service.emit(MemorySaveCompleted(run_id, text, (time.perf_counter() - began) * 1000))
     except HandlerError:
-        await engine.after_save(records, pending, infer)  # they are kept, whoever heard of it
+        if is_pending:
+            await _infer(service, records, infer)
         raise
-    return await engine.after_save(records, pending, infer)
+    return await _infer(service, records, infer) if is_pending else records
 
 
-async def _saved(
-    engine: Engine,
-    owner: str,
-    records: list[Record],
-    notes: Sequence[Note],
-    pending: Sequence[Pending | None],
-    beside: Sequence[Change],
-) -> tuple[list[Record], list[Pending | None]]:
-    """Keep records, but those that are there already. Gives what is there of each, and what is to be inferred of it."""
-    there = records
-    if records and engine.settings.consolidation_threshold < 1:
-        there = await kept_already(engine.book, records, notes)
-    todos = [todo if old is new else None for new, old, todo in zip(records, there, pending, strict=True)]
-    added = [(new, todo) for new, old, todo in zip(records, there, todos, strict=True) if old is new]
-    if added or beside:
-        await engine.book.add(owner, [new for new, _ in added], pending=[todo for _, todo in added], beside=beside)
-    return there, todos
-
-
-async def _records(
-    engine: Engine,
-    bounds: Bounds,
-    notes: Sequence[Note],
-    scope: str | None,
-    trust: str,
-    run_id: str,
-    places: Sequence[Mapping[str, Any]] | None,
-) -> list[Record]:
-    nowhere: Mapping[str, Any] = {}
-    known = places or [nowhere] * len(notes)
+async def _records(service: NoteService, visibility: Visibility, request: SaveRequest) -> list[Record]:
+    """Return the records of the notes, checked."""
     ids: list[str] = []
-    for number in range(1, len(notes) + 1):
+    for number in range(1, len(request.notes) + 1):
         await turn(number)
-        ids.append(engine.new_id(number))
-    ids.sort()  # so that those of one moment keep their order
+        ids.append(service.new_id(number))
+    ids.sort()  # ids made within a millisecond are not in order; lists are sorted by them
     found: list[Record] = []
-    for number, (id_, note, place) in enumerate(zip(ids, notes, known, strict=True), 1):
+    for number, (id_, note) in enumerate(zip(ids, request.notes, strict=True), 1):
         await turn(number)
-        record = engine.record(
-            bounds, note, id_=id_, scope=scope, trust=trust, run_id=run_id, number=number, places=place
-        )
-        _visibility.check_seen(bounds, record)
+        record = _record(service, visibility, request, note, number, id_)
+        visibility.check_can_save(record)
         found.append(record)
     return found
+
+
+def _record(
+    service: NoteService, visibility: Visibility, request: SaveRequest, note: Note, number: int, id_: str
+) -> Record:
+    if request.trust not in TRUST_LEVELS:
+        raise NoteError(f"trust={request.trust!r} is not known; use {one_of(TRUST_LEVELS)}")
+    try:
+        content = _validation.content(note.content)
+    except NoteError as error:
+        raise NoteError(f"note {number}: {error}") from None
+    now, importance = moment(_clock.now()), note.importance
+    return Record(
+        id=id_,
+        content=content,
+        scope=visibility.target(note.scope if note.scope is not None else request.scope),
+        categories=_validation.categories(note.categories),
+        importance=service.settings.default_importance if importance is None else _validation.importance(importance),
+        metadata=_validation.metadata(note.metadata or {}),
+        created_at=now,
+        updated_at=now,
+        at=None if note.at is None else _validation.time(note.at),
+        owner=visibility.owner,
+        source=note.source if note.source is not None else visibility.source or "",
+        private=note.private,
+        trust=service.trusted(request.trust),
+        run_id=request.run_id,
+        **(request.places[number - 1] if request.places else {}),
+    )
+
+
+async def _stored(
+    service: NoteService, visibility: Visibility, request: SaveRequest, records: list[Record]
+) -> tuple[list[Record], bool]:
+    """Save new records and skip exact duplicates. Return the stored record for each, and whether a model has work to do."""
+    pending = [_pending(service, visibility, request, note) for note in request.notes]
+    stored = records
+    if records and service.settings.consolidation_threshold < 1:
+        stored = await without_duplicates(service.repository, records, request.notes)
+    added = [(new, todo) for new, old, todo in zip(records, stored, pending, strict=True) if old is new]
+    todos = [todo for _, todo in added]
+    if added or request.also:
+        new_records = [new for new, _ in added]
+        await service.repository.add(visibility.owner, new_records, pending=todos, also=request.also)
+    return stored, any(todos)
+
+
+def _pending(service: NoteService, visibility: Visibility, request: SaveRequest, note: Note) -> Pending | None:
+    """Return what a model has to do for a note after it is saved; None if there is nothing."""
+    if service.inference is None or request.infer == "never":
+        return None
+    given = {"scope": note.scope if note.scope is not None else request.scope, "categories": note.categories,
+             "importance": note.importance, "metadata": note.metadata}  # fmt: skip
+    names = [name for name in INFERRED if given[name] is None]
+    if service.settings.consolidation_threshold < 1 and service.settings.consolidation_limit:
+        names.append(SIMILAR)
+    return Pending(tuple(names), visibility.within) if names else None
+
+
+async def _infer(service: NoteService, records: list[Record], infer: Infer) -> list[Record]:
+    """Have the model infer what was left out, now or later. Return the records as they are then."""
+    assert service.inference is not None
+    with service.naming_the_run():
+        if infer == "now":
+            return await service.inference.infer(records)
+        service.inference.soon()
+        return records

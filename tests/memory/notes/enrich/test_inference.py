@@ -255,13 +255,13 @@ async def test_a_note_that_was_changed_meanwhile_stays(tmp_path):
     model = Meanwhile([told()])
     async with Notes(tmp_path / "n.db", model=model, consolidation_threshold=1.0) as notes:
         await notes.remember("x", infer="never")
-        original = notes._engine.book.add
+        original = notes._service.repository.add
 
         async def add(owner, records, **named):
             changed["id"] = records[0].id
             await original(owner, records, **named)
 
-        notes._engine.book.add = add
+        notes._service.repository.add = add
         record = await notes.remember("We chose PostgreSQL.", infer="now")
         assert record == changed["record"]
         assert (record.scope, record.categories) == ("/by/hand", ())
@@ -489,7 +489,7 @@ async def test_what_raises_in_the_background_is_logged(tmp_path, caplog):
         async def broken(owner):
             raise StoreError("Kept. stands in the error")
 
-        notes._engine.book.pending = broken
+        notes._service.repository.pending = broken
         with caplog.at_level(logging.WARNING, "graphagent"):
             await notes.remember("Kept.")
             with anyio.fail_after(600):
@@ -502,7 +502,7 @@ async def test_what_raises_in_the_background_is_logged(tmp_path, caplog):
 async def test_who_says_what_a_note_has_already_has_that_stay(tmp_path):
     """An update to the scope that a note has keeps the model, which was still to choose one, from moving it."""
     async with Notes(tmp_path / "n.db", model=ScriptedModel([told(scope="/moved")])) as notes:
-        async with notes._engine.inference._lock:
+        async with notes._service.inference._lock:
             kept = await notes.remember("Kept.")
             assert (await notes.update(kept.id)).version == 1
             assert (await notes.update(kept.id, scope="/")).version == 2

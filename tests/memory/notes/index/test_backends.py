@@ -212,7 +212,7 @@ async def test_what_was_consolidated_away_comes_back_with_all_its_history(notes)
     """A note that was taken away is undone to what it was, its history goes on, and a later change is undone too."""
     kept = await notes.remember("one")
     second = await notes.update(kept.id, content="two")
-    await notes._engine.book.retire("", second, "removed", "another")
+    await notes._service.repository.retire("", second, "removed", "another")
     assert await notes.get(kept.id) is None
     assert await notes.recall("two") == []
     back = await notes.undo(kept.id)
@@ -260,7 +260,7 @@ async def test_a_note_that_was_brought_back_is_undone_further(notes):
     """What it was before it was taken away comes next, and what is kept of that is no change."""
     kept = await notes.remember("one")
     second = await notes.update(kept.id, content="two")
-    await notes._engine.book.retire("", second, "removed", "another")
+    await notes._service.repository.retire("", second, "removed", "another")
     assert [record.content for record, _ in await notes.history(kept.id)] == ["two", "one"]
     assert [(await notes.undo(kept.id)).content for _ in range(2)] == ["two", "one"]
     with pytest.raises(NoteError, match="undone"):
@@ -369,7 +369,7 @@ async def test_a_conversation_goes_on_where_it_ended(notes):
     assert sorted(record.place for record in records) == list(range(1, 13))
     byplace = {record.place: record.content for record in records}
     assert all(byplace[place + 1][0] == byplace[place][0] for place in range(3, 13, 2))
-    again = Notes(notes._engine.book.store)
+    again = Notes(notes._service.repository.store)
     [more] = await again.remember_conversation([Turn("bye")], session="s")
     assert more.place == 13
     assert await notes.remember_conversation([], session="s") == []
@@ -417,14 +417,14 @@ async def test_events_tell_of_what_is_kept_and_asked(notes):
 async def test_reads_write_nothing(notes):
     """After any number of recalls and lists, the store is as it was, item for item."""
     await notes.remember_many([f"pear {number}" for number in range(5)])
-    before = [item async for item in notes._engine.book.store.scan(("notes",))]
+    before = [item async for item in notes._service.repository.store.scan(("notes",))]
     for _ in range(3):
         await notes.recall("pear")
         await notes.tree()
         await notes.info()
         await notes.list_records()
         await notes.verify()
-    assert [item async for item in notes._engine.book.store.scan(("notes",))] == before
+    assert [item async for item in notes._service.repository.store.scan(("notes",))] == before
 
 
 async def test_notes_use_the_clock_there_is(notes):

@@ -20,23 +20,23 @@ OWNERS, BYTES = 40, 64_000
 
 def of_owner(notes, owner):
     """Give the same notes for another owner, as a run for that owner has them."""
-    return NoteView(notes._engine, replace(notes._bounds, owner=owner))
+    return NoteView(notes._service, replace(notes._visibility, owner=owner))
 
 
 def held(notes):
     """Give the vectors that are held in memory."""
-    return notes._engine.book._embedding._filled
+    return notes._service.repository.vectors._loaded
 
 
 def filled(notes, monkeypatch):
     """Give a list to which each owner comes whose vectors are read."""
-    owners, fill = [], notes._engine.book._embedding.fill
+    owners, fill = [], notes._service.repository.vectors.load
 
     async def counted(owner, *rest):
         owners.append(owner)
         return await fill(owner, *rest)
 
-    monkeypatch.setattr(notes._engine.book._embedding, "fill", counted)
+    monkeypatch.setattr(notes._service.repository.vectors, "load", counted)
     return owners
 
 
@@ -64,7 +64,7 @@ async def test_many_owners_are_served_with_little_memory(store):
             await right(notes, f"owner{number}", "tea", "trains")
             assert 1 < len(held(notes)) < OWNERS / 2
             assert held(notes)._bytes <= BYTES
-            assert 0 < len(notes._engine.book._speakers) < OWNERS / 2
+            assert 0 < len(notes._service.repository._speakers) < OWNERS / 2
 
 
 async def test_vectors_that_grow_count_as_what_they_are_then(tmp_path):
@@ -120,7 +120,7 @@ async def test_a_question_goes_on_whose_vectors_are_let_go(store, meanwhile):
             await right(notes, "bo", "tea")
             assert held(notes).get("ann") is None
 
-        notes._engine.book.embedder.then = then
+        notes._service.repository.embedder.then = then
         left = {"forget": many[1:], "reset": []}.get(meanwhile, many)
         found = await ann.recall("the ann likes maps")
         assert {match.record.content for match in found} == {f"the ann likes {text}" for text in left}
@@ -162,7 +162,7 @@ async def test_little_is_held_of_owners_whose_notes_have_no_vectors(tmp_path):
     async with Notes(tmp_path / "notes.db", embedder=Words(), cache_bytes=BYTES) as notes:
         for number in range(2 * OWNERS):
             assert len(await of_owner(notes, f"owner{number}").recall("tea")) == (number < OWNERS)
-            assert len(notes._engine.book._embedding._told) < OWNERS / 2
+            assert len(notes._service.repository.vectors._warned) < OWNERS / 2
         assert len(held(notes)) == 0
 
 
@@ -174,9 +174,9 @@ async def test_nothing_is_known_of_owners_where_the_tables_know_it(kind, tmp_pat
             await of_owner(notes, "ann").remember("tea")
             for number in range(OWNERS):
                 assert await of_owner(notes, f"owner{number}").recall("tea") == []
-            assert set(notes._engine.book._known) == (set() if kind == "file" else {"ann"})
+            assert set(notes._service.repository._sync._owners) == (set() if kind == "file" else {"ann"})
             await notes.reindex()
-            assert set(notes._engine.book._known) == (set() if kind == "file" else {"ann"})
+            assert set(notes._service.repository._sync._owners) == (set() if kind == "file" else {"ann"})
             assert len(await of_owner(notes, "ann").recall("tea")) >= 1
 
 
@@ -200,7 +200,7 @@ async def test_what_asks_a_model_for_an_owner_is_there_as_long_as_it_has_to(tmp_
 
     keeper = Agent(Strategy("keeper", START >> keep >> END), model=ScriptedModel([]))
     async with Notes(tmp_path / "notes.db", model=Slow([told] * 3), consolidation_threshold=1.0) as notes:
-        inference = notes._engine.inference
+        inference = notes._service.inference
         keeper.install(NoteMemory, notes=notes, learn=False, recall=False)
         for owner in ("ann", "bo", "cy"):
             await keeper.run("tea", owner=owner)
@@ -208,10 +208,10 @@ async def test_what_asks_a_model_for_an_owner_is_there_as_long_as_it_has_to(tmp_
         assert sorted(inference._others) == ["ann", "bo", "cy"]
         release.set()
         for owner in ("ann", "bo", "cy"):
-            assert await inference.of(owner).settle(of_owner(notes, owner)) == 0
+            assert await inference.of(owner).settle(of_owner(notes, owner)._visibility.filter()) == 0
             [record] = await of_owner(notes, owner).list_records()
             assert record.scope == "/told"
-        while inference._going:  # noqa: ASYNC110  nothing tells of what is done in the background
+        while inference._running:  # noqa: ASYNC110  nothing tells of what is done in the background
             await anyio.sleep(0.01)
         gc.collect()
         assert sorted(inference._others) == []
@@ -220,18 +220,18 @@ async def test_what_asks_a_model_for_an_owner_is_there_as_long_as_it_has_to(tmp_
 async def test_work_for_an_owner_goes_on_while_nobody_holds_it(tmp_path, monkeypatch):
     """Until it has ended, or the notes are closed."""
     async with Notes(tmp_path / "notes.db", model=ScriptedModel([])) as notes:
-        inference, entered = notes._engine.inference, anyio.Event()
+        inference, entered = notes._service.inference, anyio.Event()
 
         async def never(owner):
             entered.set()
             await anyio.Event().wait()
 
-        monkeypatch.setattr(notes._engine.book, "pending", never)
+        monkeypatch.setattr(notes._service.repository, "pending", never)
         inference.of("ann").soon()
         await entered.wait()
         gc.collect()
-        assert (list(inference._others), len(inference._going)) == (["ann"], 1)
-    assert len(inference._going) == 0
+        assert (list(inference._others), len(inference._running)) == (["ann"], 1)
+    assert len(inference._running) == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])

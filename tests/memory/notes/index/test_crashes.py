@@ -152,7 +152,7 @@ async def test_a_process_killed_while_changing_a_note_loses_neither_the_note_nor
 REINDEXES = """
 import sys, anyio
 from graphagent.memory import Notes
-from graphagent.memory.notes.index._backend import FileTables
+from graphagent.memory.notes.index._backend import SqliteIndex
 async def stop(self, load):
     print("dropped", flush=True)
     await anyio.sleep_forever()
@@ -160,7 +160,7 @@ async def main():
     notes = Notes(sys.argv[1])
     assert len(await notes.list_records(limit=1)) == 1
     if sys.argv[2] == "in the middle":
-        FileTables.open = stop
+        SqliteIndex.open = stop
     while True:
         print("begun", flush=True)
         assert await notes.reindex() == 400
@@ -208,7 +208,7 @@ async def test_notes_that_are_open_go_on_where_another_process_died_while_making
     await notes.remember("pear")
     other = Notes(tmp_path / "notes.db")
     await other.info()
-    await other._engine.book.host.drop()  # what a process has done that dies in the middle of reindex()
+    await other._service.repository.backend.drop()  # what a process has done that dies in the middle of reindex()
     await other.aclose()
     assert [match.record.content for match in await notes.recall("pear")] == ["pear"]
     await notes.remember("apple")

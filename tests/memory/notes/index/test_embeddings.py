@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphagent.errors import DamagedStoreError
 from graphagent.memory import Notes
 from graphagent.memory.notes.index._matrix import Matrix
+from graphagent.store import MemoryStore
 from tests.memory.notes.conftest import Words
 
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
@@ -162,3 +163,25 @@ async def test_notes_without_vectors_are_told_once(tmp_path, caplog, kept_with):
         assert message.startswith(f"2 of {2 + len(kept_with)} notes have no vectors")
         await notes.reembed()
         assert {match.record.content for match in await notes.recall("pear")} >= {"pear", "apple"}
+
+
+async def test_a_note_that_gets_another_row_is_found_by_its_vector(monkeypatch):
+    """A recall between a commit and the change of the index in memory reads the note, which the change then adds in another row."""
+    store = MemoryStore()
+    notes = Notes(store, embedder=Words())
+    await notes.remember("a plum")
+    assert await notes.recall("plum")
+    backend = notes._service.repository.backend
+    commit = backend.commit
+
+    async def slowly(changes, function):
+        await store.commit(*changes)
+        monkeypatch.setattr(backend, "commit", commit)
+        assert len(await notes.recall("fruit")) == 2
+        await commit((), function)
+
+    monkeypatch.setattr(backend, "commit", slowly)
+    await notes.remember("a pear")
+    [match, _] = await notes.recall("pear")
+    assert match.record.content == "a pear"
+    assert match.parts["semantic"] > 0

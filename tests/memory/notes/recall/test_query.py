@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.recall._query import STOPWORDS, query
+from graphagent.memory.notes.recall._query import STOPWORDS, parse_query
 
 NOW = datetime(2024, 3, 15, 12, 30, tzinfo=UTC)
 
@@ -15,19 +15,23 @@ def days(text):
     """Give the times that a question names, as the first and the last day of each."""
     return [
         tuple(datetime.fromtimestamp(each / 1000, UTC).strftime("%Y-%m-%d") for each in (span.since, span.until))
-        for span in query(text, now=NOW).spans
+        for span in parse_query(text, now=NOW).spans
     ]
 
 
 def test_words_that_say_nothing_are_left_out():
     """What is left is searched for, each word once, as it was written."""
-    assert query("What is the Port of our staging, and what of staging-ports?").words == ("Port", "staging", "ports")
+    assert parse_query("What is the Port of our staging, and what of staging-ports?").words == (
+        "Port",
+        "staging",
+        "ports",
+    )
 
 
 def test_a_question_of_such_words_alone_is_searched_for_as_a_phrase():
     """So it finds who said just that, and not every note that has one of them."""
-    assert query("Who are you?").words == ("Who are you",)
-    assert query("?!").words == ()
+    assert parse_query("Who are you?").words == ("Who are you",)
+    assert parse_query("?!").words == ()
 
 
 def test_negations_are_no_stop_words():
@@ -61,12 +65,12 @@ def test_times_are_read(text, span):
 )
 def test_days_that_do_not_exist_break_nothing(text):
     """At most what is left of them counts."""
-    query(f"What was on {text}?", now=NOW)
+    parse_query(f"What was on {text}?", now=NOW)
 
 
 def test_the_last_month_that_there_is():
     """The calendar ends with the year 9999."""
-    query("What will be on 9999-12-31, in December 9999, in 9999-12?", now=NOW)
+    parse_query("What will be on 9999-12-31, in December 9999, in 9999-12?", now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +79,12 @@ def test_the_last_month_that_there_is():
 )
 def test_months_without_a_year(text, months):
     """They are those of any year; "may" is one only where it stands like one."""
-    assert query(text, now=NOW).months == months
+    assert parse_query(text, now=NOW).months == months
 
 
 def test_speakers_who_are_named():
     """By their whole name, in any case, as owner of something; and their name is not in what is made a vector of."""
-    found = query("What did ADA and Mary Ann's sister say of Bens?", ["Ada", "Mary Ann", "Ben"])
+    found = parse_query("What did ADA and Mary Ann's sister say of Bens?", ["Ada", "Mary Ann", "Ben"])
     assert found.named == {"ada", "mary ann"}
     assert found.bare == "What did and sister say of Bens?"
     assert "ADA" in found.words
@@ -88,12 +92,12 @@ def test_speakers_who_are_named():
 
 def test_a_question_of_a_name_alone_keeps_it():
     """Something has to be left."""
-    assert query("Who is Ada?", ["Ada"]).bare == "Who is Ada?"
+    assert parse_query("Who is Ada?", ["Ada"]).bare == "Who is Ada?"
 
 
 def test_names_are_no_patterns():
     """They are found as they are written, whatever characters they have."""
-    found = query("What did a.b (c) say of axb?", ["a.b (c)", "(", "", "[x"])
+    found = parse_query("What did a.b (c) say of axb?", ["a.b (c)", "(", "", "[x"])
     assert found.named == {"a.b (c)"}
 
 
@@ -111,7 +115,7 @@ def test_names_are_no_patterns():
 )
 def test_other_languages_are_searched_for(text):
     """Their words stay; nothing breaks."""
-    found = query(text, ["데이터", "Анна", "数"])
+    found = parse_query(text, ["데이터", "Анна", "数"])
     assert found.text == found.bare == text
     assert all(word in text for word in found.words)
     assert bool(found.words) is (text != "🙂🙂")
@@ -120,7 +124,7 @@ def test_other_languages_are_searched_for(text):
 @given(st.text(max_size=80), st.lists(st.text(max_size=8), max_size=4))
 def test_any_text_is_a_question(text, speakers):
     """Whatever it is, words are of the text, and times are stretches."""
-    found = query(text, speakers, now=NOW)
+    found = parse_query(text, speakers, now=NOW)
     assert all(word in text for word in found.words)
     assert all(span.since <= span.until for span in found.spans)
     assert all(1 <= month <= 12 for month in found.months)
@@ -143,4 +147,4 @@ def test_any_text_is_a_question(text, speakers):
 )
 def test_a_name_that_is_also_another_word_is_one_only_where_it_is_written_as_a_name(text, named):
     """Will and may are words of most questions."""
-    assert query(text, ["Will", "May", "Ada"]).named == named
+    assert parse_query(text, ["Will", "May", "Ada"]).named == named

@@ -250,7 +250,7 @@ async def test_a_note_that_was_consolidated_away_does_not_come_back(notes):
     old = await notes.remember("Pears are sweet.")
     records = await exported(notes)
     again = await notes.remember("What is sweet is a pear.")
-    await notes._engine.book.retire("", old, "consolidated: it was said again", again.id)
+    await notes._service.repository.retire("", old, "consolidated: it was said again", again.id)
     assert await notes.import_(records) == 0
     assert [each.id for each in await notes.list_records()] == [again.id]
     assert (await notes.undo(old.id)).content == "Pears are sweet."

@@ -43,7 +43,7 @@ async def kept(folder):
     one = await notes.remember("kilimanjaro", scope="/x", metadata={"a": "serengeti"}, categories=["okavango"])
     await notes.update(one.id, content="zanzibar once more")
     two = await notes.remember("zanzibar and kilimanjaro", scope="/x")
-    await notes._engine.book.retire("", two, "removed", "another")
+    await notes._service.repository.retire("", two, "removed", "another")
     return notes, [one.id, two.id]
 
 
@@ -114,7 +114,9 @@ async def test_nothing_of_sealed_notes_lies_on_the_disk_in_clear_at_any_time(tmp
             )
             assert [word for word in secrets if word in on_disk(tmp_path)] == []
             assert len(await notes.recall("kilimanjaro serengeti", limit=200)) == 50 * (again + 1)
-            [(temporary,)] = await notes._engine.book.host.read(lambda c: c.execute("PRAGMA temp_store").fetchall())
+            [(temporary,)] = await notes._service.repository.backend.read(
+                lambda c: c.execute("PRAGMA temp_store").fetchall()
+            )
             assert temporary == 2  # in memory
             assert [word for word in secrets if word in on_disk(tmp_path)] == []
 

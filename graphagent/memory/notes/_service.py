@@ -1,0 +1,85 @@
+"""What all views of the same notes share: the repository, the settings, the model and the listeners."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from graphagent import _clock
+from graphagent._article import a
+from graphagent.errors import HandlerError
+from graphagent.events import Event
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._settings import NoteSettings
+    from graphagent.memory.notes.enrich._inference import Inference
+    from graphagent.memory.notes.index._repository import NoteRepository
+
+
+class NoteService:
+    """What all views of the same notes share, for use by a program. A run uses a `RunNoteService`."""
+
+    def __init__(self, repository: NoteRepository, settings: NoteSettings) -> None:
+        self.repository = repository
+        self.settings = settings
+        self.inference: Inference | None = None
+        """What asks a model; None if there is none."""
+        self.listeners: list[tuple[type[Event], Callable[[Any], object]]] = []
+
+    def on(self, event: type[Event], handler: Callable[[Any], object]) -> None:
+        """Call a function with each event of a type.
+
+        Raises:
+            TypeError: the type is not an event, or the handler is async or cannot be called.
+        """
+        if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"on() listens to an event type of graphagent.events, not to {event!r}")
+        if not callable(handler):
+            raise TypeError(
+                f"the handler of {event.__name__} is a function of the event, not {a(type(handler).__name__)}"
+            )
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            raise TypeError(
+                f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
+            )
+        self.listeners.append((event, handler))
+
+    def emit(self, event: Event) -> None:
+        """Call the handlers of an event, in the order of their registration.
+
+        Raises:
+            HandlerError: a handler raised, which is the cause.
+        """
+        for kind, handler in tuple(self.listeners):
+            if not isinstance(event, kind):
+                continue
+            try:
+                handler(event)
+            except Exception as error:
+                failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
+                failed.run_id = event.run_id
+                raise failed from error
+
+    def emit_failure(self, event: Event, error: Exception) -> None:
+        """Emit the event of an error that is about to be raised. If a handler raises, that becomes a note of the error."""
+        try:
+            self.emit(event)
+        except HandlerError as failed:
+            error.add_note(str(failed))
+
+    def naming_the_run(self) -> AbstractContextManager[None]:
+        """Return a context in which each HandlerError gets the id of the run that uses the notes, if one does."""
+        return nullcontext()
+
+    def trusted(self, trust: str) -> str:
+        """Return how much a new note can be trusted whose content is trusted so much."""
+        return trust
+
+    def has_returned(self, trust: Iterable[str]) -> None:
+        """Record that content of these levels of trust was returned to the caller."""
+
+    def new_id(self, number: int) -> str:
+        """Return an id for the new note of a number, from 1."""
+        return _clock.new_id()

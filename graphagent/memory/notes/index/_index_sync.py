@@ -1,0 +1,191 @@
+"""The search index kept in step with the store, whoever changes it.
+
+In a SqliteStore, each commit changes notes and index together. An index in memory is changed after each commit of this process, and
+learns of those of others by the version of the item "changes", which each of them increments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphagent._concurrency import Gate, turn
+from graphagent.memory.notes.index import _fts, _storage
+from graphagent.memory.notes.index._chunks import worded
+from graphagent.memory.notes.index._embeddings import changes_of
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes.index._backend import IndexBackend, IndexConnection
+    from graphagent.protocols import Store
+    from graphagent.store import Change
+
+
+@dataclass(slots=True)
+class _OwnerState:
+    """What an index in memory has of an owner's notes."""
+
+    changes: int = 0
+    """The number of the owner's changes when the index was last compared with the store."""
+    own: int = 0
+    """How many changes were made since by this process, in the store and in the index."""
+    reading: int = 0
+    """How often a comparison with the store began or ended."""
+    edits: int = 0
+    """How often rows of the owner were changed, which may give notes other rows although nothing has changed in the store."""
+    busy: Counter[str] = field(default_factory=Counter[str])
+    """The ids of notes that are being changed here."""
+    values: dict[str, int] = field(default_factory=dict[str, int])
+    """The hash of each note's bytes, by its id."""
+
+
+class IndexSync:
+    """Keeps the index of a store's notes up to date."""
+
+    def __init__(self, store: Store, backend: IndexBackend) -> None:
+        self._store = store
+        self._backend = backend
+        self._is_open = False
+        self._opening, self._reading = Gate(), Gate()
+        self._owners: dict[str, _OwnerState] = {}
+        """The state of each owner with notes, if the index is in memory; else empty."""
+
+    async def open(self) -> None:
+        """Build the index if there is none.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        while not self._is_open:
+            if await self._opening.entered():
+                try:
+                    await self._backend.open(self._load)
+                    self._is_open = True
+                finally:
+                    self._opening.leave()
+
+    async def rebuild(self) -> None:
+        """Build the index again.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        await self.open()
+        await self._backend.drop()
+        self._is_open = False
+        self._owners.clear()
+        await self.open()
+
+    async def _load(self) -> list[Record]:
+        """Return the notes of all owners."""
+        found: list[Record] = []
+        async for item in self._store.scan((_storage.ROOM,)):
+            if item.key[2] == _storage.NOTES:
+                found.append(_storage.unpack(item))
+            if self._backend.shared:
+                continue
+            state = self._of(str(item.key[1]))
+            if item.key[2:] == (_storage.STATE, "changes"):
+                # This key is read before those of the notes, so a change in between is noticed, and read again.
+                state.changes = item.version
+            elif item.key[2] == _storage.NOTES:
+                state.values[found[-1].id] = hash(item.value)
+        return found
+
+    def _of(self, owner: str) -> _OwnerState:
+        return self._owners.setdefault(owner, _OwnerState())
+
+    async def catch_up(self, owner: str) -> int:
+        """Bring the index up to date with what others changed. Return the number of the owner's changes.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        await self.open()
+        if self._backend.shared or owner not in self._owners:
+            changes = await changes_of(self._store, owner)
+            if self._backend.shared or not changes:
+                return changes
+            await self.open()  # another task may have had the index built again meanwhile
+        state = self._of(owner)
+        while True:
+            changes = await changes_of(self._store, owner)
+            if state.changes == changes:
+                return changes
+            if changes == state.changes + state.own:  # all changes since were made here, and are in the index
+                state.changes, state.own = changes, 0
+            elif await self._reading.entered():
+                try:
+                    await self._read_again(owner, state)
+                finally:
+                    self._reading.leave()
+
+    async def _read_again(self, owner: str, state: _OwnerState) -> None:
+        changes = await changes_of(self._store, owner)
+        state.reading += 1
+        try:
+            values: dict[str, int] = {}
+            changed: list[Record] = []
+            async for item in self._store.scan(_storage.notes_key(owner)):
+                id_ = str(item.key[3])
+                values[id_] = hash(item.value)
+                if state.values.get(id_) != values[id_]:
+                    changed.append(_storage.unpack(item))
+
+            def change(connection: IndexConnection) -> None:
+                gone = set(_fts.all_rows(connection, owner).values()) - values.keys()
+                _fts.remove(connection, owner, gone)
+                _fts.add(connection, ((record, worded(record)) for record in changed))
+
+            await self._backend.commit((), change)
+            state.values, state.changes = values, changes
+        finally:
+            state.reading += 1
+            state.edits += 1
+            # What this process changed meanwhile may have been overwritten in the index by older data; it is read once more.
+            state.own = 0
+
+    def edits(self, owner: str) -> int:
+        """Return how often the rows of an owner were changed in an index in memory; 0 for one that is in the file."""
+        return self._owners[owner].edits if owner in self._owners else 0
+
+    async def commit(
+        self,
+        owner: str,
+        changes: Sequence[Change],
+        along: Callable[[IndexConnection], None],
+        add: Sequence[Record],
+        remove: Sequence[str],
+    ) -> None:
+        """Commit changes to the store, and those that `along` makes in the index, which add and remove these notes.
+
+        Raises:
+            ConflictError: an item is not at its expected version; nothing is changed.
+            StoreError: the changes could not be committed.
+        """
+        if self._backend.shared:
+            await self._backend.commit(changes, along)
+            return
+        state, added = self._of(owner), dict[str, int]()
+        for number, record in enumerate(add, 1):
+            await turn(number)
+            added[record.id] = hash(_storage.pack(record))
+        ids = {*remove, *(record.id for record in add)}
+        reading, built, alone = state.reading, self._backend.built, state.busy.keys().isdisjoint(ids)
+        state.busy.update(ids)
+        try:
+            await self._backend.commit(changes, along)
+        finally:
+            alone = alone and all(state.busy[id_] == 1 for id_ in ids)
+            state.edits += 1
+            state.busy.subtract(ids)
+            state.busy = +state.busy
+        for id_ in ids:
+            state.values.pop(id_, None)
+        # If anything else changed these notes or the index meanwhile, the index may have the changes in another order than the
+        # store. Then they do not count as known here, and the next `catch_up` reads these notes again.
+        if alone and built is not None and self._backend.built is built and state.reading == reading:
+            state.own += 1
+            state.values.update(added)
