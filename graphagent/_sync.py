@@ -16,7 +16,7 @@ from collections.abc import (
     Generator,
     Iterator,
 )
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 if TYPE_CHECKING:
@@ -88,6 +88,9 @@ class Blocking:
     def __init__(self, target: object) -> None:
         self._target: Any = target
         self._managers: list[contextlib.AbstractContextManager[Any]] = []
+
+    def __class_getitem__(cls, arguments: Any) -> GenericAlias:
+        return GenericAlias(cls, arguments)  # annotations such as `BlockingAgent[str, int]` may be evaluated
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)

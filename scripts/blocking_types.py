@@ -1,4 +1,4 @@
-"""Writes `graphagent/blocking_types.py`: for each class that `blocking` has a type for, what it is where nothing is async.
+"""Writes `graphagent/blocking_types.pyi`: for each class that `blocking` has a type for, what it is where nothing is async.
 
 `python -m scripts.blocking_types` does it, and so does `make format`. Methods are read from the source of the classes, so that
 nobody writes them twice; a test fails where the file is not what would be written.
@@ -24,7 +24,7 @@ from graphagent.memory import KeepingProvider, Notes, NoteView
 from graphagent.run import RunStream
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 
-FILE = Path(__file__).parents[1] / "graphagent" / "blocking_types.py"
+FILE = Path(__file__).parents[1] / "graphagent" / "blocking_types.pyi"
 CLASSES: list[type] = [
     NoteView, Notes, Agent, Run, RunStream, Tool, KeepingProvider, SqliteStore, MemoryStore, EncryptedStore
 ]  # fmt: skip
@@ -32,15 +32,13 @@ LEFT_OUT = {
     "Run.at_rest", "Run.held", "Run.recording", "Run.token", "Run.untouched"
 }  # fmt: skip
 """What other parts of the library use, and nobody else."""
-HEAD = '''"""What `blocking` gives, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
+HEAD = '''"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
 
 Written by `python -m scripts.blocking_types` from the async classes; change those instead. What these are made of inside is left
 out. What is blocking only where it is one of ours, such as the store of an agent, is Any.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 '''
 DOORS = {"graphagent._retry": "graphagent.graph"}
 """The doors of files that stand in no room."""
@@ -109,7 +107,7 @@ class Source:
                     else ast.unparse(option.value)
                 )
                 self.want(_expression(bound))
-                option.value = ast.Constant(bound)
+                option.value = _expression(bound)
         said = f"{name} = {ast.unparse(call)}"
         if self.wanted.variables.setdefault(name, said) != said:
             raise ValueError(f"two type variables: {self.wanted.variables[name]}, and {said}")
@@ -157,9 +155,9 @@ def written() -> str:
         for room, names in wanted.names.items()
         if room != "typing"
     ]
-    imports = "\n    ".join(["if TYPE_CHECKING:", "from collections.abc import Generator, Iterator", *late])
+    imports = "\n".join(["from collections.abc import Generator, Iterator", *late])
     text = "\n".join([HEAD, imports, "", *wanted.variables.values(), classes])
-    text = _ruff("check", "--select", "I,F401", "--fix", given=text)
+    text = _ruff("check", "--select", "I,F401,UP043", "--fix", given=text)
     return _ruff("format", given=text)
 
 

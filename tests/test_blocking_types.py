@@ -1,11 +1,13 @@
-"""What type checkers are told of `blocking`: written from the classes, and true of the objects."""
+"""The stub that type checkers read of `blocking`: written from the classes, and true of the objects."""
 
 from __future__ import annotations
+import __future__
 
 import inspect
 import subprocess
 import sys
 import typing
+from types import ModuleType
 
 import pytest
 from anyio.lowlevel import checkpoint
@@ -42,6 +44,11 @@ OBJECTS = {
     "MemoryStore": MemoryStore(),
     "EncryptedStore": EncryptedStore(MemoryStore(), new_key()),
 }
+# The stub is what a type checker sees; it is Python too.
+stub = ModuleType("blocking_types_stub")
+exec(
+    compile(FILE.read_text("utf-8"), FILE, "exec", __future__.annotations.compiler_flag, dont_inherit=True), vars(stub)
+)
 SPECIAL = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
 
 
@@ -60,7 +67,7 @@ def test_blocking_has_a_type_for_each_class():
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_type_has_the_names_that_the_object_has(name):
     """No public name is missing but those that are left out on purpose, and none is there that the object does not have."""
-    told = {each for each in dir(getattr(blocking_types, f"Blocking{name}")) if not each.startswith("_")}
+    told = {each for each in dir(getattr(stub, f"Blocking{name}")) if not each.startswith("_")}
     there = {each for each in dir(blocking(OBJECTS[name])) if not each.startswith("_")}
     owners = (name, "NoteView") if name == "Notes" else (name,)
     out = {member for owner, _, member in (each.partition(".") for each in LEFT_OUT) if owner in owners}
@@ -71,7 +78,7 @@ def test_a_type_has_the_names_that_the_object_has(name):
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_method_takes_what_the_async_one_takes(name):
     """The parameters of each method have the names, the kinds and the defaults of the method that is called."""
-    kind = getattr(blocking_types, f"Blocking{name}")
+    kind = getattr(stub, f"Blocking{name}")
     methods = [
         (method, function)
         for method, function in inspect.getmembers(kind, inspect.isfunction)
@@ -94,8 +101,16 @@ def test_scans_are_iterators():
 
 
 def test_programs_do_not_load_them():
-    """They are for type checkers: who imports `blocking` waits for nothing more, and who wants them can import them."""
+    """They are for type checkers: who imports `blocking` waits for nothing more."""
     program = "import sys; from graphagent import blocking; print('graphagent.blocking_types' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
-    assert blocking_types.BlockingNotes.__doc__ == "`Notes` where nothing is async."
+
+
+def test_programs_can_import_each_of_them():
+    """They may stand in annotations that are evaluated; what `blocking` returns is an instance of them."""
+    names = {name for name in vars(stub) if name.startswith("Blocking")}
+    assert {name for name in vars(blocking_types) if name.startswith("Blocking")} == names | {"Blocking"}
+    for name in names:
+        assert isinstance(blocking(MemoryStore()), getattr(blocking_types, name))
+    assert blocking_types.BlockingAgent[str, int].__args__ == (str, int)

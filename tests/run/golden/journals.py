@@ -191,9 +191,7 @@ def described(value: object) -> Any:
     if isinstance(value, bytes):
         return {"bytes": len(value), "hash": hash_of(value)}
     if isinstance(value, BaseException):
-        cause = value.__cause__
-        inner = {"cause": described(cause)} if cause is not None else {}
-        return {"error": type(value).__name__, "text": described(str(value)), **inner}
+        return {"error": type(value).__name__, "text": described(str(value))}
     if isinstance(value, Mapping):
         return {"map": [[described(key), described(each)] for key, each in value.items()]}
     if isinstance(value, set | frozenset):

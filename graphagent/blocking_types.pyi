@@ -1,0 +1,857 @@
+"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
+
+Written by `python -m scripts.blocking_types` from the async classes; change those instead. What these are made of inside is left
+out. What is blocking only where it is one of ours, such as the store of an agent, is Any.
+"""
+
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+
+from graphagent.events import Event
+from graphagent.graph import Retry, Strategy
+from graphagent.llm import ImageLike, InFlight, Tool
+from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
+from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
+from graphagent.protocols import Feature
+from graphagent.run import Budgets, Callback, Question, RunResult, Setup, Status
+from graphagent.run.durable import Diff, Entry, Snapshot
+from graphagent.store import Change, Item, Key, Receipt
+
+E = TypeVar("E", bound=Event)
+I = TypeVar("I", contravariant=True)
+O = TypeVar("O", covariant=True)
+P = ParamSpec("P")
+F = TypeVar("F")
+Answer = TypeVar("Answer")
+T = TypeVar("T")
+
+class BlockingNoteView(Protocol):
+    """`NoteView` where nothing is async."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The visible scopes. Those below them are visible too."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether notes cannot be saved, changed or forgotten here."""
+        ...
+
+    def scope(self, path: str) -> BlockingNoteView:
+        """Return a view of one scope. Paths that are given to it are relative to it, or begin with its whole path."""
+        ...
+
+    def subscope(self, name: str) -> BlockingNoteView:
+        """Return a view of a scope below this one, as `scope` does."""
+        ...
+
+    def slice(
+        self, scopes: Iterable[str], categories: Iterable[str] | None = None, *, read_only: bool = True
+    ) -> BlockingNoteView:
+        """Return a view of several scopes; with categories, of those of their notes that have one of them. Paths in it are absolute."""
+        ...
+
+    def of(self, source: str) -> BlockingNoteView:
+        """Return this view as one source sees it, with its private notes. What is saved there has this source."""
+        ...
+
+    def remember(
+        self,
+        content: str,
+        *,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        private: bool = False,
+        at: datetime | None = None,
+        trust: str = "",
+        run_id: str = "",
+        infer: Infer = "later",
+    ) -> Record:
+        """Save a text as a note. It is on the disk when this returns."""
+        ...
+
+    def remember_many(
+        self,
+        notes: Iterable[str | Note],
+        *,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        private: bool = False,
+        at: datetime | None = None,
+        trust: str = "",
+        run_id: str = "",
+        infer: Infer = "later",
+    ) -> list[Record]:
+        """Save several texts, all or none. The options are those of `remember`; a Note's own values take precedence."""
+        ...
+
+    def remember_conversation(
+        self,
+        turns: Iterable[Turn | Mapping[str, Any]],
+        *,
+        session: str,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        trust: str = "",
+        run_id: str = "",
+    ) -> list[Record]:
+        """Save the turns of a conversation, each as a note with its speaker, its time and its place."""
+        ...
+
+    def recall(
+        self,
+        query: str,
+        *,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        limit: int = 10,
+        depth: Depth | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
+        min_score: float = 0.0,
+        run_id: str = "",
+    ) -> list[Match]:
+        """Return the notes that fit a question best, the best first. Nothing is written."""
+        ...
+
+    def get(self, id_: str) -> Record | None:
+        """Return the note with an id; None if this view has none."""
+        ...
+
+    def resolve(self, text: str) -> str:
+        """Return the whole id of the note whose id begins or ends with a text, as people abbreviate ids."""
+        ...
+
+    def update(
+        self,
+        id_: str,
+        *,
+        content: str | None = None,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history."""
+        ...
+
+    def history(self, id_: str) -> list[tuple[Record, str]]:
+        """Return a note before each change, the last change first, each with what was done to it then."""
+        ...
+
+    def undo(self, id_: str) -> Record:
+        """Restore a note as it was before its last change, or before it was consolidated into another one."""
+        ...
+
+    def forget(
+        self,
+        *,
+        ids: Iterable[str] | None = None,
+        scope: str | None = None,
+        categories: Sequence[str] | None = None,
+        older_than: timedelta | datetime | None = None,
+        source: str | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> Receipt:
+        """Erase the notes that fit all conditions: their text, words, vectors and history leave the disk."""
+        ...
+
+    def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
+        """Erase all notes of a source or of a run, as `forget` does."""
+        ...
+
+    def reset(self, scope: str | None = None) -> Receipt:
+        """Erase everything in the view, or in one scope of it."""
+        ...
+
+    def list_records(
+        self,
+        scope: str | None = None,
+        *,
+        categories: Sequence[str] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata_filter: Mapping[str, Any] | None = None,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> list[Record]:
+        """Return the notes of a scope and those below, the newest first."""
+        ...
+
+    def list_categories(self, scope: str | None = None) -> dict[str, int]:
+        """Return the number of notes with each category, in alphabetical order."""
+        ...
+
+    def list_scopes(self, path: str | None = None) -> list[str]:
+        """Return the whole paths of the scopes directly below one; without a path, in a slice, the scopes of the slice."""
+        ...
+
+    def info(self, path: str | None = None) -> ScopeInfo:
+        """Return a summary of a scope, including those below it; by default of the whole view."""
+        ...
+
+    def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
+        """Return a scope with those below it, down to a depth: 0 is the scope alone. `str()` of it has a line for each."""
+        ...
+
+    def extract_memories(self, text: str) -> list[str]:
+        """Return the statements in a text, each of which can be understood alone. Nothing is saved. Without a model: the whole text."""
+        ...
+
+    def settle(self) -> int:
+        """Wait until all that was left out on saving is inferred. Return the number of notes for which something is still missing."""
+        ...
+
+    def export(self) -> Generator[dict[str, Any]]:
+        """Yield all notes of the view, with their history, as plain JSON data, the oldest first."""
+        ...
+
+    def import_(
+        self,
+        records: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> int:
+        """Save exported notes, with their history, all or none, in one commit. Return how many were new."""
+        ...
+
+    def verify(self) -> int:
+        """Read every note of the owner, and check that it can be found. Return their number."""
+        ...
+
+    def reindex(self) -> int:
+        """Build the search index again from the notes, and add all notes of the owner to a search engine of your own."""
+        ...
+
+    def reembed(self, on_progress: Callable[[int, int], object] | None = None) -> int:
+        """Make the vectors of all notes of the owner again, with the current embedder. Until that is done, the old ones are used."""
+        ...
+
+    def on(self, event: type[E], handler: Callable[[E], object]) -> Self:
+        """Call a function with each event of a type that happens to these notes, in any view of them."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Emit an event to those who listen to these notes."""
+        ...
+
+class BlockingNotes(BlockingNoteView, Protocol):
+    """`Notes` where nothing is async."""
+
+    def owners(self) -> list[str]:
+        """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner."""
+        ...
+
+    def stored_embedder(self) -> str | None:
+        """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors."""
+        ...
+
+    def aclose(self) -> None:
+        """Close the file, and the connections of an embedder that can be closed."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class BlockingAgent(Protocol[I, O]):
+    """`Agent` where nothing is async."""
+
+    @property
+    def strategy(self) -> Strategy[I, O]:
+        """What it does."""
+        ...
+
+    @property
+    def model(self) -> Any:
+        """Whom its nodes ask."""
+        ...
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What the model may call."""
+        ...
+
+    @property
+    def system_prompt(self) -> str:
+        """The rules that the model is given."""
+        ...
+
+    @property
+    def store(self) -> Any:
+        """Where runs are kept."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """How the model of another agent calls it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does, for that model."""
+        ...
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """What sees each step, in order. Features add theirs when they are installed."""
+        ...
+
+    @property
+    def budgets(self) -> Budgets:
+        """What a run may take."""
+        ...
+
+    def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> Any:
+        """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself."""
+        ...
+
+    def offer(self, tools: Sequence[Tool]) -> bool:
+        """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out."""
+        ...
+
+    def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
+        """Call a handler for each event of a type and of the types derived from it; `Event` itself means all."""
+        ...
+
+    @overload
+    def run(
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
+    ) -> RunResult[Answer]: ...
+    @overload
+    def run(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[ImageLike] = (),
+        deps: object = None,
+    ) -> RunResult[O]: ...
+    @overload
+    def start(
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
+    ) -> BlockingRun[Answer]: ...
+    @overload
+    def start(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[ImageLike] = (),
+        deps: object = None,
+    ) -> BlockingRun[O]: ...
+    @overload
+    def stream(
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
+        all_text: bool = False,
+    ) -> BlockingRunStream[Answer]: ...
+    @overload
+    def stream(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[ImageLike] = (),
+        deps: object = None,
+        all_text: bool = False,
+    ) -> BlockingRunStream[O]: ...
+    def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
+        """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`."""
+        ...
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        answer: object = ...,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+        deps: object = None,
+    ) -> RunResult[O]:
+        """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
+        ...
+
+    def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
+        """Give the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
+        ...
+
+    def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
+        """Give how a run stood behind one of its entries: its transcript, where it was, what it had spent."""
+        ...
+
+    def fork(
+        self,
+        origin: str,
+        /,
+        *,
+        at: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        edit: Callable[[Snapshot], None] | None = None,
+        run_id: str | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+        deps: object = None,
+    ) -> RunResult[O]:
+        """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is."""
+        ...
+
+    def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
+        """Compare two runs: what they have in common, and what each did then."""
+        ...
+
+    def rerun(
+        self,
+        run_id: str,
+        *,
+        until: int | str | None = None,
+        new_id: str | None = None,
+        owner: str = "",
+        deps: object = None,
+    ) -> RunResult[O]:
+        """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls."""
+        ...
+
+    @property
+    def features(self) -> Mapping[type[Any], Feature]:
+        """What is installed, by its type."""
+        ...
+
+    @property
+    def last(self) -> BlockingRun[O] | None:
+        """The run that this agent started, or went on with, last."""
+        ...
+
+    def replay(self, *, detailed: bool = False) -> None:
+        """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent."""
+        ...
+
+    @overload
+    def run_sync(
+        self: BlockingAgent[None, Answer],
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        deps: object = None,
+    ) -> RunResult[Answer]: ...
+    @overload
+    def run_sync(
+        self,
+        task: I,
+        *,
+        owner: str = "",
+        run_id: str | None = None,
+        steps: RunMemory | None = None,
+        images: Iterable[ImageLike] = (),
+        deps: object = None,
+    ) -> RunResult[O]: ...
+    def as_tool(self) -> BlockingTool:
+        """Give the agent as a tool of another one: `tools=[agent]` does that. It takes the agent's task, and gives its answer."""
+        ...
+
+class BlockingRun(Protocol[O]):
+    """`Run` where nothing is async."""
+
+    @property
+    def setup(self) -> Setup:
+        """What the agent gave it."""
+        ...
+
+    @property
+    def task(self) -> Any:
+        """What it was given."""
+        ...
+
+    @property
+    def parent(self) -> str:
+        """The run that it is a part of."""
+        ...
+
+    @property
+    def state(self) -> Any:
+        """Its own affairs."""
+        ...
+
+    @property
+    def context(self) -> Any:
+        """That of the agent's own strategy."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """How it is called."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """For whom it runs; empty where nobody was named."""
+        ...
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript. Its steps may be changed while nothing is being executed, and by callbacks."""
+        ...
+
+    @property
+    def result(self) -> RunResult[O]:
+        """What the run has come to."""
+        ...
+
+    @property
+    def status(self) -> Status:
+        """Where it is."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to END."""
+        ...
+
+    @property
+    def output(self) -> O:
+        """What arrived at END."""
+        ...
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What it waits for."""
+        ...
+
+    @property
+    def pending(self) -> Question | None:
+        """The first open question."""
+        ...
+
+    def replay(self, *, detailed: bool = False) -> None:
+        """Print what happened, step by step; `detailed` adds what the model was sent."""
+        ...
+
+    def step(self) -> Step | None:
+        """Go on until the next step stands in the transcript, and give it; None where the run has ended, waits or paused."""
+        ...
+
+    def finish(self) -> RunResult[O]:
+        """Go on until the run has ended, waits for answers, or is paused; give what it has come to."""
+        ...
+
+    def pause(self, reason: str = "") -> None:
+        """Have the run stop before the next node, model turn or tool call; it can be gone on with. Callbacks may call it too."""
+        ...
+
+    def allow(
+        self,
+        *,
+        max_nodes: int | None = None,
+        max_turns: int | None = None,
+        max_tokens: int | None = None,
+        max_cost: Decimal | float | None = None,
+        max_seconds: float | None = None,
+    ) -> None:
+        """Set what the run may take in all, after a BudgetError for example. What is left out stays as it is."""
+        ...
+
+    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
+        """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
+        ...
+
+    def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
+        """Answer the open question, or several by their ids; the run goes on with `finish` or `step`."""
+        ...
+
+    def release(self) -> None:
+        """Let the run go, so that another process may go on with it. A run that ended, waits or paused has been let go."""
+        ...
+
+    def __enter__(self) -> BlockingRun[O]: ...
+    def __exit__(self, *_: object) -> None: ...
+
+class BlockingRunStream(Protocol[O]):
+    """`RunStream` where nothing is async."""
+
+    @property
+    def run(self) -> BlockingRun[O]:
+        """The run. After it was cancelled, it can be continued."""
+        ...
+
+    @property
+    def result(self) -> RunResult[O]:
+        """The result of the run, as far as it has come."""
+        ...
+
+    def text(self) -> Iterator[str]:
+        """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`."""
+        ...
+
+    def aclose(self) -> None:
+        """Cancel the run, if it has not ended, and wait until it has stopped."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Event]: ...
+
+class BlockingTool(Protocol):
+    """`Tool` where nothing is async."""
+
+    @property
+    def name(self) -> str:
+        """How the model calls it: 1 to 64 letters, digits, `_` and `-`."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it, for the model."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The JSON schema of its arguments, an object."""
+        ...
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Any], Any], Any]:
+        """Called with the arguments and the run's Context (None outside a run)."""
+        ...
+
+    @property
+    def approve(self) -> bool:
+        """Whether a person is asked before each call."""
+        ...
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
+        ...
+
+    @property
+    def in_flight(self) -> InFlight:
+        """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
+        ...
+
+    @property
+    def context(self) -> Any:
+        """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
+        ...
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
+        ...
+
+    @property
+    def retry(self) -> Retry | None:
+        """How often a call that raises is tried again; None for not at all."""
+        ...
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """See that arguments fit, as far as that can be known without a call."""
+        ...
+
+    def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
+        """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""
+        ...
+
+class BlockingKeepingProvider(Protocol):
+    """`KeepingProvider` where nothing is async."""
+
+    def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
+        """As in FactProvider, for one owner."""
+        ...
+
+    def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    def load_by_description(self, description: str, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """As in FactProvider, of one owner."""
+        ...
+
+    def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
+        """Give every version of a concept's facts as they were saved, the newest first."""
+        ...
+
+    def forget(
+        self,
+        *,
+        concept: Concept | None = None,
+        subject: Subject | None = None,
+        scope: Scope | None = None,
+        owner: str = "",
+        everything: bool = False,
+    ) -> Receipt:
+        """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk."""
+        ...
+
+    def export(self, *, owner: str | None = None) -> Iterator[dict[str, object]]:
+        """Give every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
+        ...
+
+    def import_(self, records: Sequence[dict[str, object]]) -> int:
+        """Keep what `export` gave, without loss; facts that are there already (same id) are left. Gives how many were new."""
+        ...
+
+    def verify(self) -> int:
+        """Read everything and check it. Gives the number of facts, all versions counted."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class BlockingSqliteStore(Protocol):
+    """`SqliteStore` where nothing is async."""
+
+    @property
+    def path(self) -> Path:
+        """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
+        ...
+
+    def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None."""
+        ...
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys` as of one moment, in their order, without those that do not exist."""
+        ...
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[Item]:
+        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        ...
+
+    def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
+        """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none."""
+        ...
+
+    def read(self, function: Callable[[Any], T]) -> T:
+        """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile."""
+        ...
+
+    def verify(self) -> int:
+        """Read everything and check it, as far as SQLite can. Gives the number of items."""
+        ...
+
+    def aclose(self) -> None:
+        """Close the file and its helpers; what is being committed, or is to leave the file, is done first."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class BlockingMemoryStore(Protocol):
+    """`MemoryStore` where nothing is async."""
+
+    def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None."""
+        ...
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist."""
+        ...
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[Item]:
+        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        ...
+
+    def commit(self, *changes: Change) -> None:
+        """Make all changes or none."""
+        ...
+
+    def verify(self) -> int:
+        """Give the number of items; there is nothing that could be damaged."""
+        ...
+
+    def aclose(self) -> None:
+        """Do nothing; what is kept stays."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class BlockingEncryptedStore(Protocol):
+    """`EncryptedStore` where nothing is async."""
+
+    def get(self, key: Key) -> Item | None:
+        """Give the item under a key, or None."""
+        ...
+
+    def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
+        """Return the items under `keys`, in their order, without those that do not exist."""
+        ...
+
+    def scan(
+        self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[Item]:
+        """Give the items whose keys begin with the segments of `prefix`, those equal up to an int in its order."""
+        ...
+
+    def commit(self, *changes: Change) -> None:
+        """Make all changes or none; they are as durable as the store within makes them when this returns."""
+        ...
+
+    def verify(self) -> int:
+        """Read everything, here and in the store within, and check it. Gives the number of items."""
+        ...
+
+    def aclose(self) -> None:
+        """Close the store within, if it can be closed, and forget what was read of it."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
