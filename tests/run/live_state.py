@@ -21,6 +21,7 @@ of it are, all of them as data that can be compared:
 from __future__ import annotations
 
 import asyncio
+import copy
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -173,14 +174,18 @@ def _shown(value: Any) -> Any:
 
 def _transcript(memory: Any, mark: Any, value: Any) -> dict[str, Any]:
     steps = [shortened(step) for step in memory.full_steps()]
-    opened = memory.open if mark is None else mark.open
-    return {
+    before = memory.mark()
+    if mark is not None:  # as it is when the node is executed again
+        memory.rewind(copy.copy(mark))
+    found = {
         "steps": steps[: len(memory.steps)],
         "inherited": memory.inherited,
-        "open": None if opened is None else shortened(opened.dict()),
+        "open": None if memory.open is None else shortened(memory.open.dict()),
         "trust": memory.floor,
         "heard": list(memory.heard(value)),
     }
+    memory.rewind(before)
+    return found
 
 
 def first_of(run: Any, prefix: str) -> str:
