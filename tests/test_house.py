@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import itertools
@@ -34,13 +35,16 @@ FILES = {_module_name(path): path for root, home in ROOTS.items() for path in so
 DOORS = [name for name, path in FILES.items() if path.name == "__init__.py"]
 
 
+@functools.cache
 def _imports(path):
     """Every `(line, module, name, bound as)` that a file imports, wherever it stands; name is None for `import module`."""
+    found = []
     for part in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(part, ast.Import):
-            yield from ((part.lineno, each.name, None, each.asname) for each in part.names)
+            found += [(part.lineno, each.name, None, each.asname) for each in part.names]
         elif isinstance(part, ast.ImportFrom):
-            yield from ((part.lineno, part.module, each.name, each.asname) for each in part.names)
+            found += [(part.lineno, part.module, each.name, each.asname) for each in part.names]
+    return found
 
 
 def _is_private(name):

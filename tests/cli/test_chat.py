@@ -13,6 +13,7 @@ from graphagent.errors import ModelRequestError
 from graphagent.store import new_key
 from graphagent.testing import openai_server
 from tests.cli.terminals import interrupt
+from tests.thorough import some
 
 
 @pytest.fixture
@@ -246,14 +247,14 @@ def parse_and_bind(line):
 """
 
 
-@pytest.mark.parametrize(
-    ("readline", "begin", "end"),
-    [
-        pytest.param(None, "\x1b[200~", "\x1b[201~", id="GNU"),
-        pytest.param(NO_READLINE, "\x1b[200~", "\x1b[201~", id="none"),
-        pytest.param(LIBEDIT, "\x16\x02", "\x16\x03", id="libedit"),  # as its bindings would type them
-    ],
-)
+PASTES = [
+    pytest.param(None, "\x1b[200~", "\x1b[201~", id="GNU"),
+    pytest.param(NO_READLINE, "\x1b[200~", "\x1b[201~", id="none"),
+    pytest.param(LIBEDIT, "\x16\x02", "\x16\x03", id="libedit"),  # as its bindings would type them
+]
+
+
+@pytest.mark.parametrize(("readline", "begin", "end"), some(PASTES, 1))
 def test_a_paste_of_several_lines_is_one_message(home, readline, begin, end):
     """Whatever reads the terminal, which is asked to mark pastes; a line that looks like a command is text like the others."""
     if readline is not None:
