@@ -1,4 +1,4 @@
-"""Payloads that stand apart from the data that they belong to, under their hashes."""
+"""Blobs: large payloads that are stored outside the data that they belong to, under their hash."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from graphagent.codec._errors import Unreadable
 
 
 class Blobs(Protocol):
-    """Where what stands apart is put, and where it is found."""
+    """Stores payloads under their hashes and finds them again."""
 
     def put(self, data: bytes) -> str:
-        """Keep bytes, and give their hash."""
+        """Store bytes and return their hash."""
         ...
 
     def get(self, name: str) -> bytes:
-        """Give the bytes of a hash.
+        """Return the bytes of a hash.
 
         Raises:
-            ValueError: they are not there, or are others.
+            ValueError: they are missing, or do not have this hash.
         """
         ...
 
@@ -31,16 +31,16 @@ class HeldBlobs:
         self.held: dict[str, bytes] = dict(held or {})
 
     def put(self, data: bytes) -> str:
-        """Keep bytes, and give their hash."""
+        """Store bytes and return their hash."""
         name = hash_of(data)
         self.held[name] = data
         return name
 
     def get(self, name: str) -> bytes:
-        """Give the bytes of a hash.
+        """Return the bytes of a hash.
 
         Raises:
-            ValueError: they are not there, or are others.
+            ValueError: they are missing, or do not have this hash.
         """
         data = self.held.get(name)
         if data is None:
@@ -51,7 +51,7 @@ class HeldBlobs:
 
 
 def hash_of(data: bytes) -> str:
-    """Give the name of bytes: 24 hex digits of their BLAKE2b."""
+    """Return the hash of bytes: 24 hex digits of their BLAKE2b."""
     import hashlib
 
     return hashlib.blake2b(data, digest_size=12).hexdigest()

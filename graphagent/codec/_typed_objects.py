@@ -1,7 +1,7 @@
-"""Objects of classes that a type declares, as plain JSON data, and back: by their fields, without their constructors.
+"""Objects of declared classes as plain JSON data and back: by their fields, without calling their constructors.
 
-`{"$": "typed", "t": "Draft", "v": {…}}` is one. The name only chooses among the classes that are declared: none is ever imported
-for it. What has no fields, such as a Path, is written and read by pydantic.
+Such an object is `{"$": "typed", "t": "Draft", "v": {…}}`. The name only chooses among the declared classes; no class is ever
+imported because data names it. Objects without fields, such as a Path, are written and read by pydantic.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Inner = Callable[[Any, Any], Any]
-"""Writes, or reads, what stands within an object: the value and its declared type."""
+"""Writes or reads a value within an object, called with the value and its declared type."""
 _Fields = dict[str, Any]
 
 _NOTHING = object()
 
 
 def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
-    """Give an object as JSON data.
+    """Return an object as JSON data.
 
     Raises:
-        SerializationError: its class is not declared, or something in it cannot be kept.
+        SerializationError: its class is not declared, or a value in it cannot be stored.
     """
     owner = own_class(value)
     name = owner.__name__
@@ -57,7 +57,7 @@ def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
     if known.get(name) is not owner:
         raise _undeclared(value, kind)
     if isinstance(value, enum.Enum):
-        # Members of a flag that are not declared one by one have no name of their own.
+        # A combination of flags has no name of its own.
         return {"$": "typed", "t": name, "v": inner(value.value if isinstance(value, enum.Flag) else value.name, Any)}
     kinds = field_kinds(kind, owner)
     if form == "model":
@@ -68,9 +68,9 @@ def write_object(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
         if part is _NOTHING:
             raise SerializationError(f"the {field} of {a(name)} was never set")
         found["v"][field] = _within(name, field, part, kinds, inner)
-    beside = _beside(value, owner)
-    if beside:
-        found["x"] = {field: _within(name, field, part, kinds, inner) for field, part in beside.items()}
+    extra = _extra(value, owner)
+    if extra:
+        found["x"] = {field: _within(name, field, part, kinds, inner) for field, part in extra.items()}
     return found
 
 
@@ -84,12 +84,12 @@ def _within(name: str, field: str, value: object, kinds: Mapping[str, Any], inne
 
 @cached
 def _names(owner: Any) -> tuple[str, ...]:
-    """Give the names of the fields of a dataclass or named tuple."""
+    """Return the names of the fields of a dataclass or named tuple."""
     return owner._fields if is_subclass(owner, tuple) else tuple(field.name for field in dataclasses.fields(owner))
 
 
-def _beside(value: object, owner: Any) -> _Fields:
-    """Give what an object holds beside its fields; what it computes again when asked is left out."""
+def _extra(value: object, owner: Any) -> _Fields:
+    """Return the attributes of an object that are no fields, without cached properties, which can be computed again."""
     held: _Fields = getattr(value, "__dict__", {})
     fields = set(_names(owner))
     return {
@@ -114,7 +114,7 @@ def _model_parts(value: Any, kinds: Mapping[str, Any], inner: Inner) -> _Fields:
 
 
 def _write_error(error: BaseException, kind: Any, inner: Inner) -> dict[str, Any]:
-    """Give an exception as the nearest class that is declared; of what it holds, what is plain."""
+    """Return an exception as an object of the nearest declared class, with those of its attributes that are plain data."""
     known = classes(kind)
     owner = next((each for each in type(error).__mro__ if known.get(each.__name__) is each), None)
     if owner is None or not issubclass(owner, BaseException):
@@ -172,14 +172,14 @@ def _write_leaf(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
 def _is_instance(value: object, owner: type | None) -> bool:
     try:
         return owner is not None and isinstance(value, owner)
-    except TypeError:  # a TypedDict, or a protocol that is not to be asked
+    except TypeError:  # a TypedDict, or a protocol that is not runtime_checkable
         return False
 
 
 def _is_equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except (TypeError, ValueError):  # numpy and its kin give an array
+    except (TypeError, ValueError):  # numpy and similar libraries return an array
         return False
 
 
@@ -205,10 +205,10 @@ def _undeclared(value: object, kind: Any) -> SerializationError:
 
 
 def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
-    """Give the object that `write_object` gave.
+    """Return the object of data that `write_object` returned.
 
     Raises:
-        ValueError, LookupError, TypeError: it is none of a class that is declared.
+        ValueError, LookupError, TypeError: the data is damaged, or of a class that is not declared.
     """
     owner: Any = classes(kind).get(fields["t"])
     if owner is None:
@@ -220,13 +220,13 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
         part = next(part for part in members(kind) if class_of(part) is owner)
         return _read_leaf(inner(data, Any), part)
     if form == "enum":
-        # A member stands under its name, a flag under its value.
+        # A member of an enum is stored by its name, a flag by its value.
         return owner(inner(data, Any)) if is_subclass(owner, enum.Flag) else owner[data]
     kinds = field_kinds(kind, owner)
     held = {name: inner(part, kinds.get(name, Any)) for name, part in data.items()}
-    beside = _inside(fields, "x", kinds, inner)
+    extra = _inside(fields, "x", kinds, inner)
     if form == "model":
-        return _read_model(owner, held, beside, _inside(fields, "p", kinds, inner), fields.get("set"))
+        return _read_model(owner, held, extra, _inside(fields, "p", kinds, inner), fields.get("set"))
     names = _names(owner)
     if not held.keys() <= set(names):
         raise Unreadable(f"{a(owner.__name__)} was kept with other fields than it has")
@@ -236,7 +236,7 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
     if is_subclass(owner, tuple):
         return cast("Any", tuple).__new__(owner, [held[name] for name in names])
     again = object.__new__(owner)
-    for name, part in {**held, **(beside or {})}.items():
+    for name, part in {**held, **(extra or {})}.items():
         object.__setattr__(again, name, part)
     return again
 
@@ -248,7 +248,7 @@ def _inside(fields: Mapping[str, Any], key: str, kinds: Mapping[str, Any], inner
 
 @cached
 def defaults_of(owner: Any) -> dict[str, Callable[[], Any]]:
-    """Give what makes the fields of a named tuple, or of a dataclass, that have a default."""
+    """Return, for each field of a dataclass or named tuple that has a default, a function that makes it."""
     if is_subclass(owner, tuple):
         given = cast("_Fields", getattr(owner, "_field_defaults", {}))
         return {name: functools.partial(_same, value) for name, value in given.items()}
@@ -266,16 +266,16 @@ def _same(value: object) -> object:
 
 
 def made(owner: type, name: str, defaults: Mapping[str, Callable[[], Any]]) -> Any:
-    """Give a field that was not there when an object was kept.
+    """Return the default of a field that the class did not have yet when an object was stored.
 
     Raises:
-        ValueError: it has no default, or that cannot be made.
+        ValueError: it has no default, or making the default fails.
     """
     if name not in defaults:
         raise Unreadable(f"{a(owner.__name__)} was kept without {name!r}, which has no default")
     try:
         return defaults[name]()
-    except Exception as error:  # noqa: BLE001  a default is made by code that is not ours
+    except Exception as error:  # noqa: BLE001  a default is made by the user's code
         reason = type(error).__name__
     raise Unreadable(f"the default of {name!r} of {a(owner.__name__)} cannot be made ({reason})")
 
@@ -322,7 +322,7 @@ def _read_leaf(data: object, part: Any) -> Any:
 
     try:
         return adapter(part).validate_json(to_json(data), by_alias=True, by_name=True)
-    except Exception as error:  # noqa: BLE001  it is read by code that is not ours
+    except Exception as error:  # noqa: BLE001  it is read by the user's code
         reason = type(error).__name__
     raise Unreadable(f"a value does not fit {show(part)} any more ({reason})")
 
@@ -335,10 +335,10 @@ def _adapter(part: Any) -> TypeAdapter[Any]:
 
 
 def adapter(part: Any) -> TypeAdapter[Any]:
-    """Give how pydantic reads and writes a type.
+    """Return the pydantic adapter that reads and writes a type.
 
     Raises:
-        SerializationError: it cannot.
+        SerializationError: pydantic does not support the type.
     """
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
@@ -350,7 +350,7 @@ def adapter(part: Any) -> TypeAdapter[Any]:
 
 
 def check_type(kind: Any, plain: frozenset[type]) -> None:
-    """See that values of a declared type can be kept, as far as that shows from the type. `plain` classes always can.
+    """Check that values of a declared type can be stored, as far as the type says. Those of `plain` classes always can.
 
     Raises:
         SerializationError: they cannot.
@@ -379,7 +379,7 @@ def _check(part: Any, plain: frozenset[type], seen: set[Any]) -> None:
 
 
 def _check_within(place: str, kind: Any, plain: frozenset[type], seen: set[Any]) -> None:
-    """See that values of one member of a type can be kept: a field that may be None may always be so."""
+    """Check that values of at least one member of a type can be stored: a field that may be None may always be None."""
     text = ""
     for part in members(kind):
         try:

@@ -1,8 +1,8 @@
-"""Python values as plain JSON data, and back, without loss.
+"""Python values as plain JSON data and back, without loss.
 
-What JSON has stands as it is. Anything else is an object with the key `$`, which names what it is: `{"$": "tuple", "v": […]}`.
-Objects of other classes, such as a dataclass or a pydantic model, are read by the type that is declared for them; see `_typed_objects`.
-Large texts, and the bytes of images, stand apart under their hash.
+Values that JSON has are written unchanged. Any other value is an object with a key `$` that names its form, such as
+`{"$": "tuple", "v": […]}`. Objects of users' classes, such as a dataclass or a pydantic model, are read by the type that is
+declared for them; see `_typed_objects`. Large texts and the bytes of images are stored as blobs, under their hash.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
     from graphagent.codec._blobs import Blobs
 
 Json = Any
-"""What orjson writes and reads: None, bool, int, float, str, list, dict with text keys."""
+"""JSON data, as orjson writes and reads it: None, bool, int, float, str, list, dict with text keys."""
 
 _APART = 16_384
-"""Characters of a text from which on it stands apart."""
+"""Texts of at least this many characters are stored as blobs."""
 _APART_BYTES = 512
 _DEEPEST = 200
-"""Levels of JSON within one value. orjson writes 254, and a step and its entry stand around a value."""
+"""Levels of JSON within one value. orjson writes at most 254, and some are needed for the step and the entry around a value."""
 _ROLES = ("system", "user", "assistant", "tool")
 
 
 def encode(value: Any, blobs: Blobs, kind: Any = Any) -> Json:
-    """Give a value as JSON data; `kind` is its declared type, where one is known.
+    """Return a value as JSON data; `kind` is its declared type, if one is known.
 
     Raises:
-        SerializationError: it is of a type that is neither known here nor declared.
+        SerializationError: it is, or contains, an object of a class that is neither built in nor declared.
     """
     return _Writer(blobs).value(value, kind, _DEEPEST)
 
 
 def check_type(kind: Any) -> None:
-    """See that values of a declared type can be kept, as far as that shows from the type.
+    """Check that values of a declared type can be stored, as far as the type says.
 
     Raises:
         SerializationError: they cannot.
@@ -71,47 +71,47 @@ def check_type(kind: Any) -> None:
 
 @readable
 def decode(data: Json, blobs: Blobs, kind: Any = Any) -> Any:
-    """Give the value that `encode` was given; `kind` is the type that it was declared with.
+    """Return the value of JSON data that `encode` returned; `kind` is the type that is declared for the value.
 
     Raises:
-        ValueError: it is not what `encode` gave, or `kind` does not fit it.
+        ValueError: the data is damaged, or `kind` does not fit it.
     """
     return _read(data, blobs, kind)
 
 
 def message_json(message: Message, blobs: Blobs) -> Json:
-    """Give a message as JSON data: `{"role": …, "parts": […]}`, where a part that is text alone is a string."""
+    """Return a message as JSON data: `{"role": …, "parts": […]}`, in which a part that is only text is a string."""
     return _Writer(blobs).message(message)
 
 
 @readable
 def read_message(data: Json, blobs: Blobs) -> Message:
-    """Give the message that `message_json` gave.
+    """Return the message of data that `message_json` returned.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the data is damaged.
     """
     return _read_message(data, blobs, Any)
 
 
 def usage_json(usage: Usage) -> Json:
-    """Give usage as JSON data: input, output, cached and reasoning tokens, and the money as text."""
+    """Return usage as JSON data: input, output, cached and reasoning tokens, and the cost as text."""
     return [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, str(usage.cost)]
 
 
 @readable
 def read_usage(data: Json) -> Usage:
-    """Give the usage that `usage_json` gave.
+    """Return the usage of data that `usage_json` returned.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the data is damaged.
     """
     sent, given, cached, reasoning, cost = data
     return Usage(as_int(sent), as_int(given), as_int(cached), as_int(reasoning), Decimal(as_str(cost)))
 
 
 class _Writer:
-    """Writes values. `room` is how many levels of JSON may stand in one."""
+    """Writes values. `room` is the number of levels of JSON that a value may have."""
 
     __slots__ = ("blobs",)
 
@@ -151,7 +151,7 @@ class _Writer:
             found = [self.value(each, part, room - 2) for each in value]
         if form is list:
             return found
-        # The order of a set differs from process to process.
+        # The order of a set differs from process to process, but equal values must be stored as equal bytes.
         return {"$": form.__name__, "v": found if form is tuple else sorted(found, key=orjson.dumps)}
 
     def mapping(self, value: dict[Any, Any], kind: Any, room: int) -> Json:
@@ -199,7 +199,7 @@ class _Writer:
         }  # fmt: skip
 
     def moment(self, tag: str, moment: datetime | time) -> dict[str, Json]:
-        """Write a time. Its zone is kept by name where it has one, and else as its distance from UTC."""
+        """Return a date with a time, or a time. A time zone is written by its name if it has one, otherwise as its offset."""
         found: dict[str, Json] = {"$": tag, "v": moment.isoformat()}
         if moment.tzinfo is not None:
             from zoneinfo import ZoneInfo
@@ -233,9 +233,9 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], Json]] = {
 
 
 def undeclared(data: Json) -> Json:
-    """Return what was kept without the types that a strategy declares, so that `decode` reads it where they are not known.
+    """Return encoded data without the declared classes in it, so that `decode` reads it in a program that lacks them.
 
-    A dataclass or a model becomes a dict of its fields, a member of an enum its name, an error its class with what it says.
+    A dataclass or a model becomes a dict of its fields, a member of an enum its name, an error the name of its class with its text.
     """
     if isinstance(data, list):
         return [undeclared(each) for each in as_list(data)]
@@ -248,7 +248,7 @@ def undeclared(data: Json) -> Json:
             said = ", ".join(each if isinstance(each, str) else str(each) for each in as_list(undeclared(fields["a"])))
             return f"{fields['t']}: {said}" if said else str(fields["t"])
         return undeclared(fields.get("v"))
-    if tag in ("set", "frozenset"):  # what is in it may not be hashable then
+    if tag in ("set", "frozenset"):  # its items may have become dicts, which no set can contain
         return undeclared(fields["v"])
     if tag == "dict":
         pairs = [as_list(undeclared(pair)) for pair in as_list(fields["v"])]
@@ -257,7 +257,7 @@ def undeclared(data: Json) -> Json:
 
 
 def _as_key(data: Json) -> Json:
-    """Return what can be a key of a dict: text for a dataclass that was one."""
+    """Return data whose value can be a key of a dict: the text of what has become a dict or a list."""
     fields = cast("dict[str, Json]", data) if isinstance(data, dict) else None
     if isinstance(data, list) or (fields is not None and "$" not in fields):
         return str(cast("object", data))
@@ -346,7 +346,8 @@ def _read_failed(fields: Mapping[str, Json], blobs: Blobs) -> NodeFailedError:
 
 
 _Context = tuple[_Writer, int]
-"""What parts of messages are written with: the writer, and the levels of JSON for which there is room. They are read with blobs."""
+"""The context with which parts of messages are written: the writer, and the levels of JSON that are left. They are read with the
+blobs as context."""
 
 
 def _write_text(text: str, context: _Context) -> Json:

@@ -1,4 +1,4 @@
-"""What was used last, up to a number of bytes."""
+"""A cache of the values that were used last, limited in bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values under keys, each with the bytes that it takes; those that were not used for longest make room for others.
+    """A cache limited in bytes: the values that have not been used for longest are removed first.
 
-    The last `at_least` are kept however many bytes they take.
+    The last `at_least` values stay however many bytes they take.
     """
 
     def __init__(self, most_bytes: int, *, at_least: int = 0) -> None:
@@ -35,7 +35,7 @@ class Recent(Generic[K, V]):
             return self._values[key][0]
 
     def take(self, key: K) -> V | None:
-        """Return the value under a key, or None, and forget it."""
+        """Remove and return the value under a key; None if there is none."""
         with self._lock:
             found = self._values.pop(key, None)
             if found is None:
@@ -44,7 +44,7 @@ class Recent(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value of `size` bytes, in place of one that is there."""
+        """Store a value of `size` bytes, and replace the one under this key."""
         with self._lock:
             if key in self._values:
                 self._bytes -= self._values.pop(key)[1]
@@ -54,7 +54,7 @@ class Recent(Generic[K, V]):
                 self._bytes -= self._values.popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         with self._lock:
             self._values.clear()
             self._bytes = 0

@@ -1,4 +1,4 @@
-"""The names of this room that other rooms of the package may import, beside those that its door exports for users."""
+"""The names of this room that other rooms of the package may import, besides those that its door exports for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens a prompt has, as far as that can be told before it is sent, and what takes the most of them."""
+"""Estimates of the tokens of a prompt before it is sent, and of its largest part."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _TOKENS_A_MESSAGE = 4
 def prompt_size(
     memory: RunMemory, messages: Sequence[Message], tools: Iterable[Tool], output: OutputFormat[Any] | None = None
 ) -> int:
-    """Estimate the tokens of a prompt: what the server counted for the last turn, and what came since.
+    """Return about how many tokens a prompt has: those that the server counted for the last turn, and an estimate of the rest.
 
-    Where the prompt does not begin as that of the last turn, all of it is estimated, with the tools and the schema of the output.
+    If the prompt does not begin with that of the last turn, all of it is estimated, with the tools and the schema of the output.
     """
     turn = next((step for step in reversed(memory.steps) if is_turn(step)), None)
     if isinstance(turn, ActionStep) and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:
@@ -44,24 +44,24 @@ def prompt_size(
 
 
 def is_turn(step: Step) -> bool:
-    """Return whether a step is a model turn of a run, and was not made by hand."""
+    """Return whether a step is a model turn of a run, and not one that a program made."""
     return isinstance(step, ActionStep) and step.step_number > 0
 
 
 def estimate(messages: Iterable[Message]) -> int:
-    """Estimate tokens: four bytes of text make one, as in English, and an image makes a thousand."""
+    """Return about how many tokens messages have: one for four bytes of text, as in English, and a thousand for an image."""
     return sum(_TOKENS_A_MESSAGE + sum(map(_of_part, message.parts)) for message in messages)
 
 
 def tools_size(tools: Iterable[Tool]) -> int:
-    """Estimate the tokens of what a model is told of tools."""
+    """Return about how many tokens the descriptions and schemas of tools have."""
     return sum(_of_data(f"{tool.name}{tool.description}", tool.parameters) for tool in tools)
 
 
 def largest_part(
     memory: RunMemory, messages: Sequence[Message], tools: Iterable[Tool], output: OutputFormat[Any] | None = None
 ) -> tuple[str, int, str]:
-    """Return what takes the most of a prompt, about how many tokens that is, and what to do about it. No text of it is in these."""
+    """Return a name for the largest part of a prompt, its approximate tokens, and how to shorten it. None contains its text."""
     parts = [(tools_size(tools), "the tools", "offer fewer tools, or describe them more briefly")]
     parts.append((_output_size(output), "the schema of the output", "ask for a simpler type"))
     longest = max(messages, key=lambda message: estimate([message]), default=None)
@@ -72,7 +72,7 @@ def largest_part(
 
 
 def _named(memory: RunMemory, message: Message) -> tuple[str, str]:
-    """Return what a message of a prompt is, and what to do where it is too long."""
+    """Return a name for a message of a prompt, and what to do if it is too long."""
     step = next((step for step in reversed(memory.steps) if message in step.to_messages()), None)
     match step:
         case TaskStep():

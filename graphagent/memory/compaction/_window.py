@@ -1,4 +1,4 @@
-"""The feature that keeps what a model is sent within its context window: `ContextWindow`."""
+"""`ContextWindow`, the feature that keeps prompts within the context window of a model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 _LEAST_FOR_SUMMARIES = 2_000
-"""Tokens that a request for a summary may have in any window: what it says about summaries takes some of them."""
+"""The tokens that a request for a summary may have in even the smallest window, since its instructions take some of them."""
 _SHORTEST = 400
-"""Characters of a result below which the note about what was left out would be most of it."""
+"""The smallest `observation_chars`: a shorter result would mostly consist of the note about what was left out."""
 
 _LATEST_STAY = WholeHistory(keep=3)
 _LEFT_OUT = Text("[an image was left out here]")
@@ -51,19 +51,20 @@ _PARAMETERS: Mapping[str, Any] = {
 
 
 class ContextWindow:
-    """Keeps what a model is sent small: `agent.install(ContextWindow, tokens=100_000, observation_chars=8_000, images=2)`.
+    """Keeps prompts short: `agent.install(ContextWindow, tokens=100_000, observation_chars=8_000, images=2)`.
 
-    The steps of a run all stay; what is left out is recorded among them, so that prompts are derived from them alone, before and
-    after a run is resumed. The rules and the task always stay. Between compressions each prompt begins as the one before it. A
-    prompt that cannot be made to fit is not sent: PromptTooLongError.
+    All steps of a run stay in its transcript; what is left out of prompts is recorded there too. So prompts are derived from the
+    transcript alone, before and after a run is resumed. The system prompt and the task are never left out. Between compressions,
+    each prompt begins with the one before it, so that a server's cache applies. If a prompt cannot be made to fit, the run
+    raises PromptTooLongError and does not send it.
 
-    Without `tokens` the history is compressed only when the server refuses a prompt as too long: then it is asked once more.
+    Without `tokens`, the history is compressed only if the server refuses a prompt as too long; the request is then repeated once.
 
     Args:
-        tokens: How long a prompt may be before what was said so far is compressed.
-        images: How many images the model sees, the last ones, apart from those of the task.
-        observation_chars: How many characters of one tool result the model sees: its head and its tail, with a note how to read
-            on. `ToolResult.full` has all of it, and the tool `read_result`, which the model is offered then, reads it.
+        tokens: The number of tokens of a prompt above which the history is compressed.
+        images: How many images the model sees, the last ones, besides those of the task.
+        observation_chars: How many characters of one tool result the model sees: its head and its tail, with a note that says how
+            to read the rest. `ToolResult.full` has all of it, and the tool `read_result`, which the model then gets, reads it.
         compression: How the history is compressed.
     """
 
@@ -84,21 +85,21 @@ class ContextWindow:
                 f"compression= is a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}"
             )
         self.tokens = tokens
-        """How long a prompt may be."""
+        """The number of tokens of a prompt above which the history is compressed."""
         self.images = images
         """How many images the model sees."""
         self.observation_chars = observation_chars
-        """How many characters of one tool result the model sees."""
+        """How many characters of each tool result the model sees."""
         self.compression = compression
         """How the history is compressed."""
         self.tools: tuple[Tool, ...] = ()
-        """What the model is offered beside the agent's tools."""
+        """The tools that the model gets besides those of the agent."""
         if observation_chars is not None:
             read = partial(_read_on, most=observation_chars)
             self.tools = (Tool("read_result", _READ, _PARAMETERS, read),)
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """See that no tool of the agent has the name of one that comes with this feature.
+        """Check that no tool of the agent has the name of a tool of this feature.
 
         Raises:
             FeatureError: one has.
@@ -110,14 +111,14 @@ class ContextWindow:
             )
 
     async def begin(self, ctx: Context) -> None:
-        """Do nothing: what is too much shows when a model is asked."""
+        """Do nothing: prompts are checked before each request."""
 
     def bind(self, ctx: Context) -> Self:
-        """Give this feature."""
+        """Return this feature, which has no state of its own for a run."""
         return self
 
     def shown(self, result: ToolResult) -> ToolResult:
-        """Give a result as the model is to see it."""
+        """Return a tool result as the model sees it."""
         most, text = self.observation_chars, result.content
         if most is None or len(text) <= most or result.name in {tool.name for tool in self.tools}:
             return result
@@ -130,15 +131,17 @@ class ContextWindow:
         return replace(result, content=shortened(text, most, note), full=result.full or text)
 
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
-        """Leave out images, and compress the history where the prompt would be too long.
+        """Leave out images, and compress the history if the prompt would be too long.
 
         Raises:
-            PromptTooLongError: it is too long all the same.
+            PromptTooLongError: it is still too long.
         """
         if self.images is not None:
             _prune(ctx.memory, self.images)
         while isinstance(ctx.added_before, SummaryStep):
-            await ctx.add(ctx.added_before)  # the node is executed again, and joins what it added already
+            await ctx.add(
+                ctx.added_before
+            )  # the node is executed again, and takes over the steps that it has already added
         if self.tokens is None or ctx.added_before is not None:
             return
         memory = ctx.memory
@@ -153,7 +156,7 @@ class ContextWindow:
         self._check_fits(ctx, memory.to_messages(), tools, failure=failure)
 
     def check_request(self, ctx: Context, request: ModelRequest, output: ModelOutput) -> None:
-        """Check that what a model is about to be sent is not too long. What is only looked through for facts may be.
+        """Check that a request is not too long. Requests for facts are exempt, because their failure does not stop a run.
 
         Raises:
             PromptTooLongError: it is too long.
@@ -187,7 +190,7 @@ class ContextWindow:
         ) from failure
 
     async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
-        """Compress the history after a prompt was refused as too long; False: nothing came of it."""
+        """Compress the history after a server refused a prompt as too long. Return False if nothing could be compressed."""
         size = prompt_size(ctx.memory, ctx.memory.to_messages(), tools)
         try:
             return await self._compress(ctx, tools, min(size - 1, self.tokens or size - 1))
@@ -196,7 +199,7 @@ class ContextWindow:
             return False
 
     async def _compress(self, ctx: Context, tools: Sequence[Tool], limit: int) -> bool:
-        """Compress what comes before as many of the last steps as take up half of the window; or all, where that is not enough."""
+        """Compress all but the last steps, which keep half of the window; compress these too if that is not enough."""
         memory, found = ctx.memory, False
         places = cuts(memory, self.compression.keep, measured=self.tokens is not None)
         for cut in _chosen(memory, places, limit, tools):
@@ -214,7 +217,7 @@ class ContextWindow:
 
 
 def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequence[Tool]) -> list[int]:
-    """Return where to cut: at the first place that leaves few enough steps, and then at the one that leaves as few as may be."""
+    """Return the positions to cut at, in turn: the first that leaves few enough steps, then the one that leaves the fewest."""
     steps = memory.steps
     if not places:
         return []
@@ -227,7 +230,7 @@ def _chosen(memory: RunMemory, places: Sequence[int], limit: int, tools: Sequenc
 
 
 async def _read_on(arguments: Mapping[str, Any], context: Any, *, most: int) -> str:
-    """Give a part of a tool result.
+    """Return a part of a tool result.
 
     Raises:
         ToolError: there is no such result, or no such part of it.
@@ -256,11 +259,8 @@ def _full(memory: RunMemory, call_id: str) -> str | None:
     return next((result.full for result in results if result.call_id == call_id and result.full), None)
 
 
-# ---- images
-
-
 def _prune(memory: RunMemory, most: int) -> None:
-    """Leave out all images but the last ones. Where none came since the last turn of this run, nothing is to be done."""
+    """Leave out all images but the last ones. If none was added since the last turn of this run, there is nothing to do."""
     steps = memory.steps
     turn = next((n for n in range(len(steps) - 1, memory.begun - 1, -1) if is_turn(steps[n])), 0)
     if not any(_images(step) for step in steps[turn:]):
@@ -279,7 +279,7 @@ def _images(step: Step) -> tuple[Image, ...]:
 
 
 def _leave(step: Step, images: tuple[Image, ...]) -> None:
-    """Leave only these images, the last ones, in a step."""
+    """Leave out all images of a step but these, its last ones."""
     if isinstance(step, ActionStep):
         step.observations_images = images
     elif isinstance(step, MessageStep):

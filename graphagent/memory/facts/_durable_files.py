@@ -1,4 +1,4 @@
-"""Files that outlive crashes: opened without following links, locked, appended to durably, replaced whole, erased."""
+"""Files that survive crashes: opened without following links, locked, appended to durably, replaced atomically, erased."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if sys.platform != "win32":
 
 LOCK_FILE = ".lock"
 SEALED_FILE = "facts.db"
-"""Where EncryptedMemoryProvider keeps its facts: a folder is either its own or a FileMemoryProvider's."""
+"""The file in which EncryptedMemoryProvider stores its facts. A folder that has one is refused by FileMemoryProvider."""
 _LOCK_SECONDS = 30.0
 _TEMPORARY = ".tmp"
 _TORN = ".torn-"
@@ -40,7 +40,7 @@ _HINTS = {
 
 
 def file_name(name: str) -> str:
-    """Give a file name for any text: a readable part and 16 digits of its SHA-256, so it never leaves its folder."""
+    """Return a file name for any text: a readable part and 16 digits of its SHA-256. It never leads out of a folder."""
     import hashlib
 
     readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower())[:48].strip("-")
@@ -49,7 +49,7 @@ def file_name(name: str) -> str:
 
 @contextmanager
 def typed_errors(doing: str, path: str) -> Generator[None]:
-    """Turn the errors of the operating system into StoreErrors that say what to do."""
+    """Raise errors of the operating system as StoreErrors that say what to do."""
     try:
         yield
     except StoreError:
@@ -62,8 +62,8 @@ def typed_errors(doing: str, path: str) -> Generator[None]:
 class _Locks:
     """The lock files that this process has open.
 
-    A lock belongs to what `os.open` opened, which a forked process shares: the lock is held until one of them unlocks, or all
-    have closed it. So a process unlocks explicitly, and a forked one closes what it inherited without unlocking it.
+    A lock belongs to the open file description, which a forked process shares: it is held until one of the processes unlocks it
+    or all have closed the file. So a process unlocks explicitly, and a forked one closes an inherited file without unlocking it.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,17 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def locked(root: str, *, shared: bool = False, make: bool = False) -> Generator[None]:
-    """Hold the lock of a whole folder, against threads and processes alike. The lock file is never renamed or deleted.
+    """Hold the lock of a whole folder, against other threads and processes. The lock file is never renamed or deleted.
 
-    A lock is shared with others that share it. With `make`, the folder is made where there is none. A process that is forked
-    meanwhile does not hold the lock, and does not release it.
+    A process that is forked meanwhile neither holds nor releases the lock.
+
+    Args:
+        root: The folder.
+        shared: Whether others may hold the lock too, if they also share it.
+        make: Whether a missing folder is created.
 
     Raises:
-        OSError: the lock cannot be opened (FileNotFoundError: there is no such folder).
+        OSError: the lock file cannot be opened (FileNotFoundError: there is no such folder).
         StoreError: another process has held it for 30 seconds.
     """
     try:
@@ -161,7 +165,7 @@ def _open_lock(root: str, *, shared: bool) -> io.FileIO | None:
 
 
 def _make_root(root: str) -> None:
-    """Make a folder, and those above it, durably; only its owner may enter it."""
+    """Create a folder, and those above it, durably; only its owner may enter it."""
     missing = [folder for folder in (Path(root), *Path(root).parents) if not folder.is_dir()]
     for folder in reversed(missing):
         with suppress(FileExistsError):
@@ -196,7 +200,7 @@ def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Gen
 
 @contextmanager
 def opened(name: str, folder: int | None = None, *, write: bool = False) -> Generator[int | None]:
-    """Open a file that is no link; gives None where there is none. Without a folder, `name` is a whole path."""
+    """Open a file that is no link; yield None if there is none. Without a folder, `name` is a whole path."""
     try:
         file = os.open(name, (os.O_RDWR if write else os.O_RDONLY) | _SAFE, dir_fd=folder)
     except FileNotFoundError:
@@ -209,7 +213,7 @@ def opened(name: str, folder: int | None = None, *, write: bool = False) -> Gene
 
 
 def read_from(file: int, start: int) -> bytes:
-    """Give what stands in a file from a place on."""
+    """Return the bytes of a file from a position on."""
     pieces: list[bytes] = []
     while piece := os.pread(file, 1 << 20, start):
         pieces.append(piece)
@@ -218,9 +222,9 @@ def read_from(file: int, start: int) -> bytes:
 
 
 def append(file: int, data: bytes, end: int, size: int, path: str) -> os.stat_result:
-    """Write bytes at a place in an open file, durably, or leave it as it was.
+    """Write bytes at the position `end` of an open file, durably, or leave the file as it was.
 
-    `size` is how long the file is; what stands behind `end` is cut off first.
+    `size` is the length of the file. Bytes after `end` are cut off first.
     """
     try:
         if size > end:
@@ -238,7 +242,7 @@ def append(file: int, data: bytes, end: int, size: int, path: str) -> os.stat_re
 
 
 def replace(name: str, folder: int, data: bytes) -> os.stat_result:
-    """Write a whole file, durably: afterwards there is the new one or the old one, and the old one's bytes are erased."""
+    """Write a whole file, durably and atomically, and overwrite the bytes of the old one."""
     temporary = name + _TEMPORARY
     with suppress(FileNotFoundError):
         erase(temporary, folder)
@@ -266,17 +270,17 @@ def erase(name: str, folder: int) -> None:
 
 
 def torn_name(name: str, data: bytes) -> str:
-    """Return the name under which torn bytes of a file are kept beside it: the same for the same bytes."""
+    """Return the name of the file, in the same folder, for torn bytes of a file: the same name for the same bytes."""
     return f"{name}{_TORN}{zlib.crc32(data):08x}"
 
 
 def is_torn(name: str) -> bool:
-    """Return whether a file has torn bytes of another one."""
+    """Return whether a file holds the torn bytes of another one."""
     return _TORN in name and not name.endswith(_TEMPORARY)
 
 
 def leftover_of(name: str) -> str | None:
-    """Return the name of the file of which this one is left: by a crash in the middle of a `replace`, or as torn bytes."""
+    """Return the name of the file from which this one is left over, by a crash during a `replace` or as its torn bytes."""
     of = name.removesuffix(_TEMPORARY).partition(_TORN)[0]
     return of if of != name else None
 

@@ -1,4 +1,4 @@
-"""Facts out of a conversation: what a model is asked, and what of its answer counts."""
+"""Extraction of facts from a conversation: the requests to a model, and the facts in its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphagent.memory.steps._types import Step
 
 MOST_FACTS = 200
-"""More facts than this in one answer are no extraction but an accident, and none of them is kept."""
+"""An answer with more facts than this is a mistake of the model, and none of them is saved."""
 
 _NOT_FACTS = frozenset(
     ("", "-", "?", "n/a", "na", "none", "null", "nil", "unknown", "unclear", "unspecified", "undefined", "not known",
@@ -52,7 +52,7 @@ def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
     from pydantic import BaseModel, field_validator, model_validator
 
     class Found(BaseModel):
-        """One value that was found."""
+        """A value that was found."""
 
         subject: str
         keyword: str
@@ -65,7 +65,7 @@ def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
             return str(value) if isinstance(value, int | float) else value
 
     class Facts(BaseModel):
-        """What was found."""
+        """All that was found."""
 
         facts: list[Found]
 
@@ -75,7 +75,7 @@ def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
             return {"facts": cast("object", data)} if isinstance(data, list) else data
 
     class Values(BaseModel):
-        """What is known about one concept."""
+        """The values of one concept."""
 
         values: list[str]
 
@@ -88,17 +88,17 @@ def _formats() -> tuple[OutputFormat[Any], OutputFormat[Any]]:
 
 
 def detection() -> OutputFormat[Any]:
-    """Give the form of an answer with facts of any concept."""
+    """Return the output format of an answer with facts about any concept."""
     return _formats()[0]
 
 
 def answer() -> OutputFormat[Any]:
-    """Give the form of an answer about one concept."""
+    """Return the output format of an answer about one concept."""
     return _formats()[1]
 
 
 def detection_messages(subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step]) -> list[Message]:
-    """Give what a model is sent to find facts of any concept."""
+    """Return the messages that ask a model for facts about any concept."""
     about = frame("subjects", ({"name": each.name, "description": each.description} for each in subjects))
     concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
     repeated = _KNOWN.format(concepts=frame("concepts", concepts)) if concepts else ""
@@ -106,19 +106,19 @@ def detection_messages(subjects: Iterable[Subject], known: Iterable[Concept], st
 
 
 def answer_messages(concept: Concept, steps: Sequence[Step]) -> list[Message]:
-    """Give what a model is sent to find the values of one concept."""
+    """Return the messages that ask a model for the values of one concept."""
     description = f" ({concept.description})" if concept.description else ""
     text = _ASK.format(keyword=concept.keyword, description=description, count=_COUNT[concept.fact_type])
     return [Message.system(text), Message.user(conversation(steps))]
 
 
 def conversation(steps: Iterable[Step]) -> str:
-    """Give a conversation as a frame of escaped data; facts that were loaded into it are left out, since they are known."""
+    """Return a conversation as a block of escaped data, without the facts that were loaded into it, because these are known."""
     return frame("conversation", (line for step in steps for line in _lines(step)))
 
 
 def spoken(steps: Iterable[Step]) -> list[str]:
-    """Give what was said in a conversation, a text for each time that someone spoke."""
+    """Return the texts of a conversation, one for each message."""
     lines = (line for step in steps for line in _lines(step))
     return [f"{line['speaker']}: {line['text']}" for line in lines if line["text"].strip()]
 
@@ -139,9 +139,9 @@ def _lines(step: Step) -> list[dict[str, str]]:
 def facts_of(
     found: Iterable[Any], subjects: Iterable[Subject], known: Iterable[Concept]
 ) -> tuple[list[tuple[Fact, Subject]], int]:
-    """Give the facts of an answer, several values of one subject and keyword as one, and how many entries were dropped.
+    """Return the facts of an answer and the number of entries that were dropped. Values of one subject and keyword are one fact.
 
-    Dropped are subjects that nobody asked for, and keywords and values that no fact can have.
+    Entries are dropped if their subject was not asked for, or if no fact can have their keyword or value.
     """
     asked = {subject.name.casefold(): subject for subject in subjects}
     concepts = {concept.keyword: concept for concept in known}
@@ -165,17 +165,17 @@ def facts_of(
 
 
 def fact_of(concept: Concept, values: Sequence[str]) -> Fact:
-    """Give values as a fact of a concept; of several values of a single concept the last counts."""
+    """Return values as a fact about a concept: the last value, if the concept has only one."""
     if concept.fact_type is FactType.SINGLE:
         return SingleFact(concept, values[-1])
     return MultipleFacts(concept, tuple(values))
 
 
 def found_fact(concept: Concept, found: Iterable[str]) -> Fact | None:
-    """Give the values that a model found of a concept as a fact; None where there are none.
+    """Return the values that a model found for a concept as a fact; None if there are none.
 
     Raises:
-        ValueError: they make no fact. No value stands in the text.
+        ValueError: they make no fact. The text contains no value.
     """
     values = [value.strip() for value in found if is_fact(value)]
     if len(values) > MOST_FACTS:
@@ -184,5 +184,5 @@ def found_fact(concept: Concept, found: Iterable[str]) -> Fact | None:
 
 
 def is_fact(value: str) -> bool:
-    """Tell a value from a model's way to say that it found none."""
+    """Return whether a text is a value, and not a phrase with which models say that they found none."""
     return value.strip().strip(".!").casefold() not in _NOT_FACTS

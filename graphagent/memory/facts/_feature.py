@@ -1,4 +1,4 @@
-"""The feature that gives an agent facts: it knows the provider, the names of the scopes, and stamps where facts come from."""
+"""`AgentMemory`, the feature that gives an agent facts: it has the provider and the scopes, and stamps the source of facts."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _SETTINGS = {
 }
 
 Place = ScopeKind | Scope
-"""Where facts are: a scope, or its kind, whose name was given at install."""
+"""A scope, or the kind of one whose name was given when AgentMemory was installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactUse:
-    """What a memory node says of itself, so that it can be checked when the feature is installed."""
+    """The subjects and scopes that a memory node uses, so that they can be checked when the feature is installed."""
 
     subjects: tuple[Subject, ...] = ()
     scopes: tuple[Place, ...] = ()
@@ -67,13 +67,13 @@ class AgentMemory:
     """Facts for an agent: `agent.install(AgentMemory, provider=…)`, and `ctx.feature(AgentMemory)` in any node.
 
     Args:
-        provider: Where facts are kept; without one nothing is kept, which the log says once.
-        agent_name: Names the scope of this agent; the strategy's name where none is given.
-        feature_name: Names the scope of a feature.
-        product_name: Names the scope of a product.
-        organization_name: Names the scope of all products.
-        subjects: Whom and what facts are about, where a node does not say. By default those that the strategy's memory
-            nodes name; EVERYTHING is always among them.
+        provider: Stores the facts. Without one, nothing is stored, and the log says so once.
+        agent_name: The name of this agent's scope; by default the name of the strategy.
+        feature_name: The name of the scope of a feature.
+        product_name: The name of the scope of a product.
+        organization_name: The name of the scope of all products.
+        subjects: The subjects of facts for nodes that name none. By default, those that the strategy's memory nodes name;
+            EVERYTHING is always among them.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AgentMemory:
                 "EncryptedMemoryProvider(folder, key=…), or one of your own with the four methods of FactProvider"
             )
         self.provider: FactProvider = NoMemory() if provider is None else provider
-        """Where facts are kept."""
+        """Stores the facts."""
         names = (agent_name, feature_name, product_name, organization_name)
         self._scopes = {
             kind: Scope(kind, name) for kind, name in zip(ScopeKind, names, strict=True) if name is not None
@@ -102,7 +102,7 @@ class AgentMemory:
         self._vouches = False
 
     def install(self, agent: Agent[Any, Any]) -> None:
-        """Take the agent's name and the subjects of its nodes, and see that every scope kind they ask for has a name.
+        """Take over the agent's name and the subjects of its nodes, and check that each kind of scope that these use has a name.
 
         Raises:
             FeatureError: one has none.
@@ -119,10 +119,10 @@ class AgentMemory:
             self._subjects = _by_priority(named)
 
     async def begin(self, ctx: Context) -> None:
-        """Refuse a run for an owner that the provider cannot keep apart from others, and look up the facts in its transcript.
+        """Look up the facts in the transcript of a run, and refuse an owner if the provider cannot keep owners apart.
 
         Raises:
-            FeatureError: it knows no owners.
+            FeatureError: the run has an owner, and the provider does not know owners.
             StoreError: the facts could not be read.
         """
         if ctx.owner and not isinstance(self.provider, KeepingProvider):
@@ -139,13 +139,13 @@ class AgentMemory:
 
     @property
     def refers(self) -> bool:
-        """Whether transcripts may refer to facts: whether the provider keeps a history in which to look them up."""
+        """Whether transcripts may refer to facts, because the provider keeps a history in which they are looked up."""
         return isinstance(self.provider, KeepingProvider)
 
     async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
-        """Give facts as they were when they were put before a model; those that were forgotten since say so.
+        """Return facts as they were when a model was shown them; those that were forgotten since say so.
 
-        With a provider that keeps no history they are as they are, and stand in transcripts as text.
+        Without a history, they are returned unchanged, since transcripts then contain their text.
 
         Raises:
             StoreError: they could not be read.
@@ -155,7 +155,7 @@ class AgentMemory:
         return await looked_up(self.provider, facts, owner)
 
     def bind(self, ctx: Context) -> Self:
-        """Give this memory, speaking for one run."""
+        """Return this memory bound to one run."""
         bound = copy.copy(self)
         bound._ctx = ctx  # noqa: SLF001  a copy of itself
         return bound
@@ -163,20 +163,20 @@ class AgentMemory:
     def vouched(self) -> Self:
         """Return this memory for values that you vouch for, such as what a person typed in: `vouched().save(fact)`.
 
-        What it saves is trusted as far as the fact itself says, whatever else the run has heard.
+        What it saves is trusted as far as the fact itself says, whatever else has reached the run.
         """
         vouching = copy.copy(self)
         vouching._vouches = True  # noqa: SLF001  a copy of itself
         return vouching
 
     async def save(self, fact: Fact, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT) -> None:
-        """Keep a fact, stamped with the run that it comes from. It is kept for good when this returns.
+        """Save a fact, stamped with the run that it comes from. It is durable when this returns.
 
-        It is trusted as little as the least that flowed into the run so far (`ctx.memory.trust`), or less if the fact says so.
-        A node that is executed again after its process died keeps it once.
+        Its trust is the lowest of all that has reached the run so far (`ctx.memory.trust`), or lower if the fact says so.
+        A node that is executed again after its process died saves it once.
 
         Raises:
-            StoreError: it could not be kept.
+            StoreError: it could not be saved.
             FeatureError: the scope kind has no name.
         """
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, place=scope)
@@ -193,7 +193,7 @@ class AgentMemory:
     async def load(
         self, concept: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
-        """Give what is known of a concept over subjects and scopes, resolved to one fact; or nothing.
+        """Return the facts about a concept over subjects and scopes, resolved to one fact, as a list of this fact or none.
 
         Raises:
             StoreError: it could not be read.
@@ -203,7 +203,7 @@ class AgentMemory:
     async def load_all(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
-        """Give what is known of every concept over subjects and scopes, one fact for each.
+        """Return the facts about all concepts over subjects and scopes, resolved to one fact for each concept.
 
         Raises:
             StoreError: it could not be read.
@@ -216,7 +216,7 @@ class AgentMemory:
         subjects: Iterable[Subject] | None = None,
         scopes: Iterable[Place] | None = None,
     ) -> list[KnownFact]:
-        """Give what is known of some concepts, or of all where none is named: one fact for each, with where it is kept.
+        """Return one fact for each of some concepts, or of all if none is named, with the subject and scope it is stored under.
 
         Raises:
             StoreError: it could not be read.
@@ -227,7 +227,7 @@ class AgentMemory:
     async def load_facts_to_agent(
         self, *concepts: Concept, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
-        """Put what is known of some concepts before the model, and give it.
+        """Show the model the facts about some concepts, and return them.
 
         Raises:
             StoreError: it could not be read.
@@ -237,7 +237,7 @@ class AgentMemory:
     async def load_all_facts_to_agent(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
-        """Put all that is known before the model, and give it.
+        """Show the model all facts, and return them.
 
         Raises:
             StoreError: it could not be read.
@@ -247,11 +247,13 @@ class AgentMemory:
     async def save_facts_from_history(
         self, *concepts: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
     ) -> list[Fact]:
-        """Have the model find what was said about some concepts, keep it, and give it. The transcript stays as it is.
+        """Ask the model for facts about some concepts in the conversation, save them and return them.
+
+        The transcript is not changed.
 
         Raises:
-            StoreError: it could not be kept.
-            ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
+            StoreError: they could not be saved.
+            ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
         """
         check_given("save_facts_from_history(concept, subject=…, scope=…)", subject=subject, place=scope)
         for concept in concepts:
@@ -274,13 +276,13 @@ class AgentMemory:
     async def detect_facts(
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
-        """Have the model find lasting facts of any concept about some subjects, keep them, and give them.
+        """Ask the model for lasting facts about some subjects, of any concept, save them and return them.
 
-        They are kept in each of the scopes, by default in that of the agent. The transcript stays as it is.
+        They are saved in each of the scopes, by default in that of the agent. The transcript is not changed.
 
         Raises:
-            StoreError: they could not be kept.
-            ModelRequestError: the model could not be asked. An answer that is no use is an ExtractionFailed event instead.
+            StoreError: they could not be saved.
+            ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
         """
         asked = self._subjects_or(subjects)
         places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
@@ -288,7 +290,7 @@ class AgentMemory:
 
         async def find() -> list[Found]:
             there = [fact for fact, _, _ in await self._found(None, asked, places)]
-            # What a concept says of itself is text too: one that is trusted less than the conversation is not shown.
+            # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
             shown = [fact.concept for fact in there if not is_less(fact.source.trust, trust)]
             known = [fact.concept for fact in there]
             found = await self._ask(_extraction.detection_messages(asked, shown, steps), _extraction.detection())
@@ -311,7 +313,7 @@ class AgentMemory:
     async def history(
         self, concept: Concept, subject: Subject = EVERYTHING, scope: Place = ScopeKind.AGENT
     ) -> list[Fact]:
-        """Give every version of a concept's facts, the newest first.
+        """Return every version of the facts about a concept, the newest first.
 
         Raises:
             UnsupportedError: the provider keeps no history.
@@ -329,10 +331,10 @@ class AgentMemory:
         scope: Place | None = None,
         everything: bool = False,
     ) -> Receipt:
-        """Remove, for good, all facts that fit what is given, of the run's owner; with `everything`, all that the owner has.
+        """Erase all facts of the run's owner that match the arguments; with `everything`, all facts of the owner.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
             UnsupportedError: the provider cannot forget.
             StoreError: it could not be written.
         """
@@ -392,14 +394,14 @@ class AgentMemory:
         ]
 
     def _heard(self, facts: list[Fact]) -> list[Fact]:
-        """Return facts that a node or a tool reads; from now on they are part of what flowed into the run."""
+        """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""
         if self._ctx is not None:
             for fact in facts:
                 self._ctx.memory.lower(fact.source.trust)
         return facts
 
     async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
-        """Keep what is found, and give it as it was kept. It is recorded by name, so that it is found and kept once."""
+        """Save the facts that `find` returns, and return them as saved. Recorded by name, so that it happens once."""
         ctx = self._running()
         key = ctx.numbered("facts")
         kept: list[Found] | None = None
@@ -413,7 +415,7 @@ class AgentMemory:
         return kept if kept is not None else await found_again(self.provider, references, ctx.owner)
 
     async def _save(self, fact: Fact, subject: Subject, scope: Scope, trust: str, *, named: str = "") -> Found:
-        """Keep a fact with where it comes from; in a run under an id that is the same when the node is executed again."""
+        """Save a fact with its source; in a run under an id that is the same when the node is executed again."""
         ctx = self._ctx
         origin, run_id, step = (ctx.node, ctx.run_id, len(ctx.memory.steps)) if ctx is not None else ("", "", None)
         trust = least_trust((trust, fact.source.trust or trust))
@@ -436,10 +438,10 @@ class AgentMemory:
         return replace(stamped, version=version or 0), subject, scope
 
     async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
-        """Put facts before the model that it does not see already."""
+        """Show the model those facts that it does not see already."""
         ctx = self._running()
         steps = ctx.memory.steps
-        # What this node added before it was broken off is added again: that finds it there.
+        # The facts that this node had added before it was interrupted are passed to add() again, which finds them.
         own = set(map(id, ctx.mark.added[ctx.mark.place :])) if ctx.mark is not None else set[int]()
         shown = {
             (known.fact.concept.keyword, known.subject): known.fact.values
@@ -454,7 +456,7 @@ class AgentMemory:
         return [known.fact for known in found]
 
     def _said(self) -> tuple[list[Step], str]:
-        """Return what was said since the run began, and how far what a model takes from it can be trusted."""
+        """Return the steps since the run began, and the trust of what a model finds in them."""
         memory = self._running().memory
         return memory.steps[memory.begun :], least_trust(("inferred", memory.trust))
 
@@ -462,7 +464,7 @@ class AgentMemory:
         ctx = self._running()
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            # What it finds is kept as facts, and forgotten as facts.
+            # The answer is not recorded: what the model finds is stored as facts only, so that forgetting these is enough.
             return await ctx.request(request, recorded=False, output="extraction")
 
         try:
@@ -485,10 +487,10 @@ class AgentMemory:
 
 
 def _several(given: Iterable[Any], name: str) -> Iterable[Any]:
-    """See that there are several.
+    """Return an argument that must be a list.
 
     Raises:
-        TypeError: it is a single one.
+        TypeError: it is a single value.
     """
     if isinstance(given, Subject | Scope | str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} is a list, not {kind_of(given)}; write {name}=[{name[:-1]}]")
@@ -508,7 +510,7 @@ def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
 
 
 def standing(ctx: Context) -> Iterator[Context]:
-    """Give a context, and those of what stands inside."""
+    """Yield a context and those inside it."""
     yield ctx
     for part in (ctx.parts or {}).values():
         yield from standing(part)

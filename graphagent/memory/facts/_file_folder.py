@@ -1,4 +1,4 @@
-"""A folder of facts: which file has what, and how one is read, added to and forgotten. Everything here may block."""
+"""A folder of facts: finding, reading, extending and erasing its files. Everything here may block."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
 
 
 class Location(NamedTuple):
-    """Where a file is."""
+    """The position of a file of facts."""
 
     folders: tuple[str, ...]
     """The folders under the root that lead to it."""
     name: str
     path: str
-    """All of it in one."""
+    """The whole path."""
 
 
 class _PageCache:
-    """The pages that were used last, with where their files are: as many as fit into a number of bytes, and the last one.
+    """The pages that were used last, with the locations of their files: as many as fit into a number of bytes, at least one.
 
-    The event loop looks for pages while a worker thread reads others, so its lock is held for moments only.
+    The event loop looks for pages while a worker thread reads others, so the lock is held only briefly.
     """
 
     def __init__(self, root: str, most: int) -> None:
@@ -53,7 +53,7 @@ class _PageCache:
         self._lock = threading.Lock()
 
     def get(self, place: Place) -> tuple[Page | None, Location]:
-        """Return the page of a place if it is kept, and where its file is."""
+        """Return the page of a place, or None, and the location of its file."""
         with self._lock:
             kept = self._kept.get(place)
             if kept is not None:
@@ -62,7 +62,7 @@ class _PageCache:
         return None, _locate(self.root, place)
 
     def keep(self, place: Place, page: Page, location: Location) -> None:
-        """Keep a page, and drop those that were not used for longest."""
+        """Store a page, and remove those that have not been used for longest."""
         size = page.size + _PAGE_SIZE
         with self._lock:
             self._size += size - self._kept.pop(place, (page, location, 0))[2]
@@ -71,12 +71,12 @@ class _PageCache:
                 self._size -= self._kept.popitem(last=False)[1][2]
 
     def drop(self, place: Place) -> None:
-        """Drop a page."""
+        """Remove a page."""
         with self._lock:
             self._size -= self._kept.pop(place, (None, None, 0))[2]
 
     def clear(self) -> None:
-        """Drop all pages."""
+        """Remove all pages."""
         with self._lock:
             self._kept.clear()
             self._size = 0
@@ -85,7 +85,7 @@ class _PageCache:
 class FactFiles:
     """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
 
-    One lock stands for the whole folder, so that forgetting leaves no lock file with a name behind.
+    There is one lock for the whole folder, so that forgetting leaves no lock file with a name in it.
     """
 
     def __init__(self, root: str, cache_bytes: int) -> None:
@@ -95,12 +95,12 @@ class FactFiles:
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Let go of what is known; it is read again when it is needed."""
+        """Clear the cache; files are read again when they are needed."""
         self._turn()
         self._pages.clear()
 
     def current(self, place: Place) -> Page | None:
-        """Give the page of a place if nothing was written since it was read, else None. Quick enough for an event loop."""
+        """Return the page of a place if its file has not changed since it was read, otherwise None. Fast enough for an event loop."""
         self._turn()
         page, location = self._pages.get(place)
         with _durable_files.typed_errors("read", location.path):
@@ -112,14 +112,14 @@ class FactFiles:
         return page if page and page.stamp == _file_format.stamp_of(stat) else None
 
     def page(self, place: Place) -> Page:
-        """Give the page of a place, read as far as it was not yet."""
+        """Return the page of a place, after reading the lines that were added to its file."""
         with self._turn():
             _, location = self._pages.get(place)
             with self._reading(location) as file:
                 return Page() if file is None else self._read(file, place, location)
 
     def facts(self, place: Place) -> list[Fact]:
-        """Give every version of every fact of a place, in the order of saving."""
+        """Return every version of every fact of a place, in the order of saving."""
         location = _locate(self.root, place)
         with self._reading(location) as file:
             return [] if file is None else _lines(file, place, location.path).facts
@@ -129,7 +129,7 @@ class FactFiles:
         self._append(place, lambda page, _: [stamped(fact, page.version(fact.concept.keyword) + 1)])
 
     def add(self, place: Place, facts: Iterable[Fact]) -> int:
-        """Add saved facts that are not there yet, after those that are. Return how many."""
+        """Append those of some saved facts that the file does not have yet. Return their number."""
 
         def new(page: Page, there: Callable[[], list[Fact]]) -> list[Fact]:
             ids = {fact.id for fact in there()}
@@ -138,7 +138,7 @@ class FactFiles:
         return self._append(place, new)
 
     def forget(self, concept: Concept | None, subject: Subject | None, scope: Scope | None, owner: str) -> Receipt:
-        """Remove what fits, and the files and folders that are empty then."""
+        """Erase the matching facts, and the files and folders that are empty then."""
         removed, size = 0, 0
         with _durable_files.typed_errors("write", self.root), self._turn(), ExitStack() as stack:
             self._pages.clear()
@@ -154,13 +154,13 @@ class FactFiles:
         return Receipt(facts=removed, bytes=size)
 
     def locations(self, owner: str | None) -> list[Location]:
-        """Give all files of an owner, or of all where it is None."""
+        """Return all files of an owner, or of all owners if it is None."""
         self._refuse_sealed()
         with _durable_files.typed_errors("read", self.root):
             return [each for each in self._walk(owner, None, None) if not _durable_files.leftover_of(each.name)]
 
     def read(self, location: Location) -> list[tuple[Place, Fact]]:
-        """Return what a file says, all of it checked; nothing if it was forgotten meanwhile. A torn last line is passed over."""
+        """Return all facts of a file, checked; none if it was erased meanwhile. A torn last line is ignored."""
         place, found = self._checked(location)
         return [(place, fact) for fact in found.facts] if place and found else []
 
@@ -168,7 +168,7 @@ class FactFiles:
         """Read and check every file. Return the number of facts, all versions counted.
 
         Raises:
-            DamagedStoreError: a line is not sound, or a torn one was or will be put aside.
+            DamagedStoreError: a line is damaged, or a torn one was or will be moved to another file.
         """
         facts, torn = 0, ""
         for location in self.locations(None):
@@ -210,9 +210,9 @@ class FactFiles:
             )
 
     def _turn(self) -> threading.Lock:
-        """Give what one thread at a time holds while it reads or writes pages."""
+        """Return the lock that a thread holds while it reads or writes pages."""
         if self._pid != os.getpid():
-            # In a forked process the threads that hold locks are not there, and will never give them back.
+            # A forked process lacks the threads that hold the locks, so they would never be released.
             self._pages = _PageCache(self.root, self._pages.most)
             self._pid, self._lock = os.getpid(), threading.Lock()
         return self._lock
@@ -239,12 +239,12 @@ class FactFiles:
         return page
 
     def _append(self, place: Place, make: _Make) -> int:
-        """Add the facts that `make` makes of the page and, where it asks for them, of all facts that are there."""
+        """Append the facts that `make` returns, which is called with the page and a function that reads all facts of the file."""
         with self._turn():
             page, location = self._pages.get(place)
             with _durable_files.typed_errors("write", location.path), self._locked(make=True):
                 if page is not None:
-                    # The file that was reached without links before is the same one now: there is no need to go the long way.
+                    # This file was opened without following links before and is unchanged, so the folders need not be opened.
                     with _durable_files.opened(location.path, write=True) as file:
                         if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
                             return self._append_to(file, place, location, make)
@@ -267,16 +267,16 @@ class FactFiles:
                 lines = lines._replace(data=b"\n" + lines.data)
             self._pages.drop(place)
             if page.torn or len(facts) > 1:
-                # Only one line at a time is appended, so that what a power loss tears is the last line alone.
-                stat = self._write_anew(location, _durable_files.read_from(file, 0), page, lines)
+                # Only single lines are appended, so that a power loss can only tear the last line.
+                stat = self._rewrite(location, _durable_files.read_from(file, 0), page, lines)
             else:
                 stat = _durable_files.append(file, lines.data, page.end, page.stamp.size, location.path)
             page.add(lines, _file_format.stamp_of(stat))
             self._pages.keep(place, page, location)
         return len(facts)
 
-    def _write_anew(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
-        """Write a file with lines added, whole; a torn line is put aside before."""
+    def _rewrite(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
+        """Write a whole file with added lines, after moving a torn line to another file."""
         _, name, path = location
         torn = data[page.end :]
         with _durable_files.opened_folder(self.root, location.folders) as folder:
@@ -321,7 +321,7 @@ class FactFiles:
                 try:
                     os.rmdir(folders[depth - 1], dir_fd=above)
                 except OSError:
-                    return  # something else stands there
+                    return  # it contains something else
                 os.fsync(above)
 
 
@@ -346,10 +346,10 @@ def _owner_folder(owner: str) -> str:
 
 
 def _forget_in(folder: int, location: Location, concept: Concept | None) -> tuple[int, int]:
-    """Remove a concept (None: all) from a file. Gives how many facts and how many bytes of lines are gone."""
+    """Remove a concept (None: all) from a file. Return the number of facts and of bytes that were removed."""
     _, name, path = location
     if _durable_files.leftover_of(name):
-        with suppress(FileNotFoundError):  # writing the file anew has removed it
+        with suppress(FileNotFoundError):  # rewriting the file has removed it
             _durable_files.erase(name, folder)
         return 0, 0
     with _durable_files.opened(name, folder) as file:
@@ -363,7 +363,9 @@ def _forget_in(folder: int, location: Location, concept: Concept | None) -> tupl
             found = _lines(file, place, path)
             kept = [fact for fact in found.facts if fact.concept.keyword != concept.keyword]
             removed = len(found.facts) - len(kept)
-            if kept and not removed and not found.torn:  # nobody knows of which concept a torn line is
+            if (
+                kept and not removed and not found.torn
+            ):  # the concept of a torn line is unknown, so it is erased with any
                 return 0, 0
             rest = _file_format.new_file(place, kept).data if kept else b""
         size = os.fstat(file).st_size

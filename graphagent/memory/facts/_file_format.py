@@ -1,7 +1,7 @@
-"""The files of facts: one line that says whose facts they are, then one line of JSON for each fact, in the order of saving.
+"""The format of files of facts: a line with the owner, scope and subject, then a line of JSON per fact, in the order of saving.
 
-Every line ends with a CRC-32 of itself, and the line of a fact has that of the line before it, so that a line that is edited,
-copied, moved or removed is noticed. Whoever does that by hand removes the `crc` of the line, or of the one after a removed line.
+Every line ends with its own CRC-32, and the line of a fact contains that of the line before it. So a line that is edited,
+copied, moved or removed is detected. To edit a file by hand, remove the `crc` of the line, or of the one after a removed line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BY_HAND = 'Restore it from a backup; or, if the file was changed on purpose, re
 
 
 class Stamp(NamedTuple):
-    """What shows that a file was written since, or that it is another one."""
+    """Identity, size and times of a file, which show whether it was changed or replaced."""
 
     device: int
     inode: int
@@ -41,12 +41,12 @@ class Stamp(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What the next line is attached to."""
+    """The end of a file, to which the next line is linked."""
 
     crc: str | None
-    """The checksum of the last line; None where there is none, because somebody edited the line."""
+    """The checksum of the last line; None if it has none, because somebody edited the line."""
     linked: bool
-    """Whether lines have the checksum of the line before them, which version 0.1 did not write."""
+    """Whether lines contain the checksum of the line before them, which version 0.1 did not write."""
 
 
 class Lines(NamedTuple):
@@ -54,26 +54,26 @@ class Lines(NamedTuple):
 
     facts: list[Fact]
     data: bytes
-    """Their bytes; those of the file's first line too where they are read from its start."""
+    """Their bytes, with those of the file's first line if they are read from its start."""
     link: Link
     torn: bool = False
-    """Whether a last line follows that was damaged, as a power loss may leave it."""
+    """Whether a damaged last line follows, as a power loss may leave it."""
 
 
 def stamp_of(stat: os.stat_result) -> Stamp:
-    """Give the stamp of a file."""
+    """Return the stamp of a file."""
     return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def new_file(place: Place, facts: Iterable[Fact]) -> Lines:
-    """Return all lines of a file that is written whole."""
+    """Return all lines of a new file."""
     head, crc = _line({**_FORMAT, **place_record(place)})
     made = lines(facts, Link(crc, linked=True))
     return made._replace(data=head + made.data)
 
 
 def lines(facts: Iterable[Fact], link: Link) -> Lines:
-    """Return the lines of saved facts, attached to what is there."""
+    """Return the lines of saved facts, linked to the end of a file."""
     added, data, crc = list(facts), list[bytes](), link.crc
     for fact in added:
         line, crc = _line({**fact_record(fact), _AFTER: crc or ""})
@@ -82,46 +82,46 @@ def lines(facts: Iterable[Fact], link: Link) -> Lines:
 
 
 class Page:
-    """What one file says, as far as it was read: enough to load and to save without reading it again."""
+    """The contents of one file: enough to load and to save facts without reading the file again."""
 
     __slots__ = ("_known", "_lock", "_tail", "end", "facts", "link", "size", "stamp", "torn", "unended")
 
     def __init__(self) -> None:
         self.facts = 0
-        """How many facts were read, all versions counted."""
+        """The number of facts in the file, all versions counted."""
         self.end = 0
-        """Where the last sound line ends; what follows it is what a crash left of a line."""
+        """The position after the last undamaged line; bytes after it are what a crash left of a line."""
         self.unended = False
-        """Whether the last line is complete but for its line break, as editors may leave it."""
+        """Whether the last line lacks only its line break, as editors may leave it."""
         self.torn = False
-        """Whether what follows is a damaged line, and not only the beginning of one."""
+        """Whether a damaged line follows, and not only the beginning of one."""
         self.link = Link(None, linked=False)
         self.size = 0
-        """About how many bytes of memory the known facts take."""
+        """About how many bytes of memory the facts take."""
         self.stamp: Stamp | None = None
         self._tail = b""
         self._known: dict[str, Known] = {}
-        # Held for moments only: the event loop reads what a worker thread changes.
+        # Held only briefly, because the event loop reads what a worker thread changes.
         self._lock = threading.Lock()
 
     def fact(self, keyword: str) -> Fact | None:
-        """Give what is known of a concept."""
+        """Return the current fact about a concept; None if there is none."""
         with self._lock:
             known = self._known.get(keyword)
             return known.fact() if known else None
 
     def all(self) -> list[Fact]:
-        """Give what is known of every concept, in the order in which they were first saved."""
+        """Return the current facts about all concepts, in the order in which these were first saved."""
         with self._lock:
             return [known.fact() for known in self._known.values()]
 
     def version(self, keyword: str) -> int:
-        """Give the last version of a concept, 0 where there is none."""
+        """Return the last version of a concept; 0 if there is none."""
         known = self._known.get(keyword)
         return known.last.version if known else 0
 
     def add(self, added: Lines, stamp: Stamp) -> None:
-        """Take in lines that are now at the end of the file."""
+        """Add lines that are now at the end of the file."""
         with self._lock:
             for fact in added.facts:
                 known = self._known.get(fact.concept.keyword)
@@ -140,11 +140,11 @@ class Page:
         self.stamp = stamp
 
     def is_of(self, stamp: Stamp) -> bool:
-        """Say whether a file is the one that was read, whatever became of it since."""
+        """Return whether a file is the one that was read, changed or not."""
         return self.stamp is not None and self.stamp[:2] == stamp[:2]
 
     def continues(self, file: int, stamp: Stamp) -> bool:
-        """Say whether a file is the one that was read, with lines added since."""
+        """Return whether a file is the one that was read, with lines added since."""
         return (
             self.stamp is not None
             and self.is_of(stamp)
@@ -155,10 +155,10 @@ class Page:
 
 
 def read_place_of(file: int, path: str) -> Place:
-    """Give whose facts a file has.
+    """Return the owner, scope and subject of a file.
 
     Raises:
-        DamagedStoreError: its first line is not sound.
+        DamagedStoreError: its first line is damaged.
     """
     first, newline, _ = os.pread(file, 1 << 16, 0).partition(b"\n")
     if not newline:
@@ -169,11 +169,11 @@ def read_place_of(file: int, path: str) -> Place:
 def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
     """Read the lines of a file, all of them or those that were added to a page.
 
-    What a crash left of a last line is passed over.
+    The rest of a last line that a crash left is ignored.
 
     Raises:
-        DamagedStoreError: a line that is not the last one is not sound, one does not follow the line before it, or the file is
-            another place's.
+        DamagedStoreError: a line that is not the last one is damaged, one does not follow the line before it, or the file belongs
+            to another place.
     """
     page = page or Page()
     data = read_from(file, page.end)
@@ -206,23 +206,23 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
 
 
 def count(file: int) -> int:
-    """Give the number of facts in a file without checking them, so that a damaged file can be forgotten too."""
+    """Return the number of facts in a file without checking them, so that a damaged file can be erased too."""
     *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)
     return len(facts) + isinstance(_read(rest), _Read)
 
 
 class _Read(NamedTuple):
-    """What one line says."""
+    """The contents of one line."""
 
     fact: Fact
     crc: str | None
-    """Its checksum; None where somebody edited the line."""
+    """Its checksum; None if somebody edited the line."""
     after: str | None
-    """The checksum of the line before it, "" where that had none; None in a line of version 0.1."""
+    """The checksum of the line before it, "" if that had none; None in a line of version 0.1."""
 
 
 def _misplaced(line: _Read, link: Link, version: int) -> str:
-    """Return what is wrong with the place of a line after others and after a version of its concept; "" where nothing is."""
+    """Return why a line cannot follow the line before it and the last version of its concept; "" if it can."""
     if line.crc is None:
         return ""
     if link.linked and line.after is None:
@@ -242,7 +242,7 @@ def _line(record: dict[str, object]) -> tuple[bytes, str]:
 
 
 def _record(line: bytes) -> tuple[Any, str | None]:
-    """Return what a line says, and its checksum, None where it has none."""
+    """Return the data of a line, and its checksum or None."""
     body, mark, crc = line.rpartition(_CRC)
     if not mark:
         return orjson.loads(line), None
@@ -253,7 +253,7 @@ def _record(line: bytes) -> tuple[Any, str | None]:
 
 
 def _is_last(left: list[bytes]) -> bool:
-    """Return whether lines, the first of which is damaged, can be what is left of one: only that may be damaged at the end."""
+    """Return whether lines, of which the first is damaged, can be the rest of one line: only the last line may be damaged."""
     size = sum(map(len, left)) + len(left) - 1
     return size <= _length(b"\n".join(left)) + 1 and all(isinstance(_read(line), str) for line in left[1:])
 
@@ -264,13 +264,13 @@ def _is_cut(left: bytes) -> bool:
 
 
 def _length(line: bytes) -> float:
-    """Return how long a line is without its line break, by the place of its crc, which cannot be in a value: quotes are escaped."""
+    """Return the length of a line without its line break, from the position of its crc, which no value contains: quotes are escaped."""
     mark = line.find(_CRC)
     return inf if mark < 0 else mark + len(_CRC) + 8 + len(_CRC_END)
 
 
 def _read(line: bytes) -> _Read | str:
-    """Return what a line says, or what is wrong with it: the text alone, since a JSON error has that of the line."""
+    """Return the contents of a line, or the text of what is wrong with it; a JSON error itself would contain the line."""
     try:
         record, crc = _record(line)
         if not isinstance(record, dict):

@@ -1,4 +1,4 @@
-"""Facts as plain JSON data, as they are kept and exported, and back."""
+"""Facts as plain JSON data, as they are stored and exported, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Kind = TypeVar("_Kind", FactType, ScopeKind)
 
 
 def fact_record(fact: Fact) -> dict[str, object]:
-    """Give a saved fact as JSON data."""
+    """Return a saved fact as JSON data."""
     source = fact.source
     return {
         "keyword": fact.concept.keyword,
@@ -51,16 +51,16 @@ def fact_record(fact: Fact) -> dict[str, object]:
 
 
 def place_record(place: Place) -> dict[str, object]:
-    """Give where facts stand as JSON data."""
+    """Return an owner, scope and subject as JSON data."""
     owner, scope, subject = place
     return {"owner": owner, "scope": {"kind": scope.kind.value, "name": scope.name}, "subject": subject}
 
 
 def read_fact(record: object) -> Fact:
-    """Give the saved fact that `fact_record` gave.
+    """Return the saved fact of data that `fact_record` returned.
 
     Raises:
-        ValueError, TypeError: it is not exactly such a record. No value stands in the text.
+        ValueError, TypeError: it is not exactly such a record. The text contains no value.
     """
     fields = _fields(record, _FACT_KEYS, "a fact")
     source = Source(**_fields(fields["source"], _SOURCE_KEYS, "the source of a fact"))
@@ -76,7 +76,7 @@ def read_fact(record: object) -> Fact:
 
 
 def read_place(record: object) -> Place:
-    """Give the place that `place_record` gave.
+    """Return the place of data that `place_record` returned.
 
     Raises:
         ValueError, TypeError: it is not exactly such a record.
@@ -88,15 +88,15 @@ def read_place(record: object) -> Place:
 
 
 def export_record(place: Place, fact: Fact) -> dict[str, object]:
-    """Give one record of an export: a saved fact and where it stands."""
+    """Return one record of an export: a saved fact with its owner, scope and subject."""
     return {**place_record(place), **fact_record(fact)}
 
 
 async def read_export(records: object) -> dict[Place, list[Fact]]:
-    """Return what an export says: the facts of each place, each (by its id) once, in the order of versions.
+    """Return the facts of an export by their places, each (by its id) once, in the order of versions.
 
     Raises:
-        ValueError: a record is not one of an export; its number stands in the text, its values do not.
+        ValueError: a record is not one of an export; the text contains its number, but none of its values.
     """
     if not isinstance(records, (list, tuple)):
         raise ValueError(f"an export must be a list of records, not {type(records).__name__}")  # noqa: TRY004
@@ -114,9 +114,9 @@ async def read_export(records: object) -> dict[Place, list[Fact]]:
 
 
 def following(facts: Iterable[Fact], last_version: Callable[[str], int]) -> Iterator[Fact]:
-    """Yield facts with the versions that follow those that are there, without holes.
+    """Yield facts with the versions that follow those that are stored, without gaps.
 
-    Where nothing is there, a concept's first fact keeps its version, so that what was exported comes back as it was.
+    If nothing is stored about a concept, its first fact keeps its version, so that an imported export equals the original.
     """
     last: dict[str, int] = {}
     for fact in facts:

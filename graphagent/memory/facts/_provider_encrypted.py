@@ -1,4 +1,4 @@
-"""Facts sealed on the disk: `EncryptedMemoryProvider`."""
+"""`EncryptedMemoryProvider`: facts in an encrypted file."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class EncryptedMemoryProvider:
-    """Keeps facts in an encrypted SQLite file, `facts.db`, under a folder; no name and no value stands there readable.
+    """Stores facts in an encrypted SQLite file, `facts.db`, in a folder. The file contains no readable name and no readable value.
 
-    It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore. Each owner, scope and subject has a data key of its
-    own, which forgetting destroys. What is known of the facts that were used last is kept in memory, about `cache_bytes` at
-    most; the rest is read, opened and checked again when it is used. The key is whatever EncryptedStore takes: 32 bytes, base64 text of 32 bytes, `env:NAME`,
-    `file:PATH` or a callable.
+    It is a StoreMemoryProvider over an EncryptedStore over a SqliteStore. Each owner, scope and subject has its own data key,
+    which forgetting destroys. The facts that were used last stay in memory, up to about `cache_bytes`; others are read,
+    decrypted and checked each time. The key is anything that EncryptedStore accepts: 32 bytes, base64 text of 32 bytes,
+    `env:NAME`, `file:PATH` or a callable.
 
-    Every method raises WrongKeyError where the file was sealed with another key, and DamagedStoreError where it was tampered
+    Every method raises WrongKeyError if the file was encrypted with another key, and DamagedStoreError if it was tampered
     with or is corrupt.
 
     Raises:
-        ValueError: the key is none, or `cache_bytes` is no number of bytes.
-        StoreError: the folder is a FileMemoryProvider's.
+        ValueError: the key is not valid, or `cache_bytes` is not a number of bytes.
+        StoreError: the folder belongs to a FileMemoryProvider.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
@@ -49,25 +49,25 @@ class EncryptedMemoryProvider:
         return f"EncryptedMemoryProvider({self._store!r})"
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
-        """Keep a fact as the next version of its concept; it is on the disk when this returns."""
+        """Save a fact as the next version of its concept. It is on the disk when this returns."""
         await self._facts.save(fact, subject, scope, owner=owner)
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        """Return the current fact about a concept, the last SingleFact or one MultipleFacts of all values, as a list of one or none."""
         return await self._facts.load(concept, subject, scope, owner=owner)
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of every concept, in the order in which the concepts were first saved."""
+        """Return the current facts about all concepts, in the order in which the concepts were first saved."""
         return await self._facts.load_all(subject, scope, owner=owner)
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
-        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        """Return the current facts about concepts whose description, as last saved, contains a text; case is ignored."""
         return await self._facts.load_by_description(description, subject, scope, owner=owner)
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give every version of a concept's facts as it was saved, the newest first."""
+        """Return every version of the facts about a concept as it was saved, the newest first."""
         return await self._facts.history(concept, subject, scope, owner=owner)
 
     async def forget(
@@ -79,31 +79,31 @@ class EncryptedMemoryProvider:
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, and the data keys of what is empty then.
+        """Erase every version of all facts of one owner that match the arguments, and the data keys that are no longer used.
 
-        With `everything`, that is all that the owner has.
+        With `everything`, all facts of the owner are erased.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
         return await self._facts.forget(
             concept=concept, subject=subject, scope=scope, owner=owner, everything=everything
         )
 
     def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
-        """Give every version of every fact of one owner, or of all, in the clear; of each concept in the order of saving."""
+        """Yield every version of every fact of one owner, or of all, decrypted; those of each concept in the order of saving."""
         return self._facts.export(owner=owner)
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep what `export` gave, in one commit; facts that are there already (same id) are left. Gives how many were new.
+        """Save the records of an export, in one commit, but not facts that are stored already (by id). Return how many were new.
 
         Raises:
-            ValueError: a record is not one of an export; nothing is kept.
+            ValueError: a record is not one of an export; nothing was saved.
         """
         return await self._facts.import_(records)
 
     async def verify(self) -> int:
-        """Read, open and check everything. Gives the number of facts, all versions counted."""
+        """Read, decrypt and check everything. Return the number of facts, all versions counted."""
         return await self._facts.verify()
 
     async def __aenter__(self) -> Self:

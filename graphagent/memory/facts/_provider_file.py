@@ -1,4 +1,4 @@
-"""Facts in files that people can read: `FileMemoryProvider`."""
+"""`FileMemoryProvider`: facts in files that people can read."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class FileMemoryProvider:
-    """Keeps facts as JSON lines under a folder, readable with any editor.
+    """Stores facts as lines of JSON in a folder, readable with any editor.
 
-    There is one file for each owner, scope and subject: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`. A save is one line
-    that is on the disk when it returns; it costs the same however many facts there are. Any number of handles and processes
-    may use one folder at the same time. What is known of the files that were used last is kept in memory, up to `cache_bytes`
-    bytes in all (but always that of the last file), and checked against the disk at every load. Names and values stand readable on the disk; EncryptedMemoryProvider seals them. It needs the file
-    locks of POSIX systems.
+    There is one file for each owner, scope and subject: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`. A save writes one
+    line, which is on the disk when it returns, at a cost that does not grow with the number of facts. Any number of providers
+    and processes may use one folder at the same time. The contents of the files that were used last stay in memory, up to
+    `cache_bytes` in all (but always those of the last file), and are checked against the disk at every load. Names and values
+    are readable on the disk; EncryptedMemoryProvider encrypts them. The file locks of POSIX systems are needed.
 
-    Every method raises StoreError where a file cannot be read or written, and DamagedStoreError, which names file and line,
-    where one is not sound. A last line that is damaged, as a power loss may leave it, is passed over with a warning in the log;
-    the next save moves it to a file beside.
+    Every method raises StoreError if a file cannot be read or written, and DamagedStoreError, which names file and line,
+    if a line is damaged. A damaged last line, as a power loss may leave it, is ignored with a warning in the log; the next
+    save moves it to a file of its own.
 
     Raises:
-        ValueError: `cache_bytes` is no number of bytes.
+        ValueError: `cache_bytes` is not a number of bytes.
         StoreError: this system lacks the file locks of POSIX.
     """
 
@@ -55,26 +55,26 @@ class FileMemoryProvider:
         return f"FileMemoryProvider({self._files.root!r})"
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
-        """Keep a fact as the next version of its concept; it is on the disk when this returns."""
+        """Save a fact as the next version of its concept. It is on the disk when this returns."""
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
         place = (checked_owner(owner), scope, subject.name)
         await self._writer.run(lambda: self._files.save(place, fact))
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        """Return the current fact about a concept, the last SingleFact or one MultipleFacts of all values, as a list of one or none."""
         check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         fact = (await self._page((checked_owner(owner), scope, subject.name))).fact(concept.keyword)
         return [fact] if fact else []
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of every concept, in the order in which the concepts were first saved."""
+        """Return the current facts about all concepts, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
         return (await self._page((checked_owner(owner), scope, subject.name))).all()
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
-        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        """Return the current facts about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
@@ -83,7 +83,7 @@ class FileMemoryProvider:
         return [fact for fact in found if wanted in fact.concept.description.casefold()]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give every version of a concept's facts as it was saved, the newest first. Reads the whole file."""
+        """Return every version of the facts about a concept as it was saved, the newest first. The whole file is read."""
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         facts = await to_thread.run_sync(self._files.facts, (checked_owner(owner), scope, subject.name))
         return [fact for fact in reversed(facts) if fact.concept.keyword == concept.keyword]
@@ -97,35 +97,34 @@ class FileMemoryProvider:
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner; with `everything`, all that the owner has.
+        """Erase every version of all facts of one owner that match the arguments; with `everything`, all facts of the owner.
 
-        Files and folders that are empty then are removed too, and with them the names; also torn lines of the same subjects,
-        whatever they are about. The bytes of what is removed are
-        overwritten; what copies, snapshots or the disk's own bookkeeping still have of them is out of reach.
+        Files and folders that are empty then are removed too, and with them the names; so are torn lines of the same subjects,
+        whatever they are about. The removed bytes are overwritten; copies, snapshots and the disk's own bookkeeping are out of
+        reach.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
         check_filter(concept, subject, scope, everything=everything)
         return await to_thread.run_sync(self._files.forget, concept, subject, scope, checked_owner(owner))
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
-        """Give every version of every fact of one owner, or of all, place by place; in each in the order of saving."""
+        """Yield every version of every fact of one owner, or of all; those of each scope and subject in the order of saving."""
         name = None if owner is None else checked_owner(owner)
         for location in await to_thread.run_sync(self._files.locations, name):
             for place, fact in await to_thread.run_sync(self._files.read, location):
                 yield export_record(place, fact)
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep what `export` gave; facts that are there already (same id) are left. Gives how many were new.
+        """Save the records of an export, but not facts that are stored already (by id). Return how many were new.
 
-        Where a concept has facts already, new ones come behind them, with the versions that follow.
-        Every file that is there is read and checked before the first one is written, so that where one is damaged, nothing
-        is kept. Where the disk fails or the process ends in between, the facts up to some place are kept, each whole;
-        importing the same again adds what is missing.
+        If a concept has facts already, new ones come after them, with the versions that follow. All existing files are read and
+        checked before the first is written, so nothing is saved if one is damaged. If the disk fails or the process ends in
+        between, some of the facts are saved, each of them whole; importing the same records again adds the others.
 
         Raises:
-            ValueError: a record is not one of an export; nothing is kept.
+            ValueError: a record is not one of an export; nothing was saved.
         """
         places = await read_export(records)
         for place in places:
@@ -139,8 +138,8 @@ class FileMemoryProvider:
         """Read and check every line of every file. Return the number of facts, all versions counted.
 
         Raises:
-            DamagedStoreError: a line is not sound; or a last line is torn, or was put aside because it was: then everything
-                else is sound.
+            DamagedStoreError: a line is damaged; or a last line is torn, or was moved to another file because it was torn: then
+                everything else is undamaged.
         """
         return await to_thread.run_sync(self._files.verify)
 

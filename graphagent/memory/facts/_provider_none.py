@@ -1,4 +1,4 @@
-"""No facts at all: `NoMemory`."""
+"""`NoMemory`: no facts at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _said = False
 
 
 class NoMemory:
-    """Keeps nothing, so that an agent with memory nodes runs without a provider. It says so in the log, once per process."""
+    """Stores nothing, so that an agent with memory nodes runs without a provider. The log says so, once per process."""
 
     def __repr__(self) -> str:
         return "NoMemory()"
@@ -28,24 +28,24 @@ class NoMemory:
         _say_once()
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give nothing."""
+        """Return nothing."""
         _say_once()
         return []
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give nothing."""
+        """Return nothing."""
         _say_once()
         return []
 
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
-        """Give nothing."""
+        """Return nothing."""
         _say_once()
         return []
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give nothing."""
+        """Return nothing."""
         return []
 
     async def forget(
@@ -60,24 +60,24 @@ class NoMemory:
         """Return an empty receipt.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
         check_filter(concept, subject, scope, everything=everything)
         return Receipt()
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
-        """Give nothing."""
+        """Return nothing."""
         nothing: tuple[dict[str, object], ...] = ()
         for record in nothing:
             yield record
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep nothing."""
+        """Save nothing, and return 0."""
         _say_once()
         return 0
 
     async def verify(self) -> int:
-        """Give 0."""
+        """Return 0."""
         return 0
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Facts in any store: `StoreMemoryProvider`."""
+"""`StoreMemoryProvider`: facts in any store."""
 
 from __future__ import annotations
 
@@ -38,28 +38,27 @@ if TYPE_CHECKING:
 _ROOM = "facts"
 _CONCEPTS = ""
 _ENTRY_BYTES, _VALUE_BYTES = 800, 150
-"""What remembering a concept, and each value of it, takes besides the texts, in bytes of memory."""
+"""The bytes of memory that a concept in the cache, and each of its values, takes besides their texts."""
 _MOST_STEPS = 8
 _EXPORTED_AT_ONCE = 256
 _READS = 4
-"""How many reads a concept takes the first time; in a sealed store, each takes a while."""
+"""How many reads a concept takes the first time; in an encrypted store, each takes a while."""
 
 
 class StoreMemoryProvider:
-    """Keeps facts in a store, each version as one item.
+    """Stores facts in a store, each version as one item.
 
-    The keys are `("facts", owner, kind of scope, scope, subject, keyword, version)`; where the keyword would be, `""` and a
-    number stand for the list of the subject's concepts. Versions are only added at the end, without holes, or removed
-    altogether. So a load of one concept, and a save, cost the same however many facts and versions there are: the last version
-    that was seen is looked at, and the place behind it. `load_all` costs as much for each concept. The values of multiple
-    facts are united in memory, of the concepts that were asked for last, and only versions that came since are read. What is
-    remembered takes about `cache_bytes` of memory at most.
+    The keys are `("facts", owner, kind of scope, scope, subject, keyword, version)`. The list of the concepts of a subject has
+    `""` and a number in the place of a keyword. Versions are only appended, without gaps, or removed altogether. So a load of
+    one concept, and a save, cost the same however many facts and versions there are: they read the last version that was seen
+    and the position after it. `load_all` costs as much for each concept. The combined values of multiple facts stay in memory
+    for the concepts that were used last, and only newer versions are read. This cache takes at most about `cache_bytes`.
 
-    The store is the caller's: `async with` leaves it open. Every method raises StoreError where the store cannot be read or
-    written, DamagedStoreError where something in it is not sound.
+    The store belongs to the caller: `async with` leaves it open. Every method raises StoreError if the store cannot be read or
+    written, and DamagedStoreError if an item is damaged.
 
     Raises:
-        ValueError: `cache_bytes` is no number of bytes.
+        ValueError: `cache_bytes` is not a number of bytes.
     """
 
     def __init__(self, store: Store, *, cache_bytes: int = 64 * 2**20) -> None:
@@ -77,7 +76,7 @@ class StoreMemoryProvider:
         return f"StoreMemoryProvider({self._store!r})"
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
-        """Keep a fact as the next version of its concept; it is as durable as the store when this returns."""
+        """Save a fact as the next version of its concept. It is as durable as the store when this returns."""
         check_given("save(fact, subject, scope)", fact=fact, subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
         keys = (*domain, fact.concept.keyword)
@@ -95,18 +94,18 @@ class StoreMemoryProvider:
             except ConflictError:
                 number = 0
                 self._versions.take(keys)
-                continue  # somebody was faster, so this ends
+                continue  # another process was faster, so this loop ends
             self._versions.put(keys, version, _size(keys))
             return
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of a concept: the last SingleFact, or one MultipleFacts of all values."""
+        """Return the current fact about a concept, the last SingleFact or one MultipleFacts of all values, as a list of one or none."""
         check_given("load(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         fact = await self._load((*_domain((checked_owner(owner), scope, subject.name)), concept.keyword))
         return [fact] if fact else []
 
     async def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give what is known of every concept, in the order in which the concepts were first saved."""
+        """Return the current facts about all concepts, in the order in which the concepts were first saved."""
         check_given("load_all(subject, scope)", subject=subject, scope=scope)
         domain = _domain((checked_owner(owner), scope, subject.name))
         listed = [_keyword(item) async for item in self._store.scan((*domain, _CONCEPTS))]
@@ -121,7 +120,7 @@ class StoreMemoryProvider:
     async def load_by_description(
         self, description: str, subject: Subject, scope: Scope, *, owner: str = ""
     ) -> list[Fact]:
-        """Give what is known of the concepts whose description, as last saved, contains a text, in any case."""
+        """Return the current facts about concepts whose description, as last saved, contains a text; case is ignored."""
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
@@ -130,7 +129,7 @@ class StoreMemoryProvider:
         return [fact for fact in found if wanted in fact.concept.description.casefold()]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give every version of a concept's facts as it was saved, the newest first."""
+        """Return every version of the facts about a concept as it was saved, the newest first."""
         check_given("history(concept, subject, scope)", concept=concept, subject=subject, scope=scope)
         keys = (*_domain((checked_owner(owner), scope, subject.name)), concept.keyword)
         return [_fact(item) async for item in self._store.scan(keys, reverse=True)]
@@ -144,10 +143,10 @@ class StoreMemoryProvider:
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, in one commit; with `everything`, all of them.
+        """Erase every version of all facts of one owner that match the arguments, in one commit; with `everything`, all facts.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
         check_filter(concept, subject, scope, everything=everything)
         wanted = (
@@ -155,7 +154,7 @@ class StoreMemoryProvider:
             subject.name if subject else None,
             concept.keyword if concept else None,
         )
-        # Without the keyword: the list of concepts, which stands beside it, is to be read too.
+        # The prefix ends before the keyword, so that the list of concepts is read too.
         given = next((depth for depth, part in enumerate(wanted[:3]) if part is None), 3)
         base = (_ROOM, checked_owner(owner), *(part for part in wanted[:given] if part is not None))
         depth = 2 + max((place + 1 for place, part in enumerate(wanted) if part is not None), default=0)
@@ -175,11 +174,11 @@ class StoreMemoryProvider:
         return Receipt(facts=facts, bytes=size)
 
     async def export(self, *, owner: str | None = None) -> AsyncGenerator[dict[str, object]]:
-        """Give every version of every fact of one owner, or of all; of each concept in the order of saving."""
+        """Yield every version of every fact of one owner, or of all; those of each concept in the order of saving."""
         prefix = (_ROOM,) if owner is None else (_ROOM, checked_owner(owner))
         after: Key | None = None
         while True:
-            # Scans are read to their end before anything is handed out: whoever stops reading leaves none open.
+            # Scans are read to their end before anything is yielded, so that a caller who stops reading leaves none open.
             items = await collect(self._store.scan(prefix, after=after, limit=_EXPORTED_AT_ONCE))
             for number, item in enumerate(items, 1):
                 await turn(number)
@@ -191,12 +190,12 @@ class StoreMemoryProvider:
             after = items[-1].key
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep what `export` gave, in one commit; facts that are there already (same id) are left. Gives how many were new.
+        """Save the records of an export, in one commit, but not facts that are stored already (by id). Return how many were new.
 
-        Where a concept has facts already, new ones come behind them, with the versions that follow.
+        If a concept has facts already, new ones come after them, with the versions that follow.
 
         Raises:
-            ValueError: a record is not one of an export; nothing is kept.
+            ValueError: a record is not one of an export; nothing was saved.
         """
         places = await read_export(records)
         while True:
@@ -210,11 +209,11 @@ class StoreMemoryProvider:
             try:
                 await self._store.commit(*changes)
             except ConflictError:
-                continue  # somebody was faster, so this ends
+                continue  # another process was faster, so this loop ends
             return new
 
     async def verify(self) -> int:
-        """Read and check every fact, and the store as far as it can check itself. Gives the number of facts."""
+        """Read and check every fact, and the store as far as it can check itself. Return the number of facts."""
         check = getattr(self._store, "verify", None)
         if check is not None:
             await check()
@@ -229,8 +228,8 @@ class StoreMemoryProvider:
                 _fact(item)
                 concepts.add(item.key[:6])
                 count += 1
-        # Two processes that forget one concept at the same time may leave its name listed; a fact is never unlisted. But what
-        # is saved while this reads may be listed where it has read already, so it looks again.
+        # Two processes that forget one concept at the same time may leave its name in the list, but no fact is ever missing from
+        # it. A fact that is saved during this scan may be listed at a position that was read before, so the list is read again.
         for keys in concepts - listed:
             names = [_keyword(item) async for item in self._store.scan((*keys[:5], _CONCEPTS))]
             if keys[5] not in names and await self._highest(keys):
@@ -250,7 +249,7 @@ class StoreMemoryProvider:
         self._known.clear()
 
     async def _last(self, keys: Key) -> Item | None:
-        """Give the last version of a concept. Where it is near the one that was seen last, nothing is searched."""
+        """Return the last version of a concept. No search is needed if it is near the one that was seen last."""
         number, item = self._versions.take(keys) or 0, None
         for _ in range(_MOST_STEPS if number else 0):
             this, next_ = (*keys, number), (*keys, number + 1)
@@ -278,7 +277,7 @@ class StoreMemoryProvider:
         last = _fact(item)
         if isinstance(last, SingleFact):
             return last
-        # Taken out while it is worked on, so that two threads never add to the same one.
+        # Removed from the cache while versions are added to it, so that two threads never add to the same object.
         known, size = self._known.take(keys) or (None, 0)
         if known is None or known.last.id != last.id:
             known = await self._caught_up(keys, known)
@@ -303,7 +302,7 @@ class StoreMemoryProvider:
         return known
 
     async def _missing(self, domain: Key, facts: list[Fact], steps: Iterator[int]) -> list[Put]:
-        """Return what must be put so that all facts are there; `steps` counts what was done so far, for all domains together."""
+        """Return the changes that add the missing facts; `steps` counts the work done so far, for all domains together."""
         concepts: dict[str, list[Fact]] = {}
         for fact in facts:
             concepts.setdefault(fact.concept.keyword, []).append(fact)
@@ -332,7 +331,7 @@ def _size(keys: Key) -> int:
 
 
 def _listed(domain: Key, last: int, fact: Fact) -> Put:
-    # A number is not given twice, so that who removes a concept from the list never removes another one that came since.
+    # A number is never used twice, so that removing a concept from the list cannot remove another one that was added since.
     number = last + 1 + int.from_bytes(os.urandom(4))
     return Put((*domain, _CONCEPTS, number), fact.concept.keyword.encode(), expected=0)
 
@@ -369,7 +368,7 @@ def _fact(item: Item) -> Fact:
         reason = "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
     else:
         return fact
-    # Outside the except clause, so that the text, which the JSON error holds, is not kept with the error.
+    # Outside the except clause, because the JSON error contains the text and would be the context of this error.
     raise DamagedStoreError(f"version {item.key[-1]} of the facts about {item.key[-2]!r}", reason)
 
 

@@ -1,4 +1,4 @@
-"""Facts in runs: references to where they are kept, in the place of their values."""
+"""Facts in runs: a journal stores references to versions of facts instead of their values."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ if TYPE_CHECKING:
     from graphagent.codec._internal import Json
 
 UNREAD = "[kept elsewhere]"
-"""Stands for a value that nobody looked up."""
+"""The text that replaces a value that has not been looked up."""
 
 Name = tuple[str, str, ScopeKind, str, str, int]
-"""What a reference says: keyword, subject, kind and name of the scope, id, version."""
+"""The name of a version of a fact: keyword, subject, kind and name of the scope, id, version."""
 
 
 def name_of(known: KnownFact) -> Name:
-    """Give what names a version of a fact."""
+    """Return the name of the version of a fact."""
     fact, scope = known.fact, known.scope
     return fact.concept.keyword, known.subject.name, scope.kind, scope.name, fact.id, fact.version
 
 
 def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
-    """Give a fact with what was found of it; None: it was forgotten."""
+    """Return a fact with the value that was found; None means that it was forgotten."""
     if fact is None:
         return replace(known, fact=filled(known.fact, FORGOTTEN), forgotten=True)
     return replace(known, fact=fact, forgotten=False)
 
 
 def united(known: KnownFact, parts: tuple[KnownFact, ...]) -> KnownFact:
-    """Give a fact as it was united from others, of which some may have been forgotten."""
+    """Return a fact combined from others, of which some may have been forgotten."""
     [fact] = resolve((part.fact, part.subject, part.scope) for part in parts)
     return replace(known, fact=fact, parts=parts, forgotten=all(part.forgotten for part in parts))
 
 
 def filled(fact: Fact, value: str) -> Fact:
-    """Give a fact with a text in the place of its values."""
+    """Return a fact with a text instead of its values."""
     return replace(fact, value=value) if isinstance(fact, SingleFact) else replace(fact, values=(value,))
 
 
 def known_fact(fact: Fact, parts: Sequence[Found], *, kept: bool) -> KnownFact:
-    """Give a fact with where it is kept, and with what it was united from."""
+    """Return a fact with its subject and scope, and with the facts from which it was combined."""
     first, subject, scope = parts[0]
     several = tuple(KnownFact(*part, kept=kept) for part in parts) if fact is not first else ()
     return KnownFact(fact, subject, scope, kept=kept, parts=several)
 
 
 async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner: str) -> list[KnownFact]:
-    """Give facts as their provider gave them when they were put before a model, as far as it still has them.
+    """Return facts as they were when a model was shown them, as far as the provider still has them.
 
     Raises:
         StoreError: they could not be read.
@@ -90,7 +90,7 @@ async def looked_up(provider: KeepingProvider, facts: Sequence[KnownFact], owner
 
 
 def _as_known(history: Sequence[Fact], id_: str) -> Fact | None:
-    """Give what was known of a concept when the version of an id was the last one."""
+    """Return the fact about a concept when the version with this id was the last; None if that was forgotten."""
     place = next((place for place, fact in enumerate(history) if fact.id == id_), None)
     if place is None:
         return None
@@ -102,7 +102,7 @@ def _as_known(history: Sequence[Fact], id_: str) -> Fact | None:
 
 
 def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> str:
-    """Give the id of a fact that a node saves: the same when the node is executed again. Nothing of the value is in it."""
+    """Return the id of a fact that a node saves: the same when the node is executed again, and independent of the value."""
     from hashlib import blake2b
 
     names = (named, concept.keyword, subject.name, scope.kind.value, scope.name)
@@ -112,7 +112,7 @@ def saved_id(named: str, concept: Concept, subject: Subject, scope: Scope) -> st
 async def kept_version(
     provider: FactProvider, fact: Fact, subject: Subject, scope: Scope, owner: str = ""
 ) -> int | None:
-    """Give the version under which a provider keeps a fact; None: it does not have it.
+    """Return the version under which a provider stores a fact; None if it does not have the fact.
 
     Raises:
         StoreError: it could not be read.
@@ -125,7 +125,7 @@ async def kept_version(
 
 
 def reference(found: Found) -> list[str | int]:
-    """Give what names a fact that was saved, without its value."""
+    """Return the name of a saved fact, without its value, as JSON data."""
     fact, subject, scope = found
     return [
         fact.concept.keyword, fact.concept.fact_type.value, subject.name, scope.kind.value, scope.name, fact.id,
@@ -134,7 +134,7 @@ def reference(found: Found) -> list[str | int]:
 
 
 async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]], owner: str) -> list[Found]:
-    """Give the facts to which references were made, as far as their provider still has them.
+    """Return the facts of references, as far as the provider still has them.
 
     Raises:
         StoreError: they could not be read.
@@ -154,9 +154,9 @@ async def found_again(provider: FactProvider, references: Iterable[Sequence[Any]
 
 
 def fact_json(known: KnownFact, *, values: bool) -> Json:
-    """Give a fact with its place; as a reference where it can be found again by that, unless it is wanted with its `values`.
+    """Return a fact with its place as JSON data: as a reference if its provider can find it again, unless `values` are wanted.
 
-    A reference has no value, and no description of the concept, which may say as much.
+    A reference contains neither the value nor the description of the concept, which may reveal as much.
     """
     fact, subject, scope = known.fact, known.subject, known.scope
     found: dict[str, Json] = {
@@ -178,7 +178,7 @@ def fact_json(known: KnownFact, *, values: bool) -> Json:
 
 
 def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | None = None) -> KnownFact:
-    """Give the fact that `fact_json` gave. A reference gets its value from what was `found`."""
+    """Return the fact of data that `fact_json` returned. The values of references are taken from `found`."""
     known = _read(data)
     parts = tuple(read_fact_json(part, found) for part in data.get("parts", ()))
     if "ref" not in data:
@@ -189,7 +189,7 @@ def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | N
 
 
 def references(data: Json) -> Iterator[KnownFact]:
-    """Give the references that stand anywhere in JSON data, without their values. What was united is given in its parts."""
+    """Yield all references to facts in JSON data, without values; for a combined fact, those to its parts."""
     if isinstance(data, list):
         for each in as_list(data):
             yield from references(each)

@@ -1,4 +1,4 @@
-"""What is known, out of several facts: of one concept over time, and over several subjects and scopes."""
+"""Resolving several facts to one: the versions of one concept over time, and facts of several subjects and scopes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from sys import getsizeof
 from graphagent.memory.facts._types import Fact, MultipleFacts, Scope, SingleFact, Source, Subject, least_trust
 
 Found = tuple[Fact, Subject, Scope]
-"""A fact, and where it was found."""
+"""A fact with its subject and scope."""
 
 _FACT_SIZE = 1000
 """About how many bytes of memory a fact and its concept take without its values."""
 _VALUE_SIZE = 60
-"""About how many more a value takes that is in a list of them."""
+"""About how many more bytes a value in a list takes."""
 
 
 def resolve(found: Iterable[Found]) -> list[Fact]:
-    """Make one fact of all those of a keyword, for each keyword, in the order of their first places in `found`.
+    """Return one fact for each keyword, in the order in which the keywords first occur in `found`.
 
-    A fact comes before another whose subject has a higher priority number; then, before one of a wider scope. Of single
-    facts the first in this order is taken; where several are first, the one of the highest timestamp; where several have
-    that, the earliest in `found`. Of multiple facts all values are taken in this order, each once; of several facts of one
-    subject and scope in the order of saving (by version). Where the first fact is of the other kind than some behind it, its
-    kind is that of the result.
+    A fact ranks before another whose subject has a higher priority number, and then before one with a wider scope. Of single
+    facts, the first in this order is returned; of several first ones, that with the highest timestamp; of several of these,
+    the earliest in `found`. Of multiple facts, all values are combined in this order, each once; those of one subject and scope
+    in the order of saving (by version). If facts of both kinds have one keyword, the first fact decides the kind of the result.
 
-    A fact that stands for itself is given as it is. One made of several has no id and no version, the newest timestamp,
-    and in its source only the lowest trust.
+    A fact that need not be combined is returned unchanged. A combined one has no id and no version, the newest timestamp, and
+    a source with only the lowest trust.
     """
     return [fact for fact, _ in traced(found)]
 
 
 def traced(found: Iterable[Found]) -> list[tuple[Fact, list[Found]]]:
-    """Do what `resolve` does, and give with each fact what it was made of, in order: several where it was united."""
+    """Return the facts of `resolve`, each with the facts that it was made of, in order."""
     groups: dict[str, list[Found]] = {}
     for each in found:
         groups.setdefault(each[0].concept.keyword, []).append(each)
@@ -47,7 +46,7 @@ def _resolved(group: list[Found]) -> tuple[Fact, list[Found]]:
     places: dict[tuple[Subject, Scope], int] = {}
     for _, subject, scope in group:
         places.setdefault((subject, scope), len(places))
-    # Two subjects of one priority are not mixed: each keeps its place, so that version numbers compare like with like.
+    # Facts of two subjects with the same priority are not mixed, since the versions of different subjects cannot be compared.
     ordered = sorted(group, key=lambda each: (*_rank(each), places[each[1], each[2]], each[0].version))
     facts = [fact for fact, _, _ in ordered]
     values = tuple(dict.fromkeys(value for fact in facts for value in fact.values))
@@ -68,10 +67,10 @@ def _learned(fact: Fact) -> float:
 
 
 class Known:
-    """What is known of one concept in one scope: its versions, folded in the order of saving.
+    """The current fact about one concept in one scope: the fold of its versions in the order of saving.
 
-    A SingleFact takes the place of all before it; the values of MultipleFacts join those that are there. So the cost of
-    adding a version does not grow with their number; `fact` costs the values once, after each change.
+    A SingleFact replaces all before it; the values of MultipleFacts are added. So the cost of adding a version does not grow
+    with their number, and `fact` builds the combined values only once after each change.
     """
 
     __slots__ = ("_fact", "_trust", "_values", "last", "size")
@@ -80,7 +79,7 @@ class Known:
         self.last = first
         """The version that was added last."""
         self.size = _size(first.values)
-        """About how many bytes of memory it takes."""
+        """About how many bytes of memory this takes."""
         self._values = dict.fromkeys(first.values)
         self._trust = first.source.trust
         self._fact: Fact | None = None
@@ -97,7 +96,7 @@ class Known:
         self.last, self._fact = fact, None
 
     def fact(self) -> Fact:
-        """Give what is known: the last version, with the values of those before it where they count.
+        """Return the current fact: the last version, with the values of earlier ones if the concept has several values.
 
         Its trust is the lowest of the versions that it is made of.
         """

@@ -1,4 +1,4 @@
-"""What a fact is: concepts, subjects, scopes, sources, and the two kinds of facts. All are plain immutable values."""
+"""The values that facts consist of: concepts, subjects, scopes, sources, and the two kinds of facts. All are immutable."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOWEST_PRIORITY = 2**31 - 1
 
 
 def checked_name(name: str, what: str) -> str:
-    """Give a name in Unicode form NFC, so that two ways to write one name are one name.
+    """Return a name in Unicode form NFC, so that two encodings of one name are the same.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not text.
         ValueError: it is empty, longer than 1,000 characters, or not Unicode text.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -35,11 +35,11 @@ def checked_name(name: str, what: str) -> str:
 
 
 def check_filter(concept: object, subject: object, scope: object, *, everything: bool) -> None:
-    """Check that it is said what to forget, and by values: a mere name would fit nothing, and look like success.
+    """Check the arguments of `forget`: a mere name would match nothing and look like success.
 
     Raises:
-        TypeError: a name is given where a value belongs.
-        ValueError: nothing is given, as happens with variables that are None, or something beside `everything`.
+        TypeError: a name is given instead of a concept, subject or scope.
+        ValueError: nothing is given, as happens with variables that are None, or something besides `everything`.
     """
     if everything != all(each is None for each in (concept, subject, scope)):
         raise ValueError(
@@ -51,7 +51,7 @@ def check_filter(concept: object, subject: object, scope: object, *, everything:
 
 
 def checked_owner(owner: str) -> str:
-    """Give an owner's name in form NFC; it may be empty.
+    """Return the name of an owner in form NFC; it may be empty.
 
     Raises:
         TypeError, ValueError: as for any name.
@@ -84,29 +84,29 @@ def _checked_int(number: int, what: str, lowest: int, highest: int = _LARGEST) -
 
 
 class FactType(Enum):
-    """How many values a concept has at a time."""
+    """The number of values that a concept has at a time."""
 
     SINGLE = "single"
-    """One: a new fact takes the place of the last."""
+    """One: a new fact replaces the last."""
     MULTIPLE = "multiple"
-    """Several: a new fact adds its values to those that are known."""
+    """Several: a new fact adds its values to the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concept:
     """What a fact is about, such as `ide-theme`.
 
-    Facts are found by the keyword alone, and two concepts of one keyword are equal: the description and the type say
-    something about a concept, they do not make it another one. The keyword has 1 to 1,000 characters, in Unicode form NFC.
+    Facts are found by the keyword alone, and two concepts with one keyword are equal: the description and the type describe
+    a concept, but do not identify it. The keyword has 1 to 1,000 characters, in Unicode form NFC.
 
     Raises:
         ValueError: the keyword is empty or too long, or the description larger than 1 MiB.
     """
 
     keyword: str
-    """What the concept is found by."""
+    """The name that identifies the concept."""
     description: str = field(default="", compare=False, repr=False)
-    """What it means, for people and for models."""
+    """Its meaning, for people and for models."""
     fact_type: FactType = field(default=FactType.SINGLE, compare=False)
     """Whether it has one value or several."""
 
@@ -119,18 +119,18 @@ class Concept:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom or what facts concern, such as the user. Subjects are registered nowhere, and equal by name.
+    """The person or thing that facts are about, such as the user. Subjects with the same name are equal.
 
     Raises:
         ValueError: the name is empty or longer than 1,000 characters, or the priority is out of range.
     """
 
     name: str
-    """What the subject is found by, in Unicode form NFC."""
+    """The name that identifies the subject, in Unicode form NFC."""
     description: str = field(default="", compare=False, repr=False)
-    """What it is, for people and for models."""
+    """Its description, for people and for models."""
     priority: int = field(default=1, compare=False)
-    """Whose facts come first where several subjects have some: the lower number. From 0 to 2,147,483,647."""
+    """The rank of its facts if several subjects have some: lower numbers come first. From 0 to 2,147,483,647."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", checked_name(self.name, "the name of a subject"))
@@ -139,12 +139,12 @@ class Subject:
 
 
 EVERYTHING = Subject("everything", "all that concerns no subject in particular", priority=_LOWEST_PRIORITY)
-"""The subject of facts that concern no other one. Every other subject comes before it."""
+"""The subject of facts that are about no other subject. Every other subject ranks before it."""
 
 
 @total_ordering
 class ScopeKind(Enum):
-    """How far a fact reaches. Kinds are ordered: the narrower one is the smaller one."""
+    """The kind of a scope. Kinds are ordered from the narrowest to the widest."""
 
     AGENT = "agent"
     """One agent."""
@@ -157,7 +157,7 @@ class ScopeKind(Enum):
 
     @property
     def width(self) -> int:
-        """Its place in the order: 0 is the narrowest."""
+        """The position in the order of kinds: 0 is the narrowest."""
         return _WIDTHS[self]
 
     def __lt__(self, other: object) -> bool:
@@ -169,14 +169,14 @@ _WIDTHS = {kind: width for width, kind in enumerate(ScopeKind)}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a fact holds: a kind and a name of 1 to 1,000 characters, in Unicode form NFC.
+    """The range in which a fact holds: a kind, and a name of 1 to 1,000 characters in Unicode form NFC.
 
     Raises:
         ValueError: the name is empty or too long.
     """
 
     kind: ScopeKind
-    """How far it reaches."""
+    """The kind of the scope."""
     name: str
     """The name of the agent, feature, product or organization."""
 
@@ -187,44 +187,44 @@ class Scope:
 
     @classmethod
     def agent(cls, name: str) -> Scope:
-        """Give the scope of one agent."""
+        """Return the scope of one agent."""
         return cls(ScopeKind.AGENT, name)
 
     @classmethod
     def feature(cls, name: str) -> Scope:
-        """Give the scope of one feature of a product."""
+        """Return the scope of one feature of a product."""
         return cls(ScopeKind.FEATURE, name)
 
     @classmethod
     def product(cls, name: str) -> Scope:
-        """Give the scope of one product."""
+        """Return the scope of one product."""
         return cls(ScopeKind.PRODUCT, name)
 
     @classmethod
     def cross_product(cls, name: str) -> Scope:
-        """Give the scope of all products of an organization."""
+        """Return the scope of all products of an organization."""
         return cls(ScopeKind.CROSS_PRODUCT, name)
 
 
 TRUST_LEVELS = ("untrusted", "inferred", "", "trusted")
-"""From the least to the most.
+"""The levels of trust, from the lowest to the highest.
 
-`untrusted`: it came from outside, as from a tool, a page or a document. `inferred`: a model took it from a conversation. Empty:
-nothing is claimed, as when a program saves a fact outside a run. `trusted`: a person or program vouches for it.
+`untrusted`: from outside, such as from a tool, a page or a document. `inferred`: found by a model in a conversation. Empty:
+nothing is claimed, as when a program saves a fact outside a run. `trusted`: a person or a program vouches for it.
 """
 
 
 def least_trust(levels: Iterable[str]) -> str:
-    """Give the lowest of some trust levels: what is made of several parts is trusted as the worst of them."""
+    """Return the lowest of some levels of trust, which is that of anything made of such parts."""
     return min(levels, key=TRUST_LEVELS.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a fact came from. Inside a run the run stamps it; a model cannot set it. Empty outside a run.
+    """The origin of a fact. In a run, the run sets it, and a model cannot; outside a run, it is empty.
 
     Raises:
-        ValueError: the trust is none of TRUST_LEVELS, or the step is negative.
+        ValueError: the trust is not one of TRUST_LEVELS, or the step is negative.
     """
 
     run_id: str = ""
@@ -232,9 +232,9 @@ class Source:
     step: int | None = None
     """The number of the step in that run, from 0."""
     origin: str = ""
-    """What saved it, such as the name of a node."""
+    """The part of the program that saved it, such as the name of a node."""
     trust: str = ""
-    """How far it can be trusted: one of TRUST_LEVELS."""
+    """Its level of trust: one of TRUST_LEVELS."""
 
     def __post_init__(self) -> None:
         _checked_text(self.run_id, "the run_id of a source")
@@ -250,25 +250,25 @@ _NO_SOURCE = Source()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SingleFact:
-    """A fact with one value. `str()` shows the value; `repr()`, which ends up in logs, does not.
+    """A fact with one value. `str()` returns the value; `repr()`, which may be logged, does not contain it.
 
     Raises:
         ValueError: the concept has several values; or the value has more than 1 MiB or a lone surrogate.
     """
 
     concept: Concept
-    """What it is about."""
+    """The concept that it is about."""
     value: str
-    """What is known: any text of at most 1 MiB as UTF-8."""
+    """The value: any text of at most 1 MiB as UTF-8."""
     timestamp: int | None = None
-    """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
+    """When it was learned, in milliseconds UTC since 1970. If None, it is set when the fact is saved."""
     _: KW_ONLY
     id: str = ""
-    """Which fact it is among all: given when it is saved, new each time, unless it has one already and no version."""
+    """Identifies the fact. Each save sets a new id, unless the fact has an id and no version yet."""
     version: int = 0
     """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
     source: Source = _NO_SOURCE
-    """Where it came from."""
+    """Its origin."""
 
     def __post_init__(self) -> None:
         _checked_text(self.value, f"the value of a fact about {_keyword(self.concept, FactType.SINGLE)!r}")
@@ -288,25 +288,25 @@ class SingleFact:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class MultipleFacts:
-    """A fact with one or more values, in order. `str()` shows them; `repr()`, which ends up in logs, does not.
+    """A fact with one or more values, in order. `str()` returns them; `repr()`, which may be logged, does not contain them.
 
     Raises:
-        ValueError: the concept has one value only; there are no values; or one has more than 1 MiB or a lone surrogate.
-        TypeError: the values are one text.
+        ValueError: the concept has only one value; there are no values; or one has more than 1 MiB or a lone surrogate.
+        TypeError: the values are a single text.
     """
 
     concept: Concept
-    """What it is about."""
+    """The concept that it is about."""
     values: tuple[str, ...]
-    """What is known: texts of at most 1 MiB each as UTF-8."""
+    """The values: texts of at most 1 MiB each as UTF-8."""
     timestamp: int | None
-    """When it was learned, in milliseconds UTC since 1970; set when it is saved, where there is none."""
+    """When it was learned, in milliseconds UTC since 1970. If None, it is set when the fact is saved."""
     id: str
-    """Which fact it is among all: given when it is saved, new each time, unless it has one already and no version."""
+    """Identifies the fact. Each save sets a new id, unless the fact has an id and no version yet."""
     version: int
     """1, 2, 3 … in the order of saving, for each owner, scope, subject and keyword; 0 before it is saved."""
     source: Source
-    """Where it came from."""
+    """Its origin."""
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class MultipleFacts:
 
     @property
     def value(self) -> str:
-        """The value, where there is exactly one.
+        """The value, if there is exactly one.
 
         Raises:
             ValueError: there are several.
@@ -356,7 +356,7 @@ class MultipleFacts:
 
 
 Fact = SingleFact | MultipleFacts
-"""Something that is known."""
+"""A fact with one value or several."""
 
 
 _GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
@@ -370,10 +370,10 @@ _GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def check_given(call: str, **given: object) -> None:
-    """See that what a method takes by position is of the right types: in another order it would be kept in another place.
+    """Check the types of positional arguments: in another order, a fact would be stored in another place.
 
     Raises:
-        TypeError: something is of another type; the error ends with `call`, such as `save(fact, subject, scope)`.
+        TypeError: an argument has another type; the error ends with `call`, such as `save(fact, subject, scope)`.
     """
     for name, value in given.items():
         kinds, wanted = _GIVEN[name]
@@ -382,9 +382,9 @@ def check_given(call: str, **given: object) -> None:
 
 
 def stamped(fact: Fact, version: int) -> Fact:
-    """Give a fact as it is kept: with its version, and with an id and the time where it has none.
+    """Return a fact as it is stored: with its version, and with an id and the time if it has none.
 
-    One that was kept before is another fact now, and gets a fresh id.
+    A fact that was saved before becomes another fact, with a new id.
     """
     timestamp = _clock.now() if fact.timestamp is None else fact.timestamp
     id_ = fact.id if fact.id and not fact.version else _clock.new_id()
