@@ -12,7 +12,6 @@ from graphagent.memory.compaction._compression import WholeHistory as WholeHisto
 from graphagent.memory.compaction._compression import compress as compress
 from graphagent.memory.compaction._window import ContextWindow as ContextWindow
 from graphagent.memory.facts._feature import AgentMemory as AgentMemory
-from graphagent.memory.facts._feature import FactUse as FactUse
 from graphagent.memory.facts._provider_encrypted import EncryptedMemoryProvider as EncryptedMemoryProvider
 from graphagent.memory.facts._provider_file import FileMemoryProvider as FileMemoryProvider
 from graphagent.memory.facts._provider_none import NoMemory as NoMemory
@@ -29,10 +28,6 @@ from graphagent.memory.facts._types import ScopeKind as ScopeKind
 from graphagent.memory.facts._types import SingleFact as SingleFact
 from graphagent.memory.facts._types import Source as Source
 from graphagent.memory.facts._types import Subject as Subject
-from graphagent.memory.steps._list import Steps as Steps
-from graphagent.memory.steps._prompt_delta import SentPrompt as SentPrompt
-from graphagent.memory.steps._render import step_text as step_text
-from graphagent.memory.steps._transcript import Mark as Mark
 from graphagent.memory.steps._transcript import RunMemory as RunMemory
 from graphagent.memory.steps._types import ActionStep as ActionStep
 from graphagent.memory.steps._types import FactsStep as FactsStep
@@ -70,5 +65,12 @@ else:
             "graphagent.memory.notes": (
                 "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
             )
+        },
+        moved={
+            "FactUse": "graphagent.memory._internal.FactUse",
+            "Mark": "graphagent.memory._internal.Mark",
+            "SentPrompt": "graphagent.memory._internal.SentPrompt",
+            "Steps": "graphagent.memory.steps._list.Steps",
+            "step_text": "graphagent.memory._internal.step_text",
         },
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.memory.facts._feature import FactUse as FactUse
 from graphagent.memory.facts._references import Name as Name
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
@@ -11,10 +12,13 @@ from graphagent.memory.steps._json import StepWriter as StepWriter
 from graphagent.memory.steps._note_references import NoteName as NoteName
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references
+from graphagent.memory.steps._prompt_delta import SentPrompt as SentPrompt
+from graphagent.memory.steps._render import step_text as step_text
 from graphagent.memory.steps._transcript import Added as Added
 from graphagent.memory.steps._transcript import Change as Change
 from graphagent.memory.steps._transcript import Edited as Edited
 from graphagent.memory.steps._transcript import Lowered as Lowered
+from graphagent.memory.steps._transcript import Mark as Mark
 from graphagent.memory.steps._transcript import Opened as Opened
 from graphagent.memory.steps._transcript import Replaced as Replaced
 from graphagent.memory.steps._transcript import Shut as Shut

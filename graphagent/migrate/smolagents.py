@@ -19,17 +19,8 @@ import orjson
 from graphagent._article import a
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
 from graphagent.llm._internal import image_of
-from graphagent.memory import (
-    ActionStep,
-    FinalAnswerStep,
-    PlanningStep,
-    RunMemory,
-    SentPrompt,
-    Step,
-    StepFailure,
-    TaskStep,
-    Timing,
-)
+from graphagent.memory import ActionStep, FinalAnswerStep, PlanningStep, RunMemory, Step, StepFailure, TaskStep, Timing
+from graphagent.memory._internal import SentPrompt
 
 _log = logging.getLogger("graphagent")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from graphagent._article import a
 from graphagent.graph import Tap
-from graphagent.memory import EVERYTHING, AgentMemory, Concept, FactUse, Scope, ScopeKind, Subject
+from graphagent.memory import EVERYTHING, AgentMemory, Concept, Scope, ScopeKind, Subject
+from graphagent.memory._internal import FactUse
 
 if TYPE_CHECKING:
     from graphagent.run import Context

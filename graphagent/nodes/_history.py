@@ -9,15 +9,8 @@ from graphagent._article import kind_of
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed
 from graphagent.graph import Tap
-from graphagent.memory import (
-    AgentMemory,
-    ChunkedHistory,
-    FactUse,
-    FoundFacts,
-    StoredFacts,
-    WholeHistory,
-    compress,
-)
+from graphagent.memory import AgentMemory, ChunkedHistory, FoundFacts, StoredFacts, WholeHistory, compress
+from graphagent.memory._internal import FactUse
 
 if TYPE_CHECKING:
     from graphagent.protocols import Compression

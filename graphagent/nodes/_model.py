@@ -11,7 +11,8 @@ from graphagent._article import a, kind_of
 from graphagent.errors import ModelError, OutputError, TruncatedError
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
-from graphagent.memory import ActionStep, MessageStep, SentPrompt, StepFailure, Timing
+from graphagent.memory import ActionStep, MessageStep, StepFailure, Timing
+from graphagent.memory._internal import SentPrompt
 from graphagent.nodes._planning import plan_if_due
 from graphagent.nodes._prompt_features import ask, before_request, tools_of
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.llm import Message, ModelRequest, Tool
-from graphagent.memory import ActionStep, PlanningStep, SentPrompt, Timing
+from graphagent.memory import ActionStep, PlanningStep, Timing
+from graphagent.memory._internal import SentPrompt
 from graphagent.nodes._prompt_features import ask
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 
 from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended, StepCommitted
-from graphagent.memory import FinalAnswerStep, Step, TaskStep, step_text
+from graphagent.memory import FinalAnswerStep, Step, TaskStep
+from graphagent.memory._internal import step_text
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from graphagent.events import Event, ModelOutput
     from graphagent.graph._internal import Setting
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
-    from graphagent.memory import Mark, RunMemory, Step
+    from graphagent.memory import RunMemory, Step
+    from graphagent.memory._internal import Mark
     from graphagent.protocols import Model
     from graphagent.run._held import Held
     from graphagent.run._plan import Slot

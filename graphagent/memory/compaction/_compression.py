@@ -312,7 +312,7 @@ def _prompt_of(steps: Sequence[Step], turn: int) -> int:
 def covered_steps(steps: Sequence[Step], cut: int) -> list[Step]:
     """Return the steps before a position that a compression replaces: those that a model sees, without those that it always sees.
 
-    There are none if these are only facts and notes.
+    There are none if these are only facts and summaries.
     """
     stay = stay_anyway(steps)
     covered = [steps[place] for place in seen(steps) if place < cut and place not in stay]
@@ -412,22 +412,21 @@ def _parts(message: Message, most: int) -> Iterator[dict[str, str]]:
             yield {"speaker": message.role, "shows": part.media_type}
 
 
-def shortened(text: str, most: int, note: Callable[[int, int], str] | None = None) -> str:
+def _left_out(left: int, _: int) -> str:
+    return f"\n[… {left:,} characters are left out here …]\n"
+
+
+def shortened(text: str, most: int, note: Callable[[int, int], str] = _left_out) -> str:
     """Return a text of at most `most` characters: a longer one as its head and its tail with a note between.
 
     `note` is called with the number of characters that are left out, and the position of the first of them.
     """
     if len(text) <= most:
         return text
-    note = note or _left_out
     room = max(most - len(note(len(text), len(text))), 0)
     tail = room // 3
     head = room - tail
     return f"{text[:head]}{note(len(text) - room, head)}{text[len(text) - tail :]}"
-
-
-def _left_out(left: int, _: int) -> str:
-    return f"\n[… {left:,} characters are left out here …]\n"
 
 
 def _check_count(name: str, count: int, least: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from graphagent._concurrency import turn
+from graphagent.codec._internal import DataclassCodec
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
@@ -25,14 +26,14 @@ Place = tuple[str, Scope, str]
 """Owner, scope and the name of the subject."""
 
 _FACT_KEYS = {"keyword", "values", "type", "description", "timestamp", "version", "source", "id"}
-_SOURCE_KEYS = {"run_id", "step", "origin", "trust"}
 _PLACE_KEYS = {"owner", "scope", "subject"}
 _Kind = TypeVar("_Kind", FactType, ScopeKind)
+
+SOURCE = DataclassCodec(Source, always=("run_id", "step", "origin", "trust"))
 
 
 def fact_record(fact: Fact) -> dict[str, object]:
     """Return a saved fact as JSON data."""
-    source = fact.source
     return {
         "keyword": fact.concept.keyword,
         "values": list(fact.values),
@@ -40,12 +41,7 @@ def fact_record(fact: Fact) -> dict[str, object]:
         "description": fact.concept.description,
         "timestamp": fact.timestamp,
         "version": fact.version,
-        "source": {
-            "run_id": source.run_id,
-            "step": source.step,
-            "origin": source.origin,
-            "trust": source.trust,
-        },
+        "source": SOURCE.write(fact.source),
         "id": fact.id,
     }
 
@@ -63,16 +59,27 @@ def read_fact(record: object) -> Fact:
         ValueError, TypeError: it is not exactly such a record. The text contains no value.
     """
     fields = _fields(record, _FACT_KEYS, "a fact")
-    source = Source(**_fields(fields["source"], _SOURCE_KEYS, "the source of a fact"))
+    source = SOURCE.read(fields["source"])
     concept = Concept(fields["keyword"], fields["description"], _member(FactType, fields["type"], "the type of a fact"))
     values, timestamp, version, id_ = fields["values"], fields["timestamp"], fields["version"], fields["id"]
     if type(values) is not list or type(timestamp) is not int or type(version) is not int or not version or not id_:
         raise ValueError("a fact must have a list of values, a timestamp, a version and an id")
+    return fact_with(concept, cast("list[str]", values), timestamp, id_, version, source)
+
+
+def fact_with(
+    concept: Concept, values: Sequence[str], timestamp: int | None, id_: str, version: int, source: Source
+) -> Fact:
+    """Return a fact of the kind that the concept has.
+
+    Raises:
+        ValueError: the concept has one value only, and there are none or several; or no fact can have one of the parts.
+    """
     if concept.fact_type is FactType.MULTIPLE:
-        several = cast("list[str]", values)
-        return MultipleFacts(concept, several, timestamp, id=id_, version=version, source=source)
-    [value] = _only(cast("list[str]", values))
-    return SingleFact(concept, value, timestamp, id=id_, version=version, source=source)
+        return MultipleFacts(concept, values, timestamp, id=id_, version=version, source=source)
+    if len(values) != 1:
+        raise ValueError(f"a fact of type 'single' must have one value, not {len(values)}")
+    return SingleFact(concept, values[0], timestamp, id=id_, version=version, source=source)
 
 
 def read_place(record: object) -> Place:
@@ -140,9 +147,3 @@ def _member(kind: type[_Kind], value: object, what: str) -> _Kind:
         if member.value == value:
             return member
     raise ValueError(f"{what} must be one of {', '.join(repr(member.value) for member in kind)}")
-
-
-def _only(values: list[str]) -> list[str]:
-    if len(values) != 1:
-        raise ValueError(f"a fact of type 'single' must have one value, not {len(values)}")
-    return values

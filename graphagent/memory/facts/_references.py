@@ -10,13 +10,12 @@ import orjson
 
 from graphagent.codec._internal import as_list
 from graphagent.memory._frames import FORGOTTEN
-from graphagent.memory.facts._json import fact_record
+from graphagent.memory.facts._json import SOURCE, fact_record, fact_with
 from graphagent.memory.facts._resolve import Found, Known, resolve
 from graphagent.memory.facts._types import (
     Concept,
     Fact,
     FactType,
-    MultipleFacts,
     Scope,
     ScopeKind,
     SingleFact,
@@ -209,17 +208,10 @@ def _read(data: Mapping[str, Json]) -> KnownFact:
         id_, version = data["ref"]
         concept = Concept(keyword, fact_type=FactType(form))
         return KnownFact(
-            _fact(concept, (UNREAD,), data["at"], id_, version, Source(*data["source"])), subject, where, kept=True
+            fact_with(concept, (UNREAD,), data["at"], id_, version, Source(*data["source"])), subject, where, kept=True
         )
     record: Mapping[str, Any] = data["fact"]
     concept = Concept(record["keyword"], record["description"], FactType(record["type"]))
-    source = Source(**record["source"])
-    fact = _fact(concept, tuple(record["values"]), record["timestamp"], record["id"], record["version"], source)
+    source = SOURCE.read(record["source"])
+    fact = fact_with(concept, tuple(record["values"]), record["timestamp"], record["id"], record["version"], source)
     return KnownFact(fact, subject, where, forgotten=record.get("forgotten") is True, kept=data.get("kept") is True)
-
-
-def _fact(concept: Concept, values: tuple[str, ...], at: int | None, id_: str, version: int, source: Source) -> Fact:
-    if concept.fact_type is FactType.MULTIPLE:
-        return MultipleFacts(concept, values, at, id=id_, version=version, source=source)
-    [value] = values
-    return SingleFact(concept, value, at, id=id_, version=version, source=source)

@@ -34,7 +34,6 @@ from graphagent.memory import (
     PlanningStep,
     RunMemory,
     Scope,
-    SentPrompt,
     SingleFact,
     Source,
     Step,
@@ -44,6 +43,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
+from graphagent.memory._internal import SentPrompt
 from graphagent.memory.steps._json import StepReader, StepWriter
 from graphagent.memory.steps._save import _checksum
 from tests.thorough import examples

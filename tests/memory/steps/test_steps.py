@@ -24,16 +24,16 @@ from graphagent.memory import (
     PlanningStep,
     RunMemory,
     Scope,
-    SentPrompt,
     SingleFact,
     Step,
     StepFailure,
-    Steps,
     Subject,
     SummaryStep,
     TaskStep,
     Timing,
 )
+from graphagent.memory._internal import SentPrompt
+from graphagent.memory.steps._list import Steps
 from graphagent.memory.steps._transcript import Added, Edited, Opened, Replaced, Shut
 from tests.thorough import examples
 

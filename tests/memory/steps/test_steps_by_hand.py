@@ -18,7 +18,6 @@ from graphagent.memory import (
     MessageStep,
     PlanningStep,
     RunMemory,
-    SentPrompt,
     Step,
     StepFailure,
     SummaryStep,
@@ -26,6 +25,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
+from graphagent.memory._internal import SentPrompt
 from graphagent.migrate.smolagents import load_steps
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel

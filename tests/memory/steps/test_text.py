@@ -22,7 +22,6 @@ from graphagent.memory import (
     PlanningStep,
     RunMemory,
     Scope,
-    SentPrompt,
     SingleFact,
     Step,
     StepFailure,
@@ -32,6 +31,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
+from graphagent.memory._internal import SentPrompt
 from graphagent.memory.steps._render import step_text
 
 CALLS = (ToolCall("look", {"where": "outside"}, "a"), ToolCall("count", {}, "b"))
