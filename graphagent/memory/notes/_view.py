@@ -12,7 +12,8 @@ from graphagent.memory.notes._scopes import ROOT, child_of, tree_of
 from graphagent.memory.notes._types import Note, ScopeInfo, ScopeTree
 from graphagent.memory.notes._validation import moment, whole
 from graphagent.memory.notes.index import _fts
-from graphagent.memory.notes.recall._recall import RecallRequest, recall
+from graphagent.memory.notes.recall._recall import recall
+from graphagent.memory.notes.recall._request import RecallRequest
 from graphagent.memory.notes.write._conversation import save_conversation
 from graphagent.memory.notes.write._export import export
 from graphagent.memory.notes.write._forget import check_not_empty, forget, time_before

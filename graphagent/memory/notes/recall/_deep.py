@@ -17,11 +17,12 @@ from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
+    from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Match
     from graphagent.memory.notes.enrich._model import ModelClient
     from graphagent.memory.notes.index._filter import Filter
-    from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.memory.notes.recall._request import RecallRequest
 
 _PHRASES = 3
 _LONGEST_PHRASE = 500
@@ -32,7 +33,6 @@ _SHOWN = 20
 class _Found:
     """What was found so far."""
 
-    limit: int
     matches: list[Match]
     """The best first."""
     complexity: float = 0.0
@@ -59,101 +59,85 @@ class _Found:
         )
 
 
-async def deep_recall(
-    repository: NoteRepository,
-    model: ModelClient,
-    settings: NoteSettings,
-    query: str,
-    fits: Filter,
-    limit: int,
-    *,
-    deep: bool,
-) -> list[Match]:
+async def deep_recall(service: NoteService, model: ModelClient, request: RecallRequest) -> list[Match]:
     """Return the notes that fit a question best, with at most 1 + `exploration_budget` calls of the model.
 
     What plain search finds for the question itself is always among the candidates. If the model fails, it is the result.
-    Without `deep`, the model is not asked about a short question, and only searches further if the result is weak.
+    Unless the depth is `deep`, the model is not asked about a short question, and only searches further if the result is weak.
 
     Raises:
         EmbedderError: the question could not be embedded.
         StoreError: the store cannot be read.
     """
-    await repository.catch_up(fits.owner)
-    counts = await repository.backend.read(lambda connection: _fts.counts(connection, fits))
+    settings, text, fits = service.settings, request.text, request.fits
+    await service.repository.catch_up(fits.owner)
+    counts = await service.repository.backend.read(lambda connection: _fts.counts(connection, fits))
     if not counts:
         return []
     scopes = {scope: count for scope, (count, _, _) in counts.items()}
     try:
-        if deep or len(query) >= settings.query_analysis_threshold:
-            found, timely = await _analysed(repository, model, settings, query, fits, limit, scopes)
+        if request.depth == "deep" or len(text) >= settings.query_analysis_threshold:
+            found, timely = await _analysed(service, model, request, scopes)
         else:
-            found, timely = _Found(limit, await search(repository, query, fits, limit, settings)), fits
+            found, timely = _Found(await _search(service, request, text, fits)), fits
     except NoAnswerError:
-        return await search(repository, query, fits, limit, settings)
+        return await _search(service, request, text, fits)
     gaps: list[str] = []
     for _ in range(settings.exploration_budget):
         if found.is_enough(settings):
             break
         try:
-            gaps, more = await _explored(repository, model, settings, query, timely, found)
+            gaps, more = await _explored(service, model, request, timely, found)
         except NoAnswerError:
             break
         if not more:
             break
-    best = found.matches[:limit]
+    best = found.matches[: request.limit]
     return [replace(match, gaps=tuple(gaps)) for match in best] if gaps else best
 
 
+async def _search(service: NoteService, request: RecallRequest, text: str, fits: Filter) -> list[Match]:
+    return await search(service.repository, text, fits, request.limit, service.settings)
+
+
 async def _analysed(
-    repository: NoteRepository,
-    model: ModelClient,
-    settings: NoteSettings,
-    query: str,
-    fits: Filter,
-    limit: int,
-    scopes: dict[str, int],
+    service: NoteService, model: ModelClient, request: RecallRequest, scopes: dict[str, int]
 ) -> tuple[_Found, Filter]:
     """Search as a model's analysis of the question says. Return also the filter with the time that the question is about."""
-    messages = _prompts.analyse_messages(query, moment(_clock.now()), fits.scopes, scopes)
+    fits = request.fits
+    messages = _prompts.analyse_messages(request.text, moment(_clock.now()), fits.scopes, scopes)
     analysis = await model.ask("query", messages, _prompts.form(_prompts.Analysis), attempts=1)
     timely = _timed(fits, analysis)
-    narrow = replace(timely, scopes=_within(analysis.scopes, fits.scopes))
-    found = await _searched(repository, settings, query, analysis, timely, narrow, limit)
+    found = await _searched(service, request, analysis, timely)
     if not found.matches and timely != fits:  # the model may be wrong about the time
-        timely, narrow = fits, replace(fits, scopes=narrow.scopes)
-        found = await _searched(repository, settings, query, analysis, timely, narrow, limit)
+        return await _searched(service, request, analysis, fits), fits
     return found, timely
 
 
 async def _searched(
-    repository: NoteRepository,
-    settings: NoteSettings,
-    query: str,
-    analysis: _prompts.Analysis,
-    timely: Filter,
-    narrow: Filter,
-    limit: int,
+    service: NoteService, request: RecallRequest, analysis: _prompts.Analysis, timely: Filter
 ) -> _Found:
-    found = _Found(limit, await search(repository, query, timely, limit, settings), analysis.complexity or 0.0)
+    found = _Found(await _search(service, request, request.text, timely), analysis.complexity or 0.0)
+    narrow = replace(timely, scopes=_within(analysis.scopes, timely.scopes))
     for phrase in _phrases(analysis.phrases):
-        found.add(await search(repository, phrase, narrow, limit, settings))
+        found.add(await _search(service, request, phrase, narrow))
     return found
 
 
 async def _explored(
-    repository: NoteRepository, model: ModelClient, settings: NoteSettings, query: str, fits: Filter, found: _Found
+    service: NoteService, model: ModelClient, request: RecallRequest, fits: Filter, found: _Found
 ) -> tuple[list[str], bool]:
     """Search for what a model says is missing. Return what of it was not found, and whether anything new was found."""
-    messages = _prompts.explore_messages(query, found.matches[:_SHOWN])
+    messages = _prompts.explore_messages(request.text, found.matches[:_SHOWN])
     answer = await model.ask("explore", messages, _prompts.form(_prompts.Gaps), attempts=1)
     before = {match.record.id for match in found.matches}
     gaps: list[str] = []
     for gap in answer.gaps[:_PHRASES]:
         matches: list[Match] = []
         for phrase in _phrases([gap.phrase]):
-            matches = await search(repository, phrase, fits, found.limit, settings)
+            matches = await _search(service, request, phrase, fits)
             found.add(matches)
-        if _best_relevance(matches) < settings.confidence_threshold_low and gap.missing.strip():
+        if _best_relevance(matches) < service.settings.confidence_threshold_low and gap.missing.strip():
             gaps.append(" ".join(gap.missing.split())[:_LONGEST_PHRASE])
     return gaps, any(match.record.id not in before for match in found.matches)
 

@@ -1,0 +1,45 @@
+"""What a recall is asked: a question, and which notes may answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphagent._article import a
+from graphagent.errors import NoteError
+from graphagent.memory.notes._types import DEPTHS
+from graphagent.memory.notes._validation import number, one_of, whole
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes._types import Depth
+    from graphagent.memory.notes.index._filter import Filter
+
+_LONGEST = 10_000
+"""How many characters of a question count."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """A question, and which notes may answer it.
+
+    Raises:
+        ValueError: the depth is not known, or the limit is below 0.
+        TypeError: the limit is not a whole number, or the score not a number.
+        NoteError: the text is not a text.
+    """
+
+    text: str
+    fits: Filter
+    limit: int
+    depth: Depth | None
+    min_score: float
+    run_id: str
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth not in DEPTHS:
+            raise ValueError(f"depth={self.depth!r} is not known; use {one_of(DEPTHS)}")
+        whole("limit", self.limit)
+        number("min_score", self.min_score)
+        if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NoteError(f"a question is a text, not {a(type(self.text).__name__)}")
+        object.__setattr__(self, "text", self.text[:_LONGEST].encode("utf-8", "replace").decode())
