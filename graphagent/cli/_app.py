@@ -1,4 +1,4 @@
-"""The commands, each with its options and its help. What they do stands in files of its own and is imported when needed."""
+"""The command line: its groups, and the commands that are not in a group."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from graphagent.cli._options import Key, Memory, Out, Owner
-from graphagent.cli.facts import facts
+from graphagent.cli._options import Out, argument, expand_options, flag, option, owner_option
+from graphagent.cli.facts import Memory, facts
 from graphagent.cli.notes.commands import notes
 from graphagent.cli.runs.commands import runs
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Begin with: graphagent demo",
 )
-keys = typer.Typer(no_args_is_help=True, help="Make keys that seal a memory.")
+keys = typer.Typer(no_args_is_help=True, help="Create keys that encrypt a memory.")
 app.add_typer(facts, name="facts")
 app.add_typer(notes, name="notes")
 app.add_typer(runs, name="runs")
@@ -28,7 +28,7 @@ app.add_typer(keys, name="keys")
 
 
 class Picture(Enum):
-    """What a strategy is drawn as."""
+    """The format of a drawing."""
 
     MERMAID = "mermaid"
     SVG = "svg"
@@ -46,78 +46,69 @@ def _version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Agents declared as typed strategy graphs, with memory that can be trusted."""
 
 
 @app.command(
-    short_help="Talk to an assistant that remembers.",
+    short_help="Chat with an assistant that remembers.",
     epilog="Example: graphagent chat --key env:GRAPHAGENT_KEY --model gpt-5-mini",
 )
+@expand_options
 def chat(
+    *,
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="The model to talk to; 'offline' needs no key and no network.")
+        str, typer.Option("--model", metavar="NAME", help="The model; 'offline' needs no key and no network.")
     ] = "offline",
     base_url: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--base-url",
-            metavar="URL",
-            help="The server, such as http://localhost:11434/v1 for Ollama; OpenAI's by default, with OPENAI_API_KEY.",
-            show_default=False,
+            "URL",
+            "The server, such as http://localhost:11434/v1 for Ollama. Default: OpenAI, with OPENAI_API_KEY.",
         ),
     ] = None,
     key_variable: Annotated[
         str | None,
-        typer.Option(
-            "--api-key-env", metavar="NAME", show_default=False,
-            help="The environment variable that holds that server's key; a key for OpenAI is never sent elsewhere.",
+        option(
+            "--api-key-env",
+            "NAME",
+            "The environment variable with that server's key; an OpenAI key is never sent elsewhere.",
         ),
     ] = None,
-    memory: Memory = None,
-    key: Key = None,
-    owner: Owner = "",
+    memory: Memory,
+    owner: Annotated[str, owner_option("Whose facts: each owner has a separate memory.")] = "",
     script: Annotated[
-        Path | None,
-        typer.Option(
-            "--script", metavar="FILE", help="Say the lines of a file instead; those that begin with # are left out.",
-            show_default=False,
-        ),
+        Path | None, option("--script", "FILE", "Take your lines from a file; lines that begin with # are skipped.")
     ] = None,
     show_memory: Annotated[
-        bool, typer.Option("--show-memory", metavar="", help="Show the facts as the model is sent them, word for word.")
+        bool, flag("--show-memory", text="Show the exact block of facts that the model is sent.")
     ] = False,
-) -> None:  # fmt: skip
-    """Talk to an assistant that remembers: what it learns about you today, it knows tomorrow."""
-    from graphagent.cli.chat import talk
+) -> None:
+    """Chat with an assistant that remembers: what it learns about you today, it knows tomorrow."""
+    from graphagent.cli.chat import converse, model_of
 
-    talk(model, base_url, key_variable, memory, key, owner, script, show_memory=show_memory)
+    converse(memory, model_of(model, base_url, key_variable), owner, script, show_memory=show_memory)
 
 
 @app.command(epilog="Example: graphagent draw graphagent_strategies:react --format svg --out react.svg")
 def draw(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE:STRATEGY", help="A module or a file, and what in it is, or gives, a strategy."),
+        argument(
+            "MODULE:STRATEGY", "A module or file, and the name of a strategy in it, or of a function that returns one."
+        ),
     ],
     form: Annotated[
         Picture | None,
         typer.Option(
-            "--format",
-            help="What to draw; by default what FILE ends with, else Mermaid.",
-            show_default=False,
+            "--format", help="The format. Default: that of the file name, or else Mermaid.", show_default=False
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="A new or existing file: .svg, .mmd, .mermaid, .md or .txt; else standard output.",
-            show_default=False,
-        ),
+        Path | None, option("--out", "FILE", "A file: .svg, .mmd, .mermaid, .md or .txt. Default: standard output.")
     ] = None,
 ) -> None:
     """Draw a strategy."""
@@ -129,26 +120,27 @@ def draw(
     write(strategy.to_svg() if drawn == "svg" else strategy.to_mermaid(), out)
 
 
-@app.command(short_help="See it all in seconds, with no key and no network.", epilog="Example: graphagent demo")
+@app.command(
+    short_help="See everything in seconds, without a key or a network.", epilog="Example: graphagent demo"
+)  # fmt: skip
 def demo() -> None:
-    """See it all in seconds: a talk, a sealed memory, another process that knows, refusals, forgetting."""
+    """See everything in seconds: a chat, an encrypted memory, another process that knows it, refusals, forgetting."""
     from graphagent.cli.demo import show
 
     show()
 
 
 @keys.command("new", epilog="Example: graphagent keys new --out ~/.graphagent-key")
-def new(
-    out: Out = None,
-) -> None:
-    """Make a key. Keep it safe: what is sealed with it cannot be read without it."""
+def new(out: Out = None) -> None:
+    """Create a key. Keep it safe: without it, nobody can read what is encrypted with it."""
     from graphagent.cli._output import aside
-    from graphagent.cli._private_files import write_private
+    from graphagent.cli._private_files import private_file
     from graphagent.store import new_key
 
     if out is None:
         print(new_key())
         return
     out = out.expanduser()
-    write_private(out, new_key() + "\n")
-    aside(f"A key stands in {out}. Use it with --key file:{out}, and keep a copy elsewhere.")
+    with private_file(out) as file:
+        file.write(f"{new_key()}\n".encode())
+    aside(f"The key is in {out}. Use it with --key file:{out}, and keep a copy elsewhere.")

@@ -1,4 +1,4 @@
-"""JSON lines: what is taken along, to a file or to standard output, and read again from there."""
+"""Records as JSON lines: exported to a file or to standard output, and read from there."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from graphagent.errors import StoreError
 
 
 class Lines:
-    """Where records go, a line for each."""
+    """Writes records, one a line."""
 
     def __init__(self, target: BinaryIO, out: Path | None) -> None:
         self._target = target
         self._out = out
-        self._seen = out is None and sys.stdout.isatty()
+        self._on_terminal = out is None and sys.stdout.isatty()
         self._size = 0
 
     async def put(self, record: Mapping[str, Any]) -> None:
-        """Write a record; on a terminal so that no character acts on it. Between two the command can be broken off."""
+        """Write a record, without characters that act on a terminal if it is one. The command can be interrupted before each."""
         await checkpoint()
         line = orjson.dumps(record)
-        if self._seen:
+        if self._on_terminal:
             line = _output.harmless(line.decode()).encode()
         self._target.write(line + b"\n")
         self._size += len(line) + 1
 
-    def tell(self, what: str) -> None:
-        """Say what was written where, if that is a file."""
+    def report(self, what: str) -> None:
+        """Print on standard error what was written to a file; nothing if it was standard output."""
         if self._out is not None:
             _output.aside(
                 f"{what}, {self._size:,} bytes, written to {self._out}, readable for you alone, but not sealed."
@@ -44,10 +44,10 @@ class Lines:
 
 @contextmanager
 def lines_to(out: Path | None) -> Generator[Lines]:
-    """Write records to a new file that only its owner can read, or without one to standard output. Broken off, no file is there.
+    """Open a new file that only its owner can read, or standard output without one. An interrupted file is removed.
 
     Raises:
-        StoreError: the file is there already, or cannot be written.
+        StoreError: the file exists, or cannot be written.
     """
     with private_file(out) if out is not None else nullcontext(sys.stdout.buffer) as target:
         yield Lines(target, out)
@@ -55,10 +55,10 @@ def lines_to(out: Path | None) -> Generator[Lines]:
 
 
 def read_whole(source: Path) -> bytes:
-    """Give what stands in a file, or for `-` on standard input.
+    """Return the content of a file; `-` is standard input.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     try:
         return sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
@@ -67,10 +67,10 @@ def read_whole(source: Path) -> bytes:
 
 
 def read_lines(source: Path) -> list[dict[str, Any]]:
-    """Give the records that stand in a file, or for `-` on standard input, a line for each.
+    """Return the records of a file of JSON lines; `-` is standard input.
 
     Raises:
-        StoreError: it cannot be read, or a line is no JSON object.
+        StoreError: the file cannot be read, or a line is not a JSON object.
     """
     records: list[dict[str, Any]] = []
     for number, line in enumerate(read_whole(source).split(b"\n"), start=1):

@@ -1,4 +1,4 @@
-"""What a person types at a terminal, message by message; a paste is one message, whatever lines it has."""
+"""Messages that a person types at a terminal. A paste is one message, also if it has several lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 """What a terminal sends before and after a paste, once it is asked to."""
 _EDITED = {_BEGIN: "\x02", _END: "\x03"}
-"""What libedit puts into the line instead, as it does not know these."""
+"""What libedit is told to insert instead, since it does not know these sequences."""
 
 
 def typed() -> Generator[str]:
@@ -32,13 +32,13 @@ def typed() -> Generator[str]:
 
 @contextmanager
 def _marked_pastes() -> Generator[tuple[str, str]]:
-    """Have pastes marked, and yield what then begins and ends them in what input() returns.
+    """Ask the terminal to mark pastes. Yield the marks that input() then returns before and after a paste.
 
     GNU readline returns a paste as one line with line breaks in it. Without it, a paste arrives line by line.
     """
     begin, end = _BEGIN, _END
     try:
-        readline = import_module("readline")  # with it, input() lets one edit the line
+        readline = import_module("readline")  # with it, the line can be edited
     except ImportError:
         pass
     else:
@@ -48,7 +48,9 @@ def _marked_pastes() -> Generator[tuple[str, str]]:
             return
         for marker, letter in _EDITED.items():
             shown = marker.replace("\x1b", r"\e")
-            readline.parse_and_bind(rf'bind -s "{shown}" "\026\{ord(letter):03o}"')  # Ctrl-V takes it as a letter
+            readline.parse_and_bind(
+                rf'bind -s "{shown}" "\026\{ord(letter):03o}"'
+            )  # after Ctrl-V it is inserted as a letter
         begin, end = _EDITED.values()
     asked = os.name == "posix" and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
     if asked:

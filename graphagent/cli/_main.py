@@ -1,4 +1,4 @@
-"""Where the command begins and ends: what goes wrong is told in one line, and the exit code says how it went."""
+"""The entry point of the command: it prints errors in one line, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from graphagent.errors import GraphAgentError, MissingExtraError, RunError
 
 
 def main() -> None:
-    """Run the command line. The exit code is 0; 1 after a failure, 2 after a wrong call, 130 after Ctrl-C."""
+    """Execute the command line. The exit code is 0; 1 after a failure, 2 after a wrong call, 130 after Ctrl-C."""
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
     from graphagent.cli._app import app
     from graphagent.cli._output import aside, complain
     from graphagent.cli._prompts import heed_interrupts
 
-    # Bytes that are no text, and letters that a terminal lacks, spoil a letter and not the command.
+    # Bytes that are not text, and letters that a terminal does not have, must not end the command.
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
     heed_interrupts()
     try:
-        app(prog_name="graphagent")  # whatever it was started by, completion is for this name
+        app(prog_name="graphagent")  # completion is for this name, however the command was started
     except GraphAgentError as error:
         reason: BaseException = error
         while isinstance(reason, RunError) and reason.__cause__ is not None:
@@ -41,5 +41,5 @@ def main() -> None:
 
 
 def _close_quietly() -> None:
-    """Let nothing complain at exit that nobody reads the output any more, as behind `| head`."""
+    """Prevent an error at exit when the reader of the output has closed it, as `| head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What is shown on the terminal, and how: plain where it is no terminal, and never with control characters of others."""
+"""What commands print: tables and messages, plain in a pipe, and never with control characters from stored text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rich.text import Text
 
 _WIDEST = 100
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
-"""Letters of other scripts, and whatever is no letter."""
+"""Characters that may act on a terminal; most are only letters of other scripts."""
 _NARROWEST = 20
 
 
 def screen(*, err: bool = False) -> Console:
-    """Give the console for standard output, or for messages beside it."""
+    """Return the console for standard output, or for standard error."""
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, highlight=False, soft_wrap=not stream.isatty())
     console.width = min(console.width, _WIDEST)
@@ -32,40 +32,40 @@ def screen(*, err: bool = False) -> Console:
 
 
 def complain(text: str) -> None:
-    """Say in one line what went wrong."""
+    """Print an error in one line."""
     screen(err=True).print(Text(f"error: {shown(' '.join(text.split()))}", style="red"), soft_wrap=True)
 
 
 def fail(text: str) -> NoReturn:
-    """Say in one line why nothing was done, and end the command with 1."""
+    """Print an error in one line, and end the command with exit code 1."""
     complain(text)
     raise typer.Exit(1)
 
 
 def aside(text: str) -> None:
-    """Say something that is not the result, beside it."""
+    """Print a remark on standard error, dimmed."""
     screen(err=True).print(Text(shown(text), style="dim"), soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Say something beside the result that matters to the person who reads it."""
+    """Print something on standard error that the person needs to read."""
     screen(err=True).print(Text(shown(text)), soft_wrap=True)
 
 
 def for_output(text: str) -> str:
-    """Give a text as it goes to standard output: as it is into a pipe, and without what could act on a terminal."""
+    """Return a text for standard output: unchanged for a pipe, without characters that act on a terminal for a terminal."""
     return shown(text) if sys.stdout.isatty() else text
 
 
 def plain(value: object) -> Any:
-    """Give any value as JSON data."""
+    """Return any value as JSON data."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, fallback=str, serialize_unknown=True)
 
 
 def value_text(value: object) -> str:
-    """Give any value as text: a text as it is, tool calls with their arguments, others as JSON."""
+    """Return any value as text: text unchanged, tool calls with their arguments, other values as JSON."""
     from graphagent.llm import ToolCall, ToolCalls, ToolResults
 
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def value_text(value: object) -> str:
 
 
 def shown(text: str) -> str:
-    """Give a text without what could move a terminal's cursor, hide, or turn the direction of writing."""
+    """Replace all characters that could move the cursor of a terminal, hide text or change the direction of writing."""
     return _UNUSUAL.sub(lambda found: "�" if _acts(found[0]) else found[0], text)
 
 
@@ -90,38 +90,38 @@ def _acts(character: str) -> bool:
 
 
 def json_text(data: object) -> str:
-    """Give JSON data as text in which no character acts on a terminal, and which reads as the same data."""
+    """Return JSON data as text that does not act on a terminal."""
     return harmless(json.dumps(data, ensure_ascii=False, indent=2, default=str))
 
 
 def harmless(text: str) -> str:
-    """Give the text of JSON data as one in which no character acts on a terminal, and which reads as the same data."""
+    """Escape all characters of a JSON text that act on a terminal. The result is the same data."""
     return _UNUSUAL.sub(lambda found: json.dumps(found[0])[1:-1] if _acts(found[0]) else found[0], text)
 
 
 def shortened(text: str, length: int = 60) -> str:
-    """Give the beginning of a text, in one line."""
+    """Return a text in one line, and cut it after a number of characters."""
     line = shown(" ".join(text.split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def moment(milliseconds: int | None) -> str:
-    """Give a time as people read it, in their own zone, to the minute."""
+    """Return a time in the zone of this machine, to the minute."""
     if milliseconds is None:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def seconds(milliseconds: int) -> str:
-    """Give the time of a day to the second, as people read it, in their own zone."""
+    """Return the time of day in the zone of this machine, to the second."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%H:%M:%S")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = True) -> None:
-    """Show rows under heads, the second of which may be long; in a pipe, separated by tabs and whole.
+    """Print a table whose second column may be long. In a pipe, cells are complete and separated by tabs.
 
-    On a terminal, what is the same in all rows and stands behind the second column is said once, above, and what is too long
-    is broken into lines, or without `fold` cut off.
+    On a terminal, a column after the second that has the same value in all rows is left out, and its value is printed once
+    above the table. Text that is too long is wrapped, or cut off without `fold`.
     """
     console = screen()
     if not console.is_terminal:
@@ -148,17 +148,17 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = T
 
 
 def beginning(line: str, width: int) -> str:
-    """Give a line, or where it is wider than so many columns its beginning."""
+    """Return the beginning of a line that fits into a number of columns."""
     return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
 
 
 def ending(line: str, width: int) -> str:
-    """Give a line, or where it is wider than so many columns its end."""
+    """Return the end of a line that fits into a number of columns."""
     return line if cell_len(line) <= width else f"…{set_cell_size(line[::-1], width - 1).rstrip()[::-1]}"
 
 
 class Flow:
-    """Text that arrives in pieces, broken between words where the line ends."""
+    """Prints text that arrives in pieces, wrapped between words."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -168,7 +168,7 @@ class Flow:
         self.begun = False
 
     def add(self, piece: str) -> None:
-        """Show what is whole words by now."""
+        """Add a piece, and print the words that are complete."""
         self.begun = True
         for character in shown(piece).replace("\t", "    "):
             if character.isspace():
@@ -177,7 +177,7 @@ class Flow:
                 self._word += character
 
     def end(self) -> None:
-        """Show the rest, and end the line."""
+        """Print the rest, and end the line."""
         self._put("")
         if self._column:
             self._out("\n")

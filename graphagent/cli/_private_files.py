@@ -11,22 +11,12 @@ from typing import BinaryIO
 from graphagent.errors import StoreError
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a text into a new file that only its owner can read.
-
-    Raises:
-        StoreError: the file is there already, or cannot be written.
-    """
-    with private_file(path) as file:
-        file.write(text.encode())
-
-
 @contextmanager
 def private_file(path: Path) -> Generator[BinaryIO, None, None]:
-    """Make a new file that only its owner can read, and give it to be written. Broken off, it is not there.
+    """Create a file that only its owner can read, and yield it for writing. If that fails, the file is removed.
 
     Raises:
-        StoreError: the file is there already, or cannot be written.
+        StoreError: the file exists, or cannot be written.
     """
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

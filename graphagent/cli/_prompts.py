@@ -14,17 +14,17 @@ STOPPED = 130
 
 
 def heed_interrupts() -> None:
-    """Have Ctrl-C work for a person at a terminal, though whoever started the command had it ignored."""
-    # A background job of a script inherits that too, and is to keep it: its standard input is no terminal.
+    """Make Ctrl-C work for a person at a terminal, even if the command was started with the signal ignored."""
+    # A background job of a script inherits an ignored signal, too, and must keep it: its standard input is no terminal.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ask(text: str, *, optional: bool = False) -> str:
-    """Return what a person types; they are asked again while that is nothing, unless it is `optional`.
+    """Return what a person types. Unless the answer is `optional`, they are asked again until they type something.
 
     Raises:
-        Exit: they pressed Ctrl-C; with 130.
+        Exit: they pressed Ctrl-C; the exit code is 130.
         Abort: the input ended.
     """
     with _ends_at_once():
@@ -33,10 +33,10 @@ def ask(text: str, *, optional: bool = False) -> str:
 
 
 def confirm(text: str) -> None:
-    """Ask a person whether to go on.
+    """Ask a person to confirm.
 
     Raises:
-        Exit: they pressed Ctrl-C; with 130.
+        Exit: they pressed Ctrl-C; the exit code is 130.
         Abort: they said no, or the input ended.
     """
     with _ends_at_once():
@@ -45,7 +45,7 @@ def confirm(text: str) -> None:
 
 @contextmanager
 def _ends_at_once() -> Generator[None]:
-    # An event loop takes the first Ctrl-C for itself, and would hear of it only after the prompt.
+    # An event loop would keep the first Ctrl-C to itself until the prompt has ended.
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What a module or a file of the user's holds: strategies, agents."""
+"""Strategies and agents that the user's modules and files define."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def strategy_at(target: str) -> Strategy[Any, Any]:
-    """Give the strategy that `module:name` or `file.py:name` names; what is callable is called, an agent gives its own.
+    """Return the strategy that `module:name` or `file.py:name` names. A function is called; of an agent, its strategy is returned.
 
     Raises:
         BadParameter: there is none.
@@ -33,7 +33,7 @@ def strategy_at(target: str) -> Strategy[Any, Any]:
 
 
 def agent_at(target: str) -> Agent[Any, Any]:
-    """Give the agent that `module:name` or `file.py:name` names; what is callable is called.
+    """Return the agent that `module:name` or `file.py:name` names. A function is called.
 
     Raises:
         BadParameter: there is none.
@@ -69,7 +69,7 @@ def _found(target: str, kind: type[Any], one: str, several: str) -> object:
 
 
 def _makes(found: object) -> bool:
-    """Tell whether something gives what is asked for when it is called."""
+    """Return whether an object has to be called to get a strategy or an agent."""
     return callable(found) and not isinstance(found, (Strategy, type))
 
 
@@ -78,7 +78,7 @@ def _of(module: ModuleType, kind: type[T]) -> dict[str, T]:
 
 
 def _there(module: ModuleType, kind: type[Any]) -> list[str]:
-    """Return the names that can be given: of what is there, of agents, and of functions that say they return one."""
+    """Return the names that a person can choose from: objects of that type, agents, and functions that return one."""
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     return [
         name
@@ -88,7 +88,7 @@ def _there(module: ModuleType, kind: type[Any]) -> list[str]:
 
 
 def _returns(function: Callable[..., object], kinds: set[type[Any]]) -> bool:
-    """Tell whether a function that needs no arguments is annotated to return one of some types."""
+    """Return whether a function can be called without arguments and is annotated to return one of some types."""
     signature = inspect.signature(function)
     if any(each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.kind is not each.VAR_POSITIONAL
            for each in signature.parameters.values()):  # fmt: skip
@@ -108,7 +108,7 @@ def _module(place: str) -> ModuleType:
         sys.path.insert(0, str(path.parent.absolute()))
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        with redirect_stdout(sys.stderr):  # what a program prints is no part of what is asked for
+        with redirect_stdout(sys.stderr):  # standard output is for the result of the command
             spec.loader.exec_module(module)
         return module
     if not all(part.isidentifier() for part in place.split(".")):

@@ -1,4 +1,4 @@
-"""`graphagent chat`: talk to an assistant that remembers."""
+"""`graphagent chat`: an assistant that remembers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from rich.text import Text
 from graphagent import Agent
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
+from graphagent.cli._phrases import counted
+from graphagent.cli._stores import fact_provider
+from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
@@ -44,43 +47,45 @@ _HELP = """\
 Ctrl-C            while an answer comes: stop it"""
 
 
-def talk(
-    model: str,
-    base_url: str | None,
-    key_variable: str | None,
-    memory: Path | None,
-    key: str | None,
-    owner: str,
-    script: Path | None,
-    *,
-    show_memory: bool = False,
+def converse(
+    memory: Memory, model: OfflineModel | OpenAIModel, owner: str, script: Path | None, *, show_memory: bool
 ) -> None:
-    """Talk until the script, standard input or the person comes to an end.
+    """Chat until the script or standard input ends, or the person leaves.
+
+    Args:
+        memory: Where facts are stored.
+        model: The model, which is closed at the end.
+        owner: Whose facts they are.
+        script: A file with the turns; None: standard input.
+        show_memory: Whether to show the exact block of facts that the model is sent.
 
     Raises:
-        GraphAgentError: the memory cannot be used; or a turn failed, and nobody sits there to try another.
+        GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.
     """
-    root = _options.folder(memory)
-    provider = _options.provider(root, key)
-    asked = _model(model, base_url, key_variable)
+    provider = fact_provider(memory.folder, memory.key)
     attended = script is None and sys.stdin.isatty()
     turns = typed() if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
         stack.enter_context(closing(turns))
         portal = stack.enter_context(start_blocking_portal())
         stack.enter_context(portal.wrap_async_context_manager(provider))
-        if not isinstance(asked, OfflineModel):
-            stack.enter_context(portal.wrap_async_context_manager(asked))
-        conversation = _Conversation(portal, provider, asked, owner, attended=attended)
-        conversation.show_memory = show_memory
-        conversation.greet(root, sealed=key is not None)
+        if not isinstance(model, OfflineModel):
+            stack.enter_context(portal.wrap_async_context_manager(model))
+        conversation = _Conversation(portal, provider, model, owner, attended=attended, show_memory=show_memory)
+        conversation.greet(memory)
         for turn in turns:
             if not conversation.take(turn):
                 break
-        conversation.leave()
+        if attended:
+            conversation.note("Goodbye.")
 
 
-def _model(name: str, base_url: str | None, key_variable: str | None) -> OfflineModel | OpenAIModel:
+def model_of(name: str, base_url: str | None, key_variable: str | None) -> OfflineModel | OpenAIModel:
+    """Return the model that the options of the command name.
+
+    Raises:
+        BadParameter: the options do not fit together, or a key is missing.
+    """
     if name == "offline":
         if base_url is not None:
             raise typer.BadParameter(
@@ -121,15 +126,20 @@ def _echoed(lines: Iterable[str]) -> Generator[str]:
 
 
 class _Conversation:
-    """One start of the command: an agent, the transcript so far, and the screen that both are shown on."""
+    """An agent, the transcript so far, and the terminal or pipe on which both are shown."""
 
     def __init__(
-        self, portal: BlockingPortal, provider: KeepingProvider, model: Model, owner: str, *, attended: bool
+        self,
+        portal: BlockingPortal,
+        provider: KeepingProvider,
+        model: Model,
+        owner: str,
+        *,
+        attended: bool,
+        show_memory: bool,
     ) -> None:
         self._portal, self._provider, self._model, self._owner = portal, provider, model, owner
-        self.show_memory = False
-        """Whether to show facts as the model is sent them."""
-        self._attended = attended
+        self._attended, self._show_memory = attended, show_memory
         self._scope: CancelScope | None = None
         self._runs: set[str] = set()
         self._told: set[tuple[str, tuple[str, ...]]] = set()
@@ -146,35 +156,33 @@ class _Conversation:
         self._agent.on(FactsSaved, self._on_saved)
         self._agent.on(ExtractionFailed, self._on_failure)
 
-    def greet(self, root: Path, *, sealed: bool) -> None:
-        """Say who is there, where the memory is, whether it is sealed, and how much is known."""
+    def greet(self, memory: Memory) -> None:
+        """Print the model, the folder of the memory, how many facts are known, and how to encrypt them if they are not."""
         facts = self._portal.call(self._known)
         self._told = {(fact.concept.keyword, fact.values) for fact in facts}
-        known = len(facts)
-        self._dim(f"model {self._model.name} · memory {root} · {known} fact{'' if known == 1 else 's'} known")
-        if not sealed:
-            self._dim(
+        self.note(f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known")
+        if memory.key is None:
+            self.note(
                 "No key, so facts are plain files there. Seal them: graphagent keys new --out FILE, then --key file:FILE"
             )
         if self._attended:
             if isinstance(self._model, OfflineModel):
-                self._dim(
+                self.note(
                     "For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
                 )
-            self._dim("/help lists the commands; exit or Ctrl-D leaves.")
+            self.note("/help lists the commands; exit or Ctrl-D leaves.")
         self._console.print()
 
-    def leave(self) -> None:
-        """Say goodbye where a person is there to hear it."""
-        if self._attended:
-            self._dim("Goodbye.")
+    def note(self, text: str) -> None:
+        """Print something that is not part of the conversation."""
+        self._console.print(Text(_output.shown(text), style="dim"))
 
     def take(self, turn: str) -> bool:
-        """Do what a turn asks for, and tell whether there is to be another."""
+        """Execute a turn. Return whether the conversation continues."""
         command, _, rest = turn.partition(" ")
         if turn.casefold() in ("/quit", "/exit", "quit", "exit"):
             return False
-        if "\n" in turn:  # pasted, and not meant as a command
+        if "\n" in turn:  # a paste, not a command
             self._ask(turn)
         elif command == "/help":
             self._console.print(Text(_HELP + (f"\n{ABOUT}" if isinstance(self._model, OfflineModel) else "")))
@@ -183,7 +191,7 @@ class _Conversation:
         elif command == "/forget":
             self._forget(rest.strip())
         elif command.startswith("/") and command[1:].isalpha():
-            self._dim(f"There is no {command}; /help lists the commands.")
+            self.note(f"There is no {command}; /help lists the commands.")
         else:
             self._ask(turn)
         self._console.print()
@@ -211,35 +219,35 @@ class _Conversation:
         finally:
             self._rest()
         if result is None:
-            self._dim("stopped; this turn is not part of the conversation")
+            self.note("stopped; this turn is not part of the conversation")
             return
         if result.finish_reason == "length":
-            self._dim("  the answer ends here because the model's limit of tokens was reached")
+            self.note("  the answer ends here because the model's limit of tokens was reached")
         self._steps = result.memory
         self._runs.add(result.run_id)
-        self._tell_memory(result, before)
+        self._print_memory(result, before)
 
-    def _tell_memory(self, result: RunResult[str], before: int) -> None:
-        """Say what a turn brought back from earlier starts, and what it learned."""
+    def _print_memory(self, result: RunResult[str], before: int) -> None:
+        """Print which facts a turn used that were learned before this start, and which it learned."""
         steps = result.memory.steps[before:]
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [
             _output.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs
         ]
-        if self.show_memory:
+        if self._show_memory:
             for step in steps:
                 if isinstance(step, FactsStep):
-                    self._dim("\n".join(message.text for message in step.to_messages()))
+                    self.note("\n".join(message.text for message in step.to_messages()))
         if recalled:
             more = f" and {len(recalled) - _MOST_NAMES} more" if len(recalled) > _MOST_NAMES else ""
-            self._dim(f"  recalled {', '.join(recalled[:_MOST_NAMES])}{more}")
+            self.note(f"  recalled {', '.join(recalled[:_MOST_NAMES])}{more}")
         if self._learned:
             for fact in self._portal.call(self._known):
                 if fact.source.run_id == result.run_id and (fact.concept.keyword, fact.values) not in self._told:
                     self._told.add((fact.concept.keyword, fact.values))
                     keyword = _output.shortened(fact.concept.keyword, 40)
                     value = _output.shortened(", ".join(fact.values), 66 - len(keyword))
-                    self._dim(f"  learned {keyword}: {value}")
+                    self.note(f"  learned {keyword}: {value}")
 
     async def _run(self, turn: str) -> RunResult[str] | None:
         self._scope = CancelScope()
@@ -262,7 +270,7 @@ class _Conversation:
     def _show_facts(self) -> None:
         known = self._portal.call(self._known)
         if not known:
-            self._dim("Nothing is known yet.")
+            self.note("Nothing is known yet.")
             return
         _output.table(
             ("fact", "value", "since"),
@@ -271,22 +279,22 @@ class _Conversation:
 
     def _forget(self, keyword: str) -> None:
         if not keyword:
-            self._dim("Say which: /forget KEYWORD. /facts lists them.")
+            self.note("Say which: /forget KEYWORD. /facts lists them.")
             return
 
         async def remove() -> int:
-            with suppress(ValueError):  # what cannot be a keyword is not known either
+            with suppress(ValueError):  # no fact has a keyword that is not valid
                 return (await self._provider.forget(concept=Concept(keyword), owner=self._owner)).facts
             return 0
 
         removed = self._portal.call(remove)
         if not removed:
-            self._dim(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists what is.")
+            self.note(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists what is.")
             return
         self._steps = None
-        self._dim(
-            f"Forgotten: {keyword}, {removed} version{'' if removed == 1 else 's'}. "
-            f"The conversation begins anew, since it may have said so."
+        self.note(
+            f"Forgotten: {keyword}, {counted(removed, 'version')}. "
+            f"A new conversation begins, since this one may contain it."
         )
 
     def _on_node(self, event: NodeStarted) -> None:
@@ -306,7 +314,7 @@ class _Conversation:
 
     def _on_failure(self, event: ExtractionFailed) -> None:
         self._stop_waiting()
-        self._dim(f"  nothing learned: {_output.shortened(event.reason, 200)}")
+        self.note(f"  nothing learned: {_output.shortened(event.reason, 200)}")
 
     def _wait(self, text: str) -> None:
         if self._waits:
@@ -321,6 +329,3 @@ class _Conversation:
     def _rest(self) -> None:
         self._stop_waiting()
         self._flow.end()
-
-    def _dim(self, text: str) -> None:
-        self._console.print(Text(_output.shown(text), style="dim"))

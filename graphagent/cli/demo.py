@@ -1,4 +1,4 @@
-"""`graphagent demo`: nothing is pretended. Every step is a command in a process of its own, over one sealed memory."""
+"""`graphagent demo`: every step is a real command in a process of its own, on one encrypted memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from graphagent.cli import _options, _output
+from graphagent.cli import _output
+from graphagent.cli._stores import SEALED
 from graphagent.cli.offline import ABOUT
 from graphagent.errors import GraphAgentError
 
@@ -29,7 +30,7 @@ _FORGOTTEN = "favourite-motto"
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A command that came to its end."""
+    """The output of a command that has ended."""
 
     output: str
     complaint: str
@@ -51,11 +52,15 @@ class _Demo:
         self.console.print(Text(_output.shown(text), style=style))
 
     def run(self, *words: str, ends: int = 0) -> _Ended:
-        """Run a command in another process; one that does not end as it should ends the demo."""
+        """Execute a command in another process.
+
+        Raises:
+            GraphAgentError: it ended with another exit code than `ends`.
+        """
         self.say(f"$ graphagent {' '.join(words)}", "dim")
         environment = {**os.environ, "PYTHONUTF8": "1"}
         began = time.monotonic()
-        ended = subprocess.run(  # noqa: S603 — this program itself, with words that stand below
+        ended = subprocess.run(  # noqa: S603  this program itself, with the words below
             [sys.executable, "-m", "graphagent", *words],
             cwd=self.home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False,
         )  # fmt: skip
@@ -64,11 +69,11 @@ class _Demo:
         return _Ended(ended.stdout, ended.stderr, time.monotonic() - began)
 
     def sealed(self, *words: str, ends: int = 0) -> _Ended:
-        """Run a command on the sealed memory."""
+        """Execute a command on the encrypted memory."""
         return self.run(*words, "--memory", "memory", "--key", "file:key", ends=ends)
 
     def turns(self, text: str) -> list[list[str]]:
-        """Give a talk as its turns, each with the lines that belong to it."""
+        """Return the turns of a chat, each as its lines."""
         parts = re.split(r"^(?=> )", text, flags=re.MULTILINE)
         return [part.rstrip("\n").split("\n") for part in parts if part.startswith("> ")]
 
@@ -83,35 +88,35 @@ class _Demo:
 
 
 def show() -> None:
-    """Show it all, in a temporary folder that is removed behind it.
+    """Execute the demo in a temporary folder, which is then removed.
 
     Raises:
-        GraphAgentError: something is not as it should be.
+        GraphAgentError: a step did not do what the demo says.
     """
     with tempfile.TemporaryDirectory(prefix="graphagent-demo-") as folder:
         demo = _Demo(Path(folder))
         for name in ("conversation.txt", "next_day.txt"):
-            shutil.copy(_talk(name), demo.home / name)
+            shutil.copy(_script_file(name), demo.home / name)
         _first_day(demo)
         _next_day(demo)
         _nothing_readable(demo)
         _refused(demo)
         _forgotten(demo)
-        demo.title("Go on yourself")
+        demo.title("Try it yourself")
         demo.say("graphagent chat                                     the offline model, no key needed")
         demo.say("graphagent chat --model gpt-5-mini                  with OPENAI_API_KEY set")
         demo.say("graphagent chat --model llama3.2 --base-url http://localhost:11434/v1      Ollama")
         demo.say("Seal what it learns: graphagent keys new --out KEYFILE, then add --key file:KEYFILE", "dim")
 
 
-def _talk(name: str) -> Path:
-    """Give the path of a talk: beside this file in an installation, in `examples/` in a checkout."""
+def _script_file(name: str) -> Path:
+    """Return the path of a script of the chat: next to this file in an installation, in `examples/` in a checkout."""
     installed = Path(__file__).with_name(name)
     return installed if installed.exists() else Path(__file__).parents[2] / "examples" / name
 
 
 def _first_day(demo: _Demo) -> None:
-    demo.title("1  A day's talk, in one process")
+    demo.title("1  A day's chat, in one process")
     demo.run("keys", "new", "--out", "key")
     ended = demo.sealed("chat", "--script", "conversation.txt")
     turns = demo.turns(ended.output)
@@ -144,7 +149,7 @@ def _next_day(demo: _Demo) -> None:
 
 
 def _split_memory(output: str) -> tuple[str, list[list[str]]]:
-    """Take the blocks of facts out of what `chat --show-memory` wrote."""
+    """Return the output of `chat --show-memory` without its blocks of facts, and these blocks as lines."""
     blocks = [
         match[0].split("\n")
         for match in re.finditer(r"^What is known from memory.*?^</facts>$", output, re.MULTILINE | re.DOTALL)
@@ -163,28 +168,28 @@ def _nothing_readable(demo: _Demo) -> None:
         record = json.loads(line)
         said += [*record["values"], record["keyword"], record["description"]]
     words = {word.casefold() for word in re.findall(r"\w+", " ".join(said)) if len(word) >= _SHORTEST_WORD}
-    words.discard("facts")  # so is the file itself called
+    words.discard("facts")  # the name of the file
     found, control = _found(words, demo.memory), _found(words, demo.home / "plain")
     if found or control != words:
         raise GraphAgentError(
-            f"{len(found)} words stand readable in the sealed memory, and {len(control)} in the plain one"
+            f"{len(found)} words are readable in the sealed memory, and {len(control)} in the plain one"
         )
     demo.console.print()
     for path in sorted(demo.memory.rglob("*")):
         demo.say(f"{path.relative_to(demo.home)}  {path.stat().st_size:,} bytes, of which these are 32:")
-    place, data = _sealed_place(demo.memory / _options.SEALED)
+    place, data = _sealed_place(demo.memory / SEALED)
     for start in (place, place + 16):
         row = data[start : start + 16]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         demo.say(f"{start:08x}  {row.hex(' ')}  {letters}", "dim")
     demo.say(
-        f"Searched in it for {len(words)} words of what was learned, names of facts included: none is there.", "bold"
+        f"Searched in it for {len(words)} words of what was learned, names of facts included: none is found.", "bold"
     )
     demo.say(f"The same search in the same facts without a key finds all {len(control)}.")
 
 
 def _found(words: set[str], root: Path) -> set[str]:
-    """Give the words that stand readable in the files under a folder, or in their names, in any case."""
+    """Return the words that are readable, in upper or lower case, in the files below a folder or in their names."""
     files = [path for path in root.rglob("*") if path.is_file()]
     data = b"\n".join(str(path.relative_to(root)).encode() + b"\n" + path.read_bytes() for path in files)
     text = data.decode("utf-8", "replace").casefold()
@@ -192,14 +197,14 @@ def _found(words: set[str], root: Path) -> set[str]:
 
 
 def _sealed_place(path: Path) -> tuple[int, bytes]:
-    """Give a place inside a sealed value of a database, and all its bytes."""
+    """Return an offset inside an encrypted value of a database file, and the content of the file."""
     import apsw
 
     data = path.read_bytes()
     connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     with closing(connection) as database:
         tables = [str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = [row for name in tables for row in database.execute(f'SELECT * FROM "{name}"')]  # noqa: S608 — its own
+        rows = [row for name in tables for row in database.execute(f'SELECT * FROM "{name}"')]  # noqa: S608  names from the database itself
         cells = [cell for row in rows for cell in row]
     places = [data.find(cell) for cell in cells if isinstance(cell, bytes) and 200 < len(cell) < 1000]
     place = next((place for place in places if place > 0), None)
@@ -214,9 +219,9 @@ def _refused(demo: _Demo) -> None:
     demo.say(
         demo.run("facts", "list", "--memory", "memory", "--key", "file:other-key", ends=1).complaint.strip(), "red"
     )
-    place, data = _sealed_place(demo.memory / _options.SEALED)
+    place, data = _sealed_place(demo.memory / SEALED)
     shutil.copytree(demo.memory, demo.home / "changed")
-    (demo.home / "changed" / _options.SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    (demo.home / "changed" / SEALED).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     demo.say(f"(a copy of the memory, with byte {place:,} changed by one bit)", "dim")
     demo.say(demo.run("facts", "verify", "--memory", "changed", "--key", "file:key", ends=1).complaint.strip(), "red")
     demo.say(demo.sealed("facts", "verify").output.strip())

@@ -1,4 +1,4 @@
-"""`graphagent draw`: what a picture is, and where it goes."""
+"""`graphagent draw`: the format of a drawing, and its file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import typer
 from graphagent.errors import StoreError
 
 _FORMS = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid", ".txt": "mermaid"}
-"""What a strategy is drawn as, by how the file's name ends."""
+"""The format for each ending of a file name."""
 
 
 def form_of(form: str | None, out: Path | None, target: str) -> str:
-    """Return what to draw: `svg` or `mermaid`, as asked for, or as the file's name says.
+    """Return `svg` or `mermaid`: the given format, or that of the file name.
 
     Raises:
-        BadParameter: the file's name says something else.
+        BadParameter: the file name has another format, or one that cannot be drawn.
     """
     suffix = out.suffix.lower() if out is not None else ""
     if out is None or not suffix:
@@ -41,7 +41,7 @@ def form_of(form: str | None, out: Path | None, target: str) -> str:
 
 
 def write(text: str, out: Path | None) -> None:
-    """Write a picture to a file, or to standard output; to a Markdown file as a block of Mermaid.
+    """Write a drawing to a file or to standard output; to a Markdown file as a block of Mermaid.
 
     Raises:
         StoreError: the file cannot be written.

@@ -1,148 +1,225 @@
-"""`graphagent facts`: look at what is known, correct it, forget it, take it along."""
+"""`graphagent facts`: list, correct, forget, export and import what is known."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, TypeVar
 
 import anyio
 import typer
 
-from graphagent.cli import _options, _output
+from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
-from graphagent.cli._options import AnyOwner, InScope, InSubject, Key, Memory, Out, Owner, Yes
+from graphagent.cli._options import (
+    AGENT_NAME,
+    AnyOwner,
+    Out,
+    Yes,
+    argument,
+    expand_options,
+    flag,
+    option,
+    owner_option,
+    scope_of,
+    subject_of,
+)
 from graphagent.cli._phrases import counted, others, were_new
 from graphagent.cli._prompts import confirm
+from graphagent.cli._stores import fact_provider, memory_folder
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
 
-facts = typer.Typer(no_args_is_help=True, help="Look at facts, correct them, forget them, take them along.")
+T = TypeVar("T")
+facts = typer.Typer(no_args_is_help=True, help="List, correct, forget, export and import facts.")
 
 
 class Format(Enum):
-    """How a command shows its result."""
+    """How a command prints its result."""
 
     TABLE = "table"
     JSON = "json"
 
 
 As = Annotated[Format, typer.Option("--format", help="A table for people, or JSON for programs.")]
+Keyword = Annotated[str, argument("KEYWORD", "The fact's keyword, as `facts list` shows it.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where facts stand."""
+class Memory:
+    """The memory that a command works on."""
 
-    subject: str
-    scope: Scope
+    memory: Annotated[
+        Path | None,
+        option(
+            "--memory",
+            "DIR",
+            "The folder of the memory. Default: $GRAPHAGENT_HOME/memory, or else a folder in your user data folder.",
+        ),
+    ] = None
+    key: Annotated[
+        str | None,
+        option(
+            "--key",
+            "KEY",
+            "Encrypt the memory, or open an encrypted one: env:NAME or file:PATH names where the key is. The base64 text "
+            "of a key is accepted too, but would stay in your shell's history. Without a key, facts are plain files.",
+        ),
+    ] = None
 
     @property
-    def named(self) -> str:
-        return f"{self.scope.kind.value}:{self.scope.name}"
+    def folder(self) -> Path:
+        """The folder, also if it is the default one."""
+        return memory_folder(self.memory)
+
+    def use(self, work: Callable[[KeepingProvider], Awaitable[T]]) -> T:
+        """Open the provider, await `work` with it, close it, and return what `work` returned."""
+        provider = fact_provider(self.folder, self.key)
+
+        async def main() -> T:
+            async with provider:
+                return await work(provider)
+
+        return anyio.run(main)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Memory):
+    """Facts of one owner in a memory, of all subjects and scopes or of one."""
+
+    owner: Annotated[str, owner_option("Whose facts: each owner has a separate memory.")] = ""
+    subject: Annotated[str | None, option("--subject", "NAME", "Only what is known about this subject.")] = None
+    scope: Annotated[
+        str | None,
+        option("--scope", "KIND:NAME", "Only this scope, such as agent:chat or product:my-app.")
+    ] = None  # fmt: skip
+
+    @property
+    def whose(self) -> str:
+        """The owner in a sentence; empty without one."""
+        return f" for owner {self.owner!r}" if self.owner else ""
+
+    @property
+    def within(self) -> Scope | None:
+        """The scope; None: all scopes.
+
+        Raises:
+            BadParameter: the text is not a scope.
+        """
+        return scope_of(self.scope) if self.scope else None
+
+    async def records(
+        self, provider: KeepingProvider, keyword: str | None = None, *, all_owners: bool = False
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield every version of every selected fact as an export has it."""
+        within = self.within
+        async for record in provider.export(owner=None if all_owners else self.owner):
+            scope: Any = record["scope"]
+            if (
+                keyword in (None, record["keyword"])
+                and self.subject in (None, record["subject"])
+                and (within is None or scope == {"kind": within.kind.value, "name": within.name})
+            ):
+                yield record
+
+    async def places(self, provider: KeepingProvider, keyword: str | None = None) -> list[tuple[Subject, Scope]]:
+        """Return the subjects and scopes that have selected facts, in the order in which facts are resolved."""
+        found = {
+            (record["subject"], record["scope"]["kind"], record["scope"]["name"])
+            async for record in self.records(provider, keyword)
+        }
+        places = [(subject_of(subject), Scope(ScopeKind(kind), name)) for subject, kind, name in found]
+        return sorted(places, key=lambda at: (at[0].priority, at[0].name, at[1].kind.width, at[1].name))
 
 
 @facts.command("list", epilog="Example: graphagent facts list --key env:GRAPHAGENT_KEY --subject user")
-def list_facts(
-    memory: Memory = None,
-    key: Key = None,
-    owner: Owner = "",
-    subject: InSubject = None,
-    scope: InScope = None,
-    form: As = Format.TABLE,
-) -> None:
-    """Show what is known: the last value of each fact."""
+@expand_options
+def list_facts(selection: Selection, form: As = Format.TABLE) -> None:
+    """List what is known: the latest value of each fact."""
 
-    async def read(provider: KeepingProvider) -> tuple[list[tuple[_Place, Fact]], set[str]]:
-        found = await _places_of(provider, None, owner, subject, scope)
+    async def read(provider: KeepingProvider) -> tuple[list[tuple[Subject, Scope, Fact]], set[str]]:
         known = [
-            (place, fact)
-            for place in found
+            (subject, scope, fact)
+            for subject, scope in await selection.places(provider)
             for fact in sorted(
-                await provider.load_all(Subject(place.subject), place.scope, owner=owner),
-                key=lambda fact: fact.concept.keyword,
+                await provider.load_all(subject, scope, owner=selection.owner), key=lambda fact: fact.concept.keyword
             )
         ]
-        return known, set() if known else await _owners(provider, subject, scope)
+        if known:
+            return known, set()
+        try:
+            return [], {record["owner"] async for record in selection.records(provider, all_owners=True)}
+        except StoreError:
+            return [], set()  # damage to the facts of others does not concern this owner
 
-    known, owners = _with(memory, key, read)
+    known, owners = selection.use(read)
     if form is Format.JSON:
-        print(json.dumps([_plain(place, fact, owner) for place, fact in known], ensure_ascii=False, indent=2))
+        _print_json(known, selection.owner)
     elif known:
-        heads = ("fact", "value", "about", "scope", "version", "since")
-        _output.table(heads, [
+        rows = [
             (
-                fact.concept.keyword, ", ".join(fact.values), place.subject, place.named, str(fact.version),
+                fact.concept.keyword, ", ".join(fact.values), subject.name, _named(scope), str(fact.version),
                 _output.moment(fact.timestamp),
             )
-            for place, fact in known
-        ])  # fmt: skip
+            for subject, scope, fact in known
+        ]  # fmt: skip
+        _output.table(("fact", "value", "about", "scope", "version", "since"), rows)
     if not known:
-        _output.aside(f"Nothing is known{_whose(owner)} here.{others(owners, owner, 'facts')}")
+        _output.aside(f"Nothing is known{selection.whose} here.{others(owners, selection.owner, 'facts')}")
 
 
 @facts.command("show", epilog="Example: graphagent facts show city")
-def show(
-    keyword: Annotated[str, typer.Argument(metavar="KEYWORD", help="The fact's keyword, as `facts list` shows it.")],
-    memory: Memory = None,
-    key: Key = None,
-    owner: Owner = "",
-    subject: InSubject = None,
-    scope: InScope = None,
-    form: As = Format.TABLE,
-) -> None:
-    """Show one fact with its history, the newest first: every value that it had, when, and where that came from."""
+@expand_options
+def show(keyword: Keyword, selection: Selection, form: As = Format.TABLE) -> None:
+    """Show one fact with its history, newest first: every value, since when, and its source."""
     concept = _concept(keyword)
 
-    async def read(provider: KeepingProvider) -> list[tuple[_Place, Fact]]:
-        found = await _places_of(provider, keyword, owner, subject, scope)
+    async def read(provider: KeepingProvider) -> list[tuple[Subject, Scope, Fact]]:
         return [
-            (place, fact)
-            for place in found
-            for fact in await provider.history(concept, Subject(place.subject), place.scope, owner=owner)
+            (subject, scope, fact)
+            for subject, scope in await selection.places(provider, keyword)
+            for fact in await provider.history(concept, subject, scope, owner=selection.owner)
         ]
 
-    versions = _with(memory, key, read)
+    versions = selection.use(read)
     if not versions:
-        _output.fail(f"nothing is known of {keyword!r}{_whose(owner)}; `graphagent facts list` shows what is")
+        _output.fail(f"nothing is known of {keyword!r}{selection.whose}; `graphagent facts list` shows what is")
     if form is Format.JSON:
-        print(json.dumps([_plain(place, fact, owner) for place, fact in versions], ensure_ascii=False, indent=2))
+        _print_json(versions, selection.owner)
         return
-    heads = ("version", "value", "since", "about", "scope", "source", "trust")
-    _output.table(heads, [
+    rows = [
         (
-            str(fact.version), ", ".join(fact.values), _output.moment(fact.timestamp), place.subject, place.named,
+            str(fact.version), ", ".join(fact.values), _output.moment(fact.timestamp), subject.name, _named(scope),
             fact.source.origin, fact.source.trust,
         )
-        for place, fact in versions
-    ])  # fmt: skip
+        for subject, scope, fact in versions
+    ]  # fmt: skip
+    _output.table(("version", "value", "since", "about", "scope", "source", "trust"), rows)
 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")
+@expand_options
 def set_fact(
-    keyword: Annotated[str, typer.Argument(metavar="KEYWORD", help="The fact's keyword, such as city.")],
-    values: Annotated[
-        list[str], typer.Argument(metavar="VALUE…", help="Its value, or - to read it from standard input.")
-    ],
-    memory: Memory = None,
-    key: Key = None,
-    owner: Owner = "",
+    keyword: Annotated[str, argument("KEYWORD", "The fact's keyword, such as city.")],
+    values: Annotated[list[str], argument("VALUE…", "Its value, or - to read it from standard input.")],
+    memory: Memory,
+    owner: Annotated[str, owner_option("Whose fact: each owner has a separate memory.")] = "",
     subject: Annotated[str, typer.Option(metavar="NAME", help="Whom or what it is about.")] = "user",
-    scope: Annotated[str, typer.Option(metavar="KIND:NAME", help="Where it holds.")] = f"agent:{_options.AGENT_NAME}",
+    scope: Annotated[
+        str, typer.Option(metavar="KIND:NAME", help="The scope in which it holds.")
+    ] = f"agent:{AGENT_NAME}",
     description: Annotated[
-        str, typer.Option(help="What the keyword means; the known description where it has one.")
+        str, typer.Option(help="What the keyword means. Default: the known description.", show_default=False)
     ] = "",
-    multiple: Annotated[
-        bool, typer.Option("--multiple", metavar="", help="Add to the values that are known, instead of replacing.")
-    ] = False,
+    multiple: Annotated[bool, flag("--multiple", text="Add to the known values instead of replacing them.")] = False,
 ) -> None:
     """Set a fact yourself. Earlier versions stay in its history."""
-    about, place = _options.subject_of(subject), _options.scope_of(scope)
+    about, place = subject_of(subject), scope_of(scope)
     given = [value.strip() for value in ([sys.stdin.read()] if values == ["-"] else values)]
     if not all(given):
         raise typer.BadParameter(
@@ -171,57 +248,61 @@ def set_fact(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="VALUE") from None
         await provider.save(fact, about, place, owner=owner)
-        [kept] = await provider.load(concept, about, place, owner=owner)
-        return kept
+        [saved] = await provider.load(concept, about, place, owner=owner)
+        return saved
 
-    kept = _with(memory, key, save)
-    print(f"{keyword}, version {kept.version}: {_output.shortened(', '.join(kept.values))}")
+    saved = memory.use(save)
+    print(f"{keyword}, version {saved.version}: {_output.shortened(', '.join(saved.values))}")
 
 
 @facts.command("forget", epilog="Example: graphagent facts forget city")
+@expand_options
 def forget(
+    *,
     keyword: Annotated[
-        str | None,
-        typer.Argument(metavar="KEYWORD", help="The fact to forget; without one, all that the options choose."),
+        str | None, argument("KEYWORD", "The fact to forget. Default: all facts that the options select.")
     ] = None,
-    memory: Memory = None,
-    key: Key = None,
-    owner: Owner = "",
-    subject: InSubject = None,
-    scope: InScope = None,
-    everything: Annotated[bool, typer.Option("--all", metavar="", help="Forget all that this owner has.")] = False,
+    selection: Selection,
+    everything: Annotated[bool, flag("--all", text="Forget everything of this owner.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget facts: every version of them is removed from the disk. A receipt says what was."""
-    for name, given in (("KEYWORD", keyword), ("--subject", subject), ("--scope", scope)):
+    """Forget facts: every version is erased from the disk. Prints how much was removed."""
+    for name, given in (("KEYWORD", keyword), ("--subject", selection.subject), ("--scope", selection.scope)):
         if given is not None and not given.strip():  # such as an unset variable of a script
             raise typer.BadParameter("it is blank; say which, or leave it out", param_hint=name)
-    if everything == bool(keyword or subject or scope):
+    if everything == bool(keyword or selection.subject or selection.scope):
         raise typer.BadParameter("say what to forget: a keyword, --subject, --scope, or --all alone")
     concept = _concept(keyword) if keyword else None
-    within = _options.scope_of(scope) if scope else None
-    about = _options.subject_of(subject) if subject else None
+    about = subject_of(selection.subject) if selection.subject else None
+    within = selection.within
+    nothing = f"nothing that is known{selection.whose} fits, so nothing was forgotten"
 
     if not yes:
-        _confirm(memory, key, keyword, owner, subject, within)
 
-    async def remove(provider: KeepingProvider) -> Any:
-        return await provider.forget(concept=concept, subject=about, scope=within, owner=owner, everything=everything)
+        async def read(provider: KeepingProvider) -> list[str]:
+            return [record["keyword"] async for record in selection.records(provider, keyword)]
 
-    receipt = _with(memory, key, remove)
+        versions = selection.use(read)
+        if not versions:
+            _output.fail(nothing)
+        keywords = sorted(set(versions))
+        what = ", ".join(map(repr, keywords[:5])) + (" …" if len(keywords) > 5 else "")
+        confirm(f"Forget {counted(len(versions), 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?")
+
+    receipt = selection.use(
+        lambda provider: provider.forget(
+            concept=concept, subject=about, scope=within, owner=selection.owner, everything=everything
+        )
+    )
     if not receipt.bytes:
-        _nothing_fits(owner)
+        _output.fail(nothing)
     print(f"Forgotten: {counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
 
 
 @facts.command("export", epilog="Example: graphagent facts export --key env:GRAPHAGENT_KEY --out facts.jsonl")
-def export(
-    memory: Memory = None,
-    key: Key = None,
-    owner: AnyOwner = None,
-    out: Out = None,
-) -> None:  # fmt: skip
-    """Write every version of every fact as JSON lines, in the clear."""
+@expand_options
+def export(memory: Memory, owner: AnyOwner = None, out: Out = None) -> None:
+    """Write every version of every fact as JSON lines, in plain text."""
 
     async def write(provider: KeepingProvider) -> None:
         count = 0
@@ -229,131 +310,61 @@ def export(
             async for record in provider.export(owner=owner):
                 await lines.put(record)
                 count += 1
-        lines.tell(counted(count, "version"))
+        lines.report(counted(count, "version"))
 
-    _with(memory, key, write)
+    memory.use(write)
 
 
 @facts.command("import", epilog="Example: graphagent facts import facts.jsonl --key env:GRAPHAGENT_KEY")
+@expand_options
 def import_facts(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `facts export` wrote; - is standard input.")],
-    memory: Memory = None,
-    key: Key = None,
+    file: Annotated[Path, argument("FILE", "What `facts export` wrote; - is standard input.")],
+    memory: Memory,
 ) -> None:
-    """Read what `facts export` wrote. Facts that are there already are left.
+    """Read what `facts export` wrote. Existing facts are skipped.
 
-    Where a line is wrong or the memory is damaged, nothing is taken in. A sealed memory takes in all or none. A plain one has
-    many files: where the disk fails or the process ends in between, import the same again, which adds what is missing.
+    If a line is invalid or the memory is damaged, nothing is imported. An encrypted memory imports all facts or none. A plain
+    one has many files: if the disk fails or the process ends before the last, import the file again, which adds what is missing.
     """
     records = read_lines(file)
-
-    async def add(provider: KeepingProvider) -> int:
-        return await provider.import_(records)
-
     try:
-        added = _with(memory, key, add)
+        added = memory.use(lambda provider: provider.import_(records))
     except ValueError as error:
         raise StoreError(str(error)) from None
     print(were_new(added, len(records), "version"))
 
 
 @facts.command("verify", epilog="Example: graphagent facts verify --key env:GRAPHAGENT_KEY")
-def verify(memory: Memory = None, key: Key = None) -> None:
-    """Read everything and check it: that nothing was changed, cut off or damaged."""
-
-    async def check(provider: KeepingProvider) -> int:
-        return await provider.verify()
-
-    folder = _options.folder(memory)
-    if not folder.exists():
-        raise StoreError(f"there is no memory in {str(folder)!r}; name its folder with --memory")
-    print(f"Sound: {counted(_with(memory, key, check), 'version')} of facts.")
+@expand_options
+def verify(memory: Memory) -> None:
+    """Read everything, and check that nothing was changed, cut off or damaged."""
+    if not memory.folder.exists():
+        raise StoreError(f"there is no memory in {str(memory.folder)!r}; name its folder with --memory")
+    count = memory.use(lambda provider: provider.verify())
+    print(f"Sound: {counted(count, 'version')} of facts.")
 
 
-def _confirm(
-    memory: Path | None, key: str | None, keyword: str | None, owner: str, subject: str | None, scope: Scope | None
-) -> None:
-    """Say how much would be forgotten, and ask."""
-
-    async def count(provider: KeepingProvider) -> tuple[int, set[str]]:
-        versions, keywords = 0, set[str]()
-        async for record in _records(provider, keyword, owner, subject, scope):
-            versions += 1
-            keywords.add(str(record["keyword"]))
-        return versions, keywords
-
-    versions, keywords = _with(memory, key, count)
-    if not versions:
-        _nothing_fits(owner)
-    what = ", ".join(map(repr, sorted(keywords)[:5])) + (" …" if len(keywords) > 5 else "")
-    confirm(f"Forget {counted(versions, 'version')} of {counted(len(keywords), 'fact')} ({what}) for good?")
-
-
-def _nothing_fits(owner: str) -> NoReturn:
-    _output.fail(f"nothing that is known{_whose(owner)} fits, so nothing was forgotten")
+def _print_json(found: list[tuple[Subject, Scope, Fact]], owner: str) -> None:
+    records = [
+        {
+            "keyword": fact.concept.keyword,
+            "values": list(fact.values),
+            "description": fact.concept.description,
+            "type": fact.concept.fact_type.value,
+            "owner": owner,
+            "subject": subject.name,
+            "scope": _named(scope),
+            "version": fact.version,
+            "timestamp": fact.timestamp,
+            "source": {"run_id": fact.source.run_id, "origin": fact.source.origin, "trust": fact.source.trust},
+        }
+        for subject, scope, fact in found
+    ]
+    print(json.dumps(records, ensure_ascii=False, indent=2))
 
 
-def _with(memory: Path | None, key: str | None, work: Any) -> Any:
-    """Open the memory, do something with it, and close it."""
-    provider = _options.provider(_options.folder(memory), key)
-
-    async def run() -> Any:
-        async with provider:
-            return await work(provider)
-
-    return anyio.run(run)
-
-
-async def _records(
-    provider: KeepingProvider, keyword: str | None, owner: str | None, subject: str | None, scope: Scope | None
-) -> AsyncIterator[dict[str, Any]]:
-    async for record in provider.export(owner=owner):
-        place: Any = record["scope"]
-        if (
-            keyword in (None, record["keyword"])
-            and subject in (None, record["subject"])
-            and (scope is None or place == {"kind": scope.kind.value, "name": scope.name})
-        ):
-            yield record
-
-
-async def _places_of(
-    provider: KeepingProvider, keyword: str | None, owner: str, subject: str | None, scope: str | None
-) -> list[_Place]:
-    """Give where facts of an owner stand."""
-    within = _options.scope_of(scope) if scope else None
-    found: dict[_Place, None] = {}
-    async for record in _records(provider, keyword, owner, subject, within):
-        found[_Place(record["subject"], Scope(ScopeKind(record["scope"]["kind"]), record["scope"]["name"]))] = None
-    return sorted(found, key=_order)
-
-
-async def _owners(provider: KeepingProvider, subject: str | None, scope: str | None) -> set[str]:
-    """Give which owners have facts; none where that cannot be read, which is for those to hear who ask for them."""
-    within = _options.scope_of(scope) if scope else None
-    try:
-        return {record["owner"] async for record in _records(provider, None, None, subject, within)}
-    except StoreError:
-        return set()
-
-
-def _order(place: _Place) -> tuple[int, str, int, str]:
-    return _options.subject_of(place.subject).priority, place.subject, place.scope.kind.width, place.scope.name
-
-
-def _plain(place: _Place, fact: Fact, owner: str) -> dict[str, object]:
-    return {
-        "keyword": fact.concept.keyword,
-        "values": list(fact.values),
-        "description": fact.concept.description,
-        "type": fact.concept.fact_type.value,
-        "owner": owner,
-        "subject": place.subject,
-        "scope": place.named,
-        "version": fact.version,
-        "timestamp": fact.timestamp,
-        "source": {"run_id": fact.source.run_id, "origin": fact.source.origin, "trust": fact.source.trust},
-    }
+def _named(scope: Scope) -> str:
+    return f"{scope.kind.value}:{scope.name}"
 
 
 def _concept(keyword: str) -> Concept:
@@ -361,7 +372,3 @@ def _concept(keyword: str) -> Concept:
         return Concept(keyword)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="KEYWORD") from None
-
-
-def _whose(owner: str) -> str:
-    return f" for owner {owner!r}" if owner else ""

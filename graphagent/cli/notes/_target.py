@@ -1,110 +1,162 @@
-"""Where the notes of a command are: a store, an owner, an embedder, and the ids that people abbreviate."""
+"""The notes that a command works on: which store, which owner, which embedder."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import anyio
-import orjson
 import typer
 
-from graphagent import _clock
-from graphagent.cli import _options, _output
-from graphagent.errors import EmbedderChangedError, EmbedderError, MissingExtraError, NoteError, ScopeError
-from graphagent.memory import Notes
+from graphagent.cli import _output, _stores
+from graphagent.cli._options import AnyOwner, argument, key_option, option, owner_option, store_option
+from graphagent.errors import (
+    AmbiguousNoteError,
+    EmbedderChangedError,
+    EmbedderError,
+    MissingExtraError,
+    NoteError,
+    NoteNotFoundError,
+    ScopeError,
+)
 
 if TYPE_CHECKING:
-    from graphagent.memory import NoteView, Record
+    from graphagent.memory import Notes, NoteView, Record
     from graphagent.protocols import Embedder, Store
 
 T = TypeVar("T")
-_SHORT = 8
-"""How many characters of an id are shown at least."""
 _TIMES = ("created_at", "updated_at", "at")
-_LAST = time(23, 59, 59, 999_000)
-"""The last millisecond of a day: times of notes are counted in these."""
+
+# Options of several commands.
+
+Which = Annotated[str, argument("NOTE", "The id of a note, or its beginning or end.")]
+Under = Annotated[str | None, option("--scope", "PATH", "Only this scope and everything below it.")]
+Category = Annotated[
+    list[str] | None,
+    option("--category", "NAME", "Only notes with this category; can be repeated."),
+]
+Labels = Annotated[list[str] | None, option("--category", "NAME", "A category; can be repeated.")]
+Importance = Annotated[float | None, option("--importance", "NUMBER", "From 0 to 1.", min=0, max=1)]
+SeenBy = Annotated[str | None, option("--source", "NAME", "Include the private notes of this source.")]
+OfSource = Annotated[str | None, option("--source", "NAME", "Only notes of this source.")]
+EmbedderName = Annotated[
+    str | None,
+    option(
+        "--embedder",
+        "EMBEDDER",
+        "Makes vectors: static, local, openai:MODEL or openai:MODEL@BASE_URL. Default: static or local, if the notes "
+        "already have vectors of it.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the notes of a command are, and how they are looked at."""
+class NotesStore:
+    """The store of the notes."""
 
-    file: Path | None
-    key: str | None
-    owner: str | None = ""
-    """None: of all owners, or as a file says."""
-    source: str | None = None
-    embedder: str | None = None
+    store: Annotated[Path | None, store_option("notes")] = None
+    key: Annotated[str | None, key_option("Encrypt the notes, or open encrypted ones")] = None
 
+    def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
+        """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store.
 
-def with_notes(
-    place: Place, work: Callable[[NoteView], Awaitable[T]], *, new: bool = False, vectors: bool = False
-) -> T:
-    """Open the notes, do something with them, and close them.
-
-    Args:
-        place: Where they are.
-        work: What is done.
-        new: Whether to make a store that is not there.
-        vectors: Whether vectors matter to what is done.
-    """
-
-    async def main(store: Store) -> T:
-        async with opened(store, place, place.owner or "", vectors=vectors) as notes:
-            return await work(notes)
-
-    return with_store(place, main, new=new)
+        Raises:
+            BadParameter: there is no such store, the key does not fit, or what was passed as a scope is not one.
+            NoteError: the default store is meant, and it does not exist yet.
+        """
+        if not new and self.store is None and not (_stores.home() / "notes.db").exists():
+            raise NoteError('nothing has been kept yet; begin with: graphagent notes remember "…"')
+        try:
+            return _stores.with_store("notes", self.store, self.key, work, new=new)
+        except (ScopeError, AmbiguousNoteError) as error:
+            raise typer.BadParameter(str(error)) from None
+        except NoteNotFoundError as error:
+            raise NoteError(f"there is no note {error.id!r} here; `graphagent notes list` shows the notes") from None
+        except EmbedderChangedError as error:
+            error.add_note(f"Give the embedder of {error.stored!r}, or: graphagent notes reembed --embedder …")
+            raise
 
 
-def with_store(place: Place, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
-    """Open the store of the notes, do something with it, and close it.
+@dataclass(frozen=True, slots=True)
+class NotesTarget(NotesStore):
+    """The notes of one owner, without a name those that have no owner."""
 
-    Raises:
-        BadParameter: a scope was given that is none.
-        NoteError: the notes in the default place are meant, and there are none yet.
-    """
-    if not new and place.file is None and not (_options.home() / "notes.db").exists():
-        raise NoteError('nothing has been kept yet; begin with: graphagent notes remember "…"')
+    owner: Annotated[str, owner_option("Whose notes.")] = ""
 
-    async def main() -> T:
-        async with _options.store("notes", place.file, place.key, new=new) as store:
-            return await work(store)
+    def use_notes(
+        self,
+        work: Callable[[NoteView], Awaitable[T]],
+        *,
+        source: str | None = None,
+        embedder: str | None = None,
+        new: bool = False,
+        vectors: bool = False,
+    ) -> T:
+        """Open the notes, await `work` with them, close them, and return what `work` returned.
 
-    try:
-        return anyio.run(main)
-    except ScopeError as error:
-        raise typer.BadParameter(str(error)) from None
-    except EmbedderChangedError as error:
-        error.add_note(f"Give the embedder of {error.stored!r}, or: graphagent notes reembed --embedder …")
-        raise
+        Args:
+            work: What to do with the notes.
+            source: Include the private notes of this source; new notes are of this source.
+            embedder: As the option `--embedder` names it.
+            new: Whether to create a store that does not exist.
+            vectors: Whether to use the embedder that made the vectors of the notes, if none is named.
+        """
+
+        async def main(store: Store) -> T:
+            async with open_notes(store, self.owner, source=source, embedder=embedder, vectors=vectors) as notes:
+                return await work(notes)
+
+        return self.use(main, new=new)
+
+
+@dataclass(frozen=True, slots=True)
+class NotesOfAny(NotesStore):
+    """The notes of one owner or of all."""
+
+    owner: AnyOwner = None
+
+    async def owners(self, store: Store) -> list[str]:
+        """Return the owners whose notes are meant."""
+        return await owners_of(store) if self.owner is None else [self.owner]
 
 
 @asynccontextmanager
-async def opened(
-    store: Store, place: Place, owner: str, *, vectors: bool = False, on_progress: Callable[[int, int], None] | None = None
-) -> AsyncGenerator[NoteView]:  # fmt: skip
-    """Open the notes of an owner, with the embedder that was named or, if vectors matter, the one that made theirs."""
-    made = await made_by(store, owner) if vectors and place.embedder is None else None
-    embedder = _known(made) if made is not None else embedder_of(place.embedder)
-    if made is not None and embedder is None:
+async def open_notes(
+    store: Store,
+    owner: str,
+    *,
+    source: str | None = None,
+    embedder: str | None = None,
+    vectors: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> AsyncGenerator[Notes]:
+    """Open the notes of an owner in a store; see `NotesTarget.use_notes`. `on_progress` hears of the index being rebuilt."""
+    from graphagent.memory import Notes
+
+    made = await Notes(store, owner=owner).stored_embedder() if vectors and embedder is None else None
+    maker = _installed_embedder(made) if made is not None else _embedder(embedder)
+    if made is not None and maker is None:
         _output.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
-    async with Notes(store, embedder=embedder, owner=owner, source=place.source, on_progress=on_progress) as notes:
+    async with Notes(store, embedder=maker, owner=owner, source=source, on_progress=on_progress) as notes:
         yield notes
 
 
-def embedder_of(text: str | None) -> Embedder | None:
-    """Give the embedder that a text such as `openai:MODEL@BASE_URL` names.
+async def owners_of(store: Store) -> list[str]:
+    """Return all owners that have notes in a store."""
+    from graphagent.memory import Notes
+
+    return await Notes(store).owners()
+
+
+def _embedder(text: str | None) -> Embedder | None:
+    """Return the embedder that a text such as `openai:MODEL@BASE_URL` names.
 
     Raises:
-        BadParameter: it names none.
-        MissingExtraError: what it needs is not installed.
+        BadParameter: the text names none.
+        MissingExtraError: what the embedder needs is not installed.
     """
     if text is None:
         return None
@@ -130,97 +182,39 @@ def embedder_of(text: str | None) -> Embedder | None:
         raise typer.BadParameter(str(error), param_hint="--embedder") from None
 
 
-def _known(name: str) -> Embedder | None:
-    """Give the embedder of that name, if it is one that computes here."""
+def _installed_embedder(name: str) -> Embedder | None:
+    """Return the embedder with that name, if it computes on this machine and is installed."""
     for kind in ("static", "local"):
         try:
-            embedder = embedder_of(kind)
-        except (MissingExtraError, EmbedderError):  # it is not installed, or its weights are not
+            embedder = _embedder(kind)
+        except (MissingExtraError, EmbedderError):  # the extra or the weights are missing
             continue
         if embedder is not None and embedder.name == name:
             return embedder
     return None
 
 
-async def made_by(store: Store, owner: str) -> str | None:
-    """Give who made the vectors of an owner's notes; None if they have none."""
-    item = await store.get(("notes", owner, 0, "embedder"))
-    return None if item is None else str(orjson.loads(item.value)["name"])
-
-
-async def owners(store: Store) -> list[str]:
-    """Give who has notes."""
-    return sorted({str(item.key[1]) async for item in store.scan(("notes",)) if item.key[2] == 1})
-
-
-async def one(notes: NoteView, text: str) -> Record:
-    """Give the note that a person names: by its id, or by the beginning or the end of it.
+async def note_named(notes: NoteView, text: str) -> Record:
+    """Return the note that a person names by its id, or by the beginning or end of it.
 
     Raises:
-        BadParameter: several are named so.
-        NoteError: there is none.
+        AmbiguousNoteError: several notes have such an id.
+        NoteNotFoundError: there is no such note.
     """
-    record = await notes.get(text)
-    if record is not None:
-        return record
-    fits = [
-        each
-        for each in await notes.list_records(limit=sys.maxsize)
-        if text and (each.id.startswith(text) or each.id.endswith(text))
-    ]
-    if len(fits) > 1:
-        more = " …" if len(fits) > 4 else ""
-        raise typer.BadParameter(
-            f"{text!r} names {len(fits)} notes: {', '.join(each.id for each in fits[:4])}{more}", param_hint="NOTE"
-        )
-    if not fits:
-        raise NoteError(f"there is no note {text!r} here; `graphagent notes list` shows those that there are")
-    return fits[0]
+    id_ = await notes.resolve(text)
+    record = await notes.get(id_)
+    if record is None:  # forgotten in between
+        raise NoteNotFoundError(text)
+    return record
 
 
 def narrowed(notes: NoteView, scope: str | None, categories: Sequence[str] | None) -> NoteView:
-    """Give what of the notes is in a scope and has one of some categories."""
+    """Return a view of the notes in a scope that have one of some categories."""
     return notes.slice([scope or "/"], categories or None, read_only=False)
 
 
-def time_of(text: str | None, option: str, *, end: bool = False) -> datetime | None:
-    """Give the time that a text says: `2026-01-31` in the zone of this machine, to the day's `end` if that is asked for, or `30d` ago.
-
-    Raises:
-        BadParameter: it says none.
-    """
-    if text is None:
-        return None
-    given = text.strip()
-    try:
-        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
-        if (age := _options.age_of(given if is_age else None, option)) is not None:
-            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
-        if len(given) == len("2026-01-31"):
-            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
-        return datetime.fromisoformat(given).astimezone()
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
-            param_hint=option,
-        ) from None
-
-
-def ids_of(records: Collection[Record]) -> dict[str, str]:
-    """Give how the ids are shown: their ends on a terminal, as long as they differ in; whole in a pipe."""
-    ids = [record.id for record in records]
-    if not sys.stdout.isatty():
-        return {id_: id_ for id_ in ids}
-    length = _SHORT
-    while len({id_[-length:] for id_ in ids}) < len(set(ids)):
-        length += 1
-    return {id_: id_[-length:] for id_ in ids}
-
-
 def plain(record: Record) -> dict[str, Any]:
-    """Give a note as JSON data, in all its parts."""
+    """Return a note as JSON data."""
     parts = {name: getattr(record, name) for name in type(record).__slots__}
     for name in _TIMES:
         parts[name] = parts[name] and parts[name].isoformat()

@@ -1,4 +1,4 @@
-"""`graphagent notes`: what is kept, changed and forgotten."""
+"""`graphagent notes`: the commands that save, change and forget notes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphagent import _clock
-from graphagent.cli import _options, _output
+from graphagent.cli import _output
+from graphagent.cli._options import Json, Yes, age_of, argument, flag, option
 from graphagent.cli._phrases import counted, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli.notes._target import Place, narrowed, one, plain, with_notes
+from graphagent.cli.notes._target import (
+    Category,
+    EmbedderName,
+    Importance,
+    Labels,
+    NotesTarget,
+    OfSource,
+    SeenBy,
+    Under,
+    Which,
+    narrowed,
+    note_named,
+    plain,
+)
 from graphagent.errors import GraphAgentError, StoreError
 
 if TYPE_CHECKING:
@@ -28,75 +40,80 @@ if TYPE_CHECKING:
     from graphagent.store import Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which notes are to be forgotten: those that fit all of it."""
-
-    which: tuple[str, ...] = ()
-    scope: str | None = None
-    categories: tuple[str, ...] = ()
-    older_than: str | None = None
-    source: str | None = None
-    run: str | None = None
-
-
 def remember(
-    place: Place, words: Sequence[str], scope: str | None, categories: list[str] | None, importance: float | None, *,
-    private: bool, each: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Keep a text, or several."""
-    if private and not place.source:
+    *,
+    text: Annotated[list[str] | None, argument("TEXT…", "The note. Default: standard input.")] = None,
+    target: NotesTarget,
+    source: Annotated[str | None, option("--source", "NAME", "Who says it, or where it is from.")] = None,
+    scope: Annotated[str | None, option("--scope", "PATH", "The scope to save it in. Default: /.")] = None,
+    category: Labels = None,
+    importance: Importance = None,
+    private: Annotated[bool, flag("--private", text="Only its source can see it.")] = False,
+    each: Annotated[
+        bool, flag("--each", text="Save each argument, or each line of standard input, as a note.")
+    ] = False,
+    embedder: EmbedderName = None,
+    as_json: Json = False,
+) -> None:
+    """Save a text, or several. They are on disk when the command ends."""
+    if private and not source:
         raise typer.BadParameter("what is private can be seen by its source alone; say who that is: --source NAME")
+    words = text or []
     texts = list(words) if each else [" ".join(words)] if words else []
     if texts in ([], ["-"]):
         given = sys.stdin.read()
         texts = [line for line in given.splitlines() if line.strip()] if each else [given]
-
-    async def keep(notes: NoteView) -> list[Record]:
-        return await notes.remember_many(
-            texts, scope=scope, categories=categories, importance=importance, private=private
-        )
-
-    if not any(text.strip() for text in texts):
-        raise typer.BadParameter("there is nothing to keep; give the text, or write it to standard input")
-    records = with_notes(place, keep, new=True, vectors=True)
+    if not any(one.strip() for one in texts):
+        raise typer.BadParameter("there is nothing to save; give the text, or write it to standard input")
+    records = target.use_notes(
+        lambda notes: notes.remember_many(
+            texts, scope=scope, categories=category, importance=importance, private=private
+        ),
+        source=source,
+        embedder=embedder,
+        new=True,
+        vectors=True,
+    )
     if as_json:
         print(_output.json_text([plain(record) for record in records]))
-    elif len(records) == 1:
-        print(_output.for_output(f"Kept in {records[0].scope}: {records[0].id}"))
-    else:
-        print(
-            _output.for_output(
-                f"Kept in {records[0].scope}: {counted(len({record.id for record in records}), 'note')}."
-            )
-        )
+        return
+    what = records[0].id if len(records) == 1 else f"{counted(len({record.id for record in records}), 'note')}."
+    print(_output.for_output(f"Saved in {records[0].scope}: {what}"))
 
 
 def edit(
-    place: Place, text: str, content: str | None, scope: str | None, categories: list[str] | None,
-    importance: float | None, *, as_json: bool,
-) -> None:  # fmt: skip
-    """Change a note, with an editor if no change is named."""
-    if content == "-":
-        content = sys.stdin.read()
-    if content is None and scope is None and categories is None and importance is None:
-        _edit_text(place, text, as_json=as_json)
-        return
+    note: Which,
+    target: NotesTarget,
+    source: SeenBy = None,
+    content: Annotated[str | None, option("--content", "TEXT", "The new text; - is standard input.")] = None,
+    scope: Annotated[str | None, option("--scope", "PATH", "The new scope.")] = None,
+    category: Labels = None,
+    importance: Importance = None,
+    embedder: EmbedderName = None,
+    as_json: Json = False,
+) -> None:
+    """Change a note. If you name no change, $VISUAL or $EDITOR opens with its text. The old version stays in its history."""
+    if content is None and scope is None and category is None and importance is None:
+        record = _edit_text(target, note, source, embedder)
+    else:
+        text = sys.stdin.read() if content == "-" else content
 
-    async def change(notes: NoteView) -> Record:
-        record = await one(notes, text)
-        return await notes.update(record.id, content=content, scope=scope, categories=categories, importance=importance)
+        async def change(notes: NoteView) -> Record:
+            id_ = await notes.resolve(note)
+            return await notes.update(id_, content=text, scope=scope, categories=category, importance=importance)
 
-    _say_changed(with_notes(place, change, vectors=True), as_json=as_json)
+        record = target.use_notes(change, source=source, embedder=embedder, vectors=True)
+    if record is None:
+        _output.aside("Nothing was changed.")
+    elif as_json:
+        print(_output.json_text(plain(record)))
+    else:
+        print(_output.for_output(f"{record.id}, version {record.version}: {_output.shortened(record.content)}"))
 
 
-def _edit_text(place: Place, text: str, *, as_json: bool) -> None:
-    """Change the text of a note in an editor. What was written stays in a file if it cannot be saved."""
-
-    async def read(notes: NoteView) -> Record:
-        return await one(notes, text)
-
-    before = with_notes(place, read)
+def _edit_text(target: NotesTarget, note: str, source: str | None, embedder: str | None) -> Record | None:
+    """Change the text of a note in an editor; None: it was not changed. A text that cannot be saved stays in its file."""
+    before = target.use_notes(lambda notes: note_named(notes, note), source=source)
     descriptor, name = tempfile.mkstemp(prefix="graphagent-note-", suffix=".txt")
     path = Path(name)
     try:
@@ -109,22 +126,20 @@ def _edit_text(place: Place, text: str, *, as_json: bool) -> None:
         raise
     if written == before.content.strip():
         path.unlink()
-        _output.aside("Nothing was changed.")
-        return
+        return None
 
     async def change(notes: NoteView) -> Record:
-        now = await one(notes, before.id)
-        if now.version != before.version:
+        if (await note_named(notes, before.id)).version != before.version:
             raise StoreError(f"note {before.id!r} was changed meanwhile, so this was not saved")
         return await notes.update(before.id, content=written)
 
     try:
-        record = with_notes(place, change, vectors=True)
+        record = target.use_notes(change, source=source, embedder=embedder, vectors=True)
     except GraphAgentError as error:
         error.add_note(f"What you wrote is in {path}.")
         raise
     path.unlink()
-    _say_changed(record, as_json=as_json)
+    return record
 
 
 def _run_editor(path: Path) -> None:
@@ -132,60 +147,72 @@ def _run_editor(path: Path) -> None:
     if not command:
         raise typer.BadParameter("there is no editor; set EDITOR, or say what to change: --content TEXT")
     try:
-        ended = subprocess.run([*shlex.split(command), str(path)], check=False)  # noqa: S603 (the editor that the person chose)
+        ended = subprocess.run([*shlex.split(command), str(path)], check=False)  # noqa: S603  the person's own editor
     except (OSError, ValueError) as error:
         raise StoreError(f"the editor {command!r} cannot be started ({error}), so nothing was changed") from None
     if ended.returncode:
         raise StoreError(f"the editor {command!r} ended with {ended.returncode}, so nothing was changed")
 
 
-def _say_changed(record: Record, *, as_json: bool) -> None:
-    if as_json:
-        print(_output.json_text(plain(record)))
-    else:
-        print(_output.for_output(f"{record.id}, version {record.version}: {_output.shortened(record.content)}"))
-
-
-def forget(place: Place, choice: Choice, *, yes: bool, as_json: bool) -> None:
-    """Remove notes for good, once a person has agreed."""
-    conditions = (*choice.which, *choice.categories, choice.scope, choice.older_than, choice.source, choice.run)
-    if choice == Choice() or any(each is not None and not each.strip() for each in conditions):
+def forget(
+    *,
+    which: Annotated[list[str] | None, argument("NOTE…", "Ids, or their beginnings or ends.")] = None,
+    target: NotesTarget,
+    source: OfSource = None,
+    scope: Under = None,
+    category: Category = None,
+    older_than: Annotated[
+        str | None, option("--older-than", "TIME", "Only notes saved longer ago than this, such as 30d.")
+    ] = None,
+    run: Annotated[str | None, option("--run", "ID", "Only notes that this run saved.")] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Erase the notes that meet all conditions from the disk: text, words, vectors and history."""
+    conditions = (*(which or ()), *(category or ()), scope, older_than, source, run)
+    # A blank one may be the unset variable of a script, and must not select everything.
+    if all(each is None for each in conditions) or any(each is not None and not each.strip() for each in conditions):
         raise typer.BadParameter(
             "say what to forget: notes, --scope, --category, --older-than, --source or --run; `graphagent notes reset` "
             "removes everything"
         )
-    age = _options.age_of(choice.older_than)
+    age = age_of(older_than)
 
     async def choose(notes: NoteView) -> list[Record]:
         before = datetime.fromtimestamp(_clock.now() / 1000, UTC) - age if age is not None else None
-        view = narrowed(notes, choice.scope, choice.categories)
-        named = {(await one(view, each)).id for each in choice.which}
+        view = narrowed(notes, scope, category)
+        named = {await view.resolve(each) for each in which or ()}
         return [
             record
             for record in await view.list_records(limit=sys.maxsize)
-            if (not choice.which or record.id in named)
+            if (not which or record.id in named)
             and (before is None or record.created_at < before)
-            and choice.source in (None, record.source)
-            and choice.run in (None, record.run_id)
+            and source in (None, record.source)
+            and run in (None, record.run_id)
         ]
 
     try:
-        chosen = with_notes(place, choose)
-    except OverflowError:
+        chosen = target.use_notes(choose, source=source)
+    except OverflowError:  # no note is as old as the beginning of time
         chosen = []
     if not chosen:
-        _output.fail(f"no note{whose(place.owner)} fits, so nothing was forgotten")
+        _output.fail(f"no note{whose(target.owner)} fits, so nothing was forgotten")
     if not yes:
-        _agree("Forget", chosen)
+        shown = "; ".join(repr(_output.shortened(record.content, 40)) for record in chosen[:3])
+        more = "; …" if len(chosen) > 3 else ""
+        confirm(f"Forget {counted(len(chosen), 'note')} ({shown}{more}) for good?")
+    receipt = target.use_notes(lambda notes: notes.forget(ids=[record.id for record in chosen]), source=source)
+    _print_receipt(receipt, as_json=as_json)
 
-    async def remove(notes: NoteView) -> Receipt:
-        return await notes.forget(ids=[record.id for record in chosen])
 
-    _say_forgotten(with_notes(place, remove), as_json=as_json)
-
-
-def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
-    """Remove all notes of a scope for good, once a person has agreed."""
+def reset(
+    *,
+    scope: Annotated[str | None, argument("PATH", "The scope, with everything below it. Default: all notes.")] = None,
+    target: NotesTarget,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Erase all notes of a scope, or of an owner, including private ones."""
     if scope is not None and not scope.strip():
         raise typer.BadParameter("it is blank; say which scope, or leave it out to remove all notes", param_hint="PATH")
 
@@ -193,26 +220,16 @@ def reset(place: Place, scope: str | None, *, yes: bool, as_json: bool) -> None:
         view = notes if scope is None else notes.scope(scope)
         return Counter([data.get("scope", "/") async for data in view.export()])
 
-    scopes = with_notes(place, count)
+    scopes = target.use_notes(count)
     if not scopes:
-        _output.fail(f"there are no notes{whose(place.owner)} in {scope or '/'}, so nothing was removed")
+        _output.fail(f"there are no notes{whose(target.owner)} in {scope or '/'}, so nothing was removed")
     if not yes:
         where = ", ".join(_output.shortened(each) for each in sorted(scopes)[:4]) + (" …" if len(scopes) > 4 else "")
-        confirm(f"Remove all {counted(scopes.total(), 'note')}{whose(place.owner)} in {where} for good?")
-
-    async def remove(notes: NoteView) -> Receipt:
-        return await notes.reset(scope)
-
-    _say_forgotten(with_notes(place, remove), as_json=as_json)
+        confirm(f"Remove all {counted(scopes.total(), 'note')}{whose(target.owner)} in {where} for good?")
+    _print_receipt(target.use_notes(lambda notes: notes.reset(scope)), as_json=as_json)
 
 
-def _agree(what: str, records: Sequence[Record]) -> None:
-    told = "; ".join(repr(_output.shortened(record.content, 40)) for record in records[:3])
-    more = "; …" if len(records) > 3 else ""
-    confirm(f"{what} {counted(len(records), 'note')} ({told}{more}) for good?")
-
-
-def _say_forgotten(receipt: Receipt, *, as_json: bool) -> None:
+def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print(_output.json_text({"notes": receipt.notes, "bytes": receipt.bytes}))
     else:

@@ -1,29 +1,33 @@
-"""`graphagent notes`: what is only looked at."""
+"""`graphagent notes`: the commands that only read."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.text import Text
 
+from graphagent import _clock
 from graphagent.cli import _output
+from graphagent.cli._options import Json, age_of, argument, flag, option
 from graphagent.cli._phrases import counted, others, whose
 from graphagent.cli.notes._target import (
-    Place,
-    ids_of,
-    made_by,
+    Category,
+    EmbedderName,
+    NotesTarget,
+    OfSource,
+    SeenBy,
+    Under,
+    Which,
     narrowed,
-    one,
-    opened,
-    owners,
+    note_named,
+    open_notes,
+    owners_of,
     plain,
-    time_of,
-    with_notes,
-    with_store,
 )
 
 if TYPE_CHECKING:
@@ -31,46 +35,67 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
 
 _ROOMY = 96
-"""From how many columns on a list shows more."""
+"""Columns from which on a list shows more."""
 _SCOPE, _SCOPE_OF_MORE = 20, 16
-"""Columns that a scope may have on a terminal, and in a list that shows more each of scope, categories and source."""
+"""Columns for a scope on a terminal; and in a list that shows more, for scope, categories and source each."""
 _BEGINNING = 240
-"""How much of a note that was found is shown."""
+"""Characters of a note that lists show."""
+_SHORT = 8
+"""Characters of an id that lists show at least."""
+_DAY = len("2026-01-31")
+_LAST = time(23, 59, 59, 999_000)
+"""The last millisecond of a day, since times of notes are counted in milliseconds."""
 
 
-def show_found(
-    place: Place, query: str, scope: str | None, categories: Sequence[str] | None, limit: int, *, detailed: bool, as_json: bool
-) -> None:  # fmt: skip
-    """Show what fits a question."""
-
-    async def find(notes: NoteView) -> list[Match]:
-        return await narrowed(notes, scope, categories).recall(query, limit=limit)
-
-    found = with_notes(place, find, vectors=True)
+def recall(
+    query: Annotated[list[str], argument("QUERY…", "A question, or some words.")],
+    target: NotesTarget,
+    source: SeenBy = None,
+    scope: Under = None,
+    category: Category = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the best.")] = 10,
+    detailed: Annotated[
+        bool, flag("--detailed", text="Show each note in full, and what each reason added to its rank.")
+    ] = False,
+    embedder: EmbedderName = None,
+    as_json: Json = False,
+) -> None:
+    """Find the notes that fit a question, best first. Nothing is written."""
+    found = target.use_notes(
+        lambda notes: narrowed(notes, scope, category).recall(" ".join(query), limit=limit),
+        source=source,
+        embedder=embedder,
+        vectors=True,
+    )
     if as_json:
-        print(_output.json_text([_match(match) for match in found]))
+        data = [
+            {
+                "score": match.score, "reasons": list(match.reasons), "parts": dict(match.parts), "gaps": list(match.gaps),
+                "record": plain(match.record),
+            }
+            for match in found
+        ]  # fmt: skip
+        print(_output.json_text(data))
         return
     if not found:
-        _output.aside(f"No note{whose(place.owner)} fits.{_others(place)}")
-        if _is_without_vectors(place):
+        _output.aside(f"No note{whose(target.owner)} fits.{_other_owners(target)}")
+        if _has_no_vectors(target):
             _output.aside(
                 "An embedder also finds notes that say it in other words: graphagent notes reembed --embedder static"
             )
         return
-    if sys.stdout.isatty():
-        rows = [_row_shown(match, detailed=detailed) for match in found]
-    else:
-        rows = [_row_piped(match, detailed=detailed) for match in found]
-    ids = ids_of([match.record for match in found])
+    on_terminal = sys.stdout.isatty()
+    rows = [(_row_on_terminal if on_terminal else _row_in_pipe)(match, detailed=detailed) for match in found]
+    ids = _ids_shown([match.record for match in found])
     heads = ["score", "note", "scope", "when"]
-    if not sys.stdout.isatty():
+    if not on_terminal:
         heads += ["source", "reasons", *(["parts"] if detailed else [])]
     _output.table([*heads, "id"], [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)])
     if gaps := [gap for match in found for gap in match.gaps]:
         _output.aside(f"Not found: {'; '.join(gaps)}.")
 
 
-def _row_shown(match: Match, *, detailed: bool) -> list[str]:
+def _row_on_terminal(match: Match, *, detailed: bool) -> list[str]:
     record = match.record
     text = record.content if detailed else _output.shortened(record.content, _BEGINNING)
     why = _parts(match, " · ") if detailed else ", ".join(match.reasons)
@@ -79,19 +104,13 @@ def _row_shown(match: Match, *, detailed: bool) -> list[str]:
         f"{match.score:.2f}",
         f"{said}\n→ {why}" if why else said,
         _output.ending(_output.shown(record.scope), _SCOPE),
-        _day(_when(record))[: len("2026-01-31")],
+        _moment(_when(record))[:_DAY],
     ]
 
 
-def _row_piped(match: Match, *, detailed: bool) -> list[str]:
+def _row_in_pipe(match: Match, *, detailed: bool) -> list[str]:
     record = match.record
-    row = [
-        f"{match.score:.4f}",
-        record.content,
-        record.scope,
-        _when(record).isoformat(),
-        record.source,
-    ]
+    row = [f"{match.score:.4f}", record.content, record.scope, _when(record).isoformat(), record.source]
     return [*row, ",".join(match.reasons), *([_parts(match, ",")] if detailed else [])]
 
 
@@ -99,36 +118,43 @@ def _parts(match: Match, between: str) -> str:
     return between.join(f"{name} {value:.2f}" for name, value in match.parts.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Which notes are listed: of those that fit all of it, the newest."""
-
-    scope: str | None
-    categories: tuple[str, ...]
-    since: str | None
-    until: str | None
-    limit: int
-
-
-def show_list(place: Place, listed: Listed, *, as_json: bool) -> None:
-    """Show the newest notes."""
-    since, until = time_of(listed.since, "--since"), time_of(listed.until, "--until", end=True)
-
-    async def read(notes: NoteView) -> list[Record]:
-        view = narrowed(notes, listed.scope, listed.categories)
-        return await view.list_records(source=place.source, since=since, until=until, limit=listed.limit + 1)
-
-    found = with_notes(place, read)
-    records = found[: listed.limit]
+def list_notes(
+    target: NotesTarget,
+    source: OfSource = None,
+    scope: Under = None,
+    category: Category = None,
+    since: Annotated[
+        str | None,
+        option(
+            "--since",
+            "TIME",
+            "Only what was said, or else saved, at this time or later: 2026-01-31, 2026-01-31T09:30, or 30d for 30 days ago.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, option("--until", "TIME", "Only what was said, or else saved, at this time or earlier.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the newest.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the notes, newest first."""
+    first, last = _time(since, "--since"), _time(until, "--until", end=True)
+    found = target.use_notes(
+        lambda notes: narrowed(notes, scope, category).list_records(
+            source=source, since=first, until=last, limit=limit + 1
+        ),
+        source=source,
+    )
+    records = found[:limit]
     if as_json:
         print(_output.json_text([plain(record) for record in records]))
         return
     if not records:
-        chosen = listed.categories or place.source or since or until
-        none = f"No note{whose(place.owner)} fits." if chosen else f"There are no notes{whose(place.owner)} here."
-        _output.aside(f"{none}{_others(place)}")
+        chosen = category or source or since or until
+        none = f"No note{whose(target.owner)} fits." if chosen else f"There are no notes{whose(target.owner)} here."
+        _output.aside(f"{none}{_other_owners(target)}")
         return
-    ids = ids_of(records)
+    ids = _ids_shown(records)
     if sys.stdout.isatty():
         roomy = _output.screen().width >= _ROOMY
         heads = ("when", "note", "scope", *(("categories", "source") if roomy else ()), "id")
@@ -138,12 +164,12 @@ def show_list(place: Place, listed: Listed, *, as_json: bool) -> None:
             (_when(record).isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
             for record in records
         ])  # fmt: skip
-    if len(found) > listed.limit:
-        _output.aside(f"There are more; these are the newest {listed.limit}. See --limit.")
+    if len(found) > limit:
+        _output.aside(f"There are more; these are the newest {limit}. See --limit.")
 
 
 def _line(record: Record, id_: str, *, roomy: bool) -> list[str]:
-    when = _day(_when(record))[: len("2026-01-31")]
+    when = _moment(_when(record))[:_DAY]
     text = _output.shortened(record.content, _BEGINNING)
     scope = _output.ending(_output.shown(record.scope), _SCOPE_OF_MORE if roomy else _SCOPE)
     if not roomy:
@@ -152,35 +178,46 @@ def _line(record: Record, id_: str, *, roomy: bool) -> list[str]:
     return [when, text, scope, categories, _output.ending(_output.shown(record.source), _SCOPE_OF_MORE), id_]
 
 
-def show_tree(place: Place, scope: str | None, depth: int | None, *, as_json: bool) -> None:
-    """Show the scopes."""
-
-    async def read(notes: NoteView) -> ScopeTree:
-        return await notes.tree(scope, max_depth=depth)
-
-    tree = with_notes(place, read)
+def tree(
+    target: NotesTarget,
+    scope: Annotated[str | None, argument("PATH", "The scope to begin with. Default: /.")] = None,
+    source: SeenBy = None,
+    depth: Annotated[int | None, option("--depth", "N", "How many levels. Default: all.", min=0)] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the scopes, with the number of notes in and below each."""
+    root = target.use_notes(lambda notes: notes.tree(scope, max_depth=depth), source=source)
     if as_json:
-        print(_output.json_text(_branch(tree)))
+        print(_output.json_text(_branch(root)))
         return
-    print(_output.for_output("\n".join(_lines(tree))))
-    if not tree.record_count and (elsewhere := _others(place)):
+    print(_output.for_output("\n".join(_tree_lines(root))))
+    if not root.record_count and (elsewhere := _other_owners(target)):
         _output.aside(elsewhere.strip())
 
 
-def show_note(place: Place, text: str, *, as_json: bool) -> None:
-    """Show all of a note."""
+def _branch(tree: ScopeTree) -> dict[str, Any]:
+    return {"path": tree.path, "record_count": tree.record_count, "children": [_branch(each) for each in tree.children]}
+
+
+def _tree_lines(tree: ScopeTree, indent: str = "") -> list[str]:
+    below = [line for each in tree.children for line in _tree_lines(each, f"{indent}  ")]
+    return [f"{indent}{tree.path} ({counted(tree.record_count, 'note')})", *below]
+
+
+def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json = False) -> None:
+    """Show a whole note: its text, what is known about it, and its earlier versions."""
 
     async def read(notes: NoteView) -> tuple[Record, list[tuple[Record, str]]]:
-        record = await one(notes, text)
+        record = await note_named(notes, note)
         return record, await notes.history(record.id)
 
-    record, past = with_notes(place, read)
+    record, past = target.use_notes(read, source=source)
     if as_json:
         history = [{"action": did, "record": plain(before)} for before, did in past]
         print(_output.json_text({**plain(record), "history": history}))
         return
     console = _output.screen()
-    for name, value in _told(record).items():
+    for name, value in _details(record).items():
         if value:
             line = Text(f"{name:<11} ", style="dim").append(_output.shown(value), style="not dim")
             console.print(line, soft_wrap=not console.is_terminal)
@@ -188,13 +225,13 @@ def show_note(place: Place, text: str, *, as_json: bool) -> None:
     console.print(Text(_output.for_output(record.content)), soft_wrap=not console.is_terminal)
     if past:
         console.print()
-        _output.table(("version", "before", "done", "changed"), [
-            (str(before.version), _output.shortened(before.content, _BEGINNING), did, _day(after.updated_at))
+        _output.table(("version", "before", "action", "changed"), [
+            (str(before.version), _output.shortened(before.content, _BEGINNING), did, _moment(after.updated_at))
             for (before, did), after in zip(past, [record, *(each for each, _ in past)], strict=False)
         ])  # fmt: skip
 
 
-def _told(record: Record) -> dict[str, str]:
+def _details(record: Record) -> dict[str, str]:
     return {
         "id": record.id,
         "scope": record.scope,
@@ -203,57 +240,81 @@ def _told(record: Record) -> dict[str, str]:
         "owner": record.owner,
         "source": record.source + (" (private)" if record.private else ""),
         "trust": record.trust,
-        "said": " ".join(filter(None, (_day(record.at) if record.at else "", record.speaker, record.role))),
+        "said": " ".join(filter(None, (_moment(record.at) if record.at else "", record.speaker, record.role))),
         "session": f"{record.session}, turn {record.place}" if record.session else "",
         "run": record.run_id,
-        "kept": _day(record.created_at),
-        "changed": f"{_day(record.updated_at)}, version {record.version}" if record.version > 1 else "",
+        "saved": _moment(record.created_at),
+        "changed": f"{_moment(record.updated_at)}, version {record.version}" if record.version > 1 else "",
         "metadata": " ".join(_output.json_text(dict(record.metadata)).split()) if record.metadata else "",
     }
 
 
-def _match(match: Match) -> dict[str, Any]:
-    return {
-        "score": match.score, "reasons": list(match.reasons), "parts": dict(match.parts), "gaps": list(match.gaps),
-        "record": plain(match.record),
-    }  # fmt: skip
-
-
-def _branch(tree: ScopeTree) -> dict[str, Any]:
-    return {"path": tree.path, "record_count": tree.record_count, "children": [_branch(each) for each in tree.children]}
-
-
-def _lines(tree: ScopeTree, indent: str = "") -> list[str]:
-    below = [line for each in tree.children for line in _lines(each, f"{indent}  ")]
-    return [f"{indent}{tree.path} ({counted(tree.record_count, 'note')})", *below]
-
-
-def _others(place: Place) -> str:
-    """Say who has notes, if the owner who was asked for has none."""
+def _other_owners(target: NotesTarget) -> str:
+    """Return a sentence that names the owners with notes, if the one who was asked for has none."""
 
     async def read(store: Store) -> str:
-        async with opened(store, place, place.owner or "") as notes:
-            there = (await notes.info()).record_count
-        return "" if there else others(await owners(store), place.owner, "notes")
+        async with open_notes(store, target.owner) as notes:
+            count = (await notes.info()).record_count
+            return "" if count else others(await owners_of(store), target.owner, "notes")
 
-    return with_store(place, read)
+    return target.use(read)
 
 
-def _is_without_vectors(place: Place) -> bool:
-    """Tell whether there are notes, and they can be found by their words alone."""
+def _has_no_vectors(target: NotesTarget) -> bool:
+    """Return whether there are notes, and they can only be found by their words."""
 
     async def read(store: Store) -> bool:
-        owner = place.owner or ""
-        async with opened(store, place, owner) as notes:
-            return bool((await notes.info()).record_count) and await made_by(store, owner) is None
+        async with open_notes(store, target.owner) as notes:
+            return bool((await notes.info()).record_count) and await notes.stored_embedder() is None
 
-    return with_store(place, read)
+    return target.use(read)
+
+
+def _time(text: str | None, option: str, *, end: bool = False) -> datetime | None:
+    """Return the time that a text stands for.
+
+    Args:
+        text: A date or a time in the zone of this machine, or an age such as `30d`.
+        option: The option that it is the value of.
+        end: Whether a date stands for the end of its day.
+
+    Raises:
+        BadParameter: the text is not a time.
+    """
+    if text is None:
+        return None
+    given = text.strip()
+    try:
+        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
+        if (age := age_of(given if is_age else None, option)) is not None:
+            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
+        if len(given) == _DAY:
+            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
+        return datetime.fromisoformat(given).astimezone()
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
+            param_hint=option,
+        ) from None
+
+
+def _ids_shown(records: Collection[Record]) -> dict[str, str]:
+    """Return the ids as a list shows them: whole in a pipe; on a terminal their ends, as long as they need to differ."""
+    ids = [record.id for record in records]
+    if not sys.stdout.isatty():
+        return {id_: id_ for id_ in ids}
+    length = _SHORT
+    while len({id_[-length:] for id_ in ids}) < len(set(ids)):
+        length += 1
+    return {id_: id_[-length:] for id_ in ids}
 
 
 def _when(record: Record) -> datetime:
-    """Give when a note was said or, if that is unknown, kept."""
+    """Return when a note was said or, if that is unknown, saved."""
     return record.at or record.created_at
 
 
-def _day(time: datetime) -> str:
+def _moment(time: datetime) -> str:
     return _output.moment(int(time.timestamp() * 1000))

@@ -1,4 +1,4 @@
-"""How far a run is, while it goes on: one live line on a terminal, a plain line now and then in a pipe."""
+"""The progress of a run: one live line on a terminal, occasional plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from graphagent.agent import Agent
 
 _SECONDS = 1.0
-"""Between two plain lines."""
+"""Least time between two plain lines."""
 _REFRESHES = 8
 
 
 class Progress:
-    """Shows where a run is and what it has spent, on standard error. `with` begins and ends it."""
+    """Shows on standard error what a run is executing and has spent, while its `with` block is executed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.at = ""
@@ -53,7 +53,7 @@ class Progress:
             self._live.stop()
 
     def changed(self) -> None:
-        """Say a plain line, where there is no live one, and something else is being executed than a moment ago."""
+        """Without a terminal, print a line if something else is being executed than in the last line."""
         at, when = self._told
         now = self._clock()
         if self._live is None and self.at != at and now - when >= _SECONDS:
@@ -61,12 +61,12 @@ class Progress:
             _output.aside(self.line())
 
     def line(self) -> str:
-        """Give where it is and what it has spent."""
+        """Return what is being executed and what was spent."""
         return " · ".join(filter(None, (*spent(self.turns, self.tokens, self.cost, self.elapsed), self.at)))
 
     @property
     def elapsed(self) -> float:
-        """Seconds for which the run was executed."""
+        """How long the run has been executed, in seconds."""
         return self._clock() - self._since
 
     @elapsed.setter
@@ -74,7 +74,7 @@ class Progress:
         self._since = self._clock() - seconds
 
     def say(self, text: str) -> None:
-        """Say something above the live line."""
+        """Print something above the live line."""
         if self._live is None:
             _output.aside(text)
         else:
@@ -86,7 +86,7 @@ class Progress:
 
 
 def watch(agent: Agent[Any, Any], progress: Progress) -> None:
-    """Have a Progress told what an agent's runs do, those of its sub-agents included."""
+    """Show in a Progress what an agent's runs do, including those of its sub-agents."""
     doing: dict[tuple[str, str, str], str] = {}
 
     def began(run_id: str, node: str, call: str, what: str) -> None:
@@ -119,7 +119,7 @@ def watch(agent: Agent[Any, Any], progress: Progress) -> None:
 
 
 def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[str]:
-    """Say what was spent, as far as something was."""
+    """Return what was spent, as phrases; what is zero is left out."""
     money = Decimal(cost)
     told = [counted(turns, "turn")] if turns else []
     told += [f"{tokens:,} tokens"] if tokens else []
@@ -128,7 +128,7 @@ def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[
 
 
 def duration(seconds: float) -> str:
-    """Give a time as people read it."""
+    """Return a duration as people read it."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,15 +1,18 @@
-"""What people type as answers, read as the questions of a run want them."""
+"""Questions of a run at the terminal, and answers that people type."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, cast, get_type_hints
 
-from pydantic import BaseModel
+import typer
 
+from graphagent.cli import _output
+from graphagent.cli._prompts import ask
 from graphagent.errors import AnswerError
 from graphagent.graph._internal import show
 from graphagent.llm import Approve, Deny
@@ -18,45 +21,7 @@ if TYPE_CHECKING:
     from graphagent.run import Question
 
 _YES, _NO = ("yes", "y", "true"), ("no", "n", "false")
-
-
-def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[str, object]:
-    """Give the answers that words hold, by the ids of the questions: `ID=ANSWER` for each, or one answer to the only question.
-
-    Raises:
-        AnswerError: an answer does not fit, or it is not clear which question it is for.
-    """
-    given: dict[str, object] = {}
-    for word in words:
-        named = (each for each in questions if word.startswith(f"{each.id}="))
-        asked = max(named, key=lambda each: len(each.id), default=None)
-        if asked is None:
-            break
-        given[asked.id] = read_answer(asked, word[len(asked.id) + 1 :])
-    else:
-        return given
-    if given or len(questions) != 1:
-        ids = ", ".join(f"{each.id}=…" for each in questions)
-        raise AnswerError("", f"say which question is answered: {ids}")
-    return {questions[0].id: read_answer(questions[0], " ".join(words))}
-
-
-def read_answer(question: Question, text: str) -> object:
-    """Give a text as the answer to a question.
-
-    Raises:
-        AnswerError: it is not of the question's type.
-    """
-    if question.kind in ("approval", "in_flight"):
-        return _verdict(question, text)
-    if question.type is str:
-        return text
-    for candidate in _candidates(question.type, text):
-        try:
-            return question.check(candidate)
-        except AnswerError:
-            pass
-    raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")
+_LEFT_OUT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +34,104 @@ class Part:
 
     @property
     def described(self) -> str:
-        """The field with its type, as a person is told of it."""
+        """The field with its type, for a person."""
         return f"{self.question.id}: {show(self.question.type)}{', may be left out' if self.optional else ''}"
 
 
+def print_question(question: Question) -> None:
+    """Print a question, what it is about, and the fields of its answer on standard error."""
+    _output.say(f"{question.id}: {question.question}")
+    if question.about not in (None, ""):
+        _output.say(f"  about: {_output.shortened(_output.value_text(question.about), 400)}")
+    for part in parts_of(question):
+        _output.say(f"  {part.described}")
+
+
+def ask_all(questions: Sequence[Question]) -> dict[str, object]:
+    """Ask the person at the terminal. Return the answers by the ids of the questions.
+
+    Raises:
+        BadParameter: standard input is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        ids = ", ".join(each.id for each in questions)
+        raise typer.BadParameter(f"say the answer; open questions: {ids}")
+    return {each.id: _ask(each) for each in questions}
+
+
+def _ask(question: Question) -> object:
+    print_question(question)
+    parts = parts_of(question)
+    while parts:
+        given = {part.question.id: _ask_part(part) for part in parts}
+        try:
+            return question.check({name: each for name, each in given.items() if each is not _LEFT_OUT})
+        except AnswerError as error:
+            _output.complain(str(error))
+    while True:
+        text = ask(f"  {wanted(question)}")
+        try:
+            return read_answer(question, text)
+        except AnswerError as error:
+            _output.complain(str(error))
+
+
+def _ask_part(part: Part) -> object:
+    while True:
+        text = ask(f"  {part.described}", optional=part.optional)
+        if part.optional and not text:
+            return _LEFT_OUT
+        try:
+            return read_part(part, text)
+        except AnswerError as error:
+            _output.complain(str(error))
+
+
+def read_answers(questions: Sequence[Question], words: Sequence[str]) -> dict[str, object]:
+    """Return the answers by the ids of their questions.
+
+    Args:
+        questions: The open questions.
+        words: `ID=ANSWER` for each, or one answer to the only question.
+
+    Raises:
+        AnswerError: an answer does not fit, or it is not clear which question it is for.
+    """
+    given: dict[str, object] = {}
+    for word in words:
+        named = (each for each in questions if word.startswith(f"{each.id}="))
+        asked = max(named, key=lambda each: len(each.id), default=None)  # an id may be the beginning of another
+        if asked is None:
+            break
+        given[asked.id] = read_answer(asked, word[len(asked.id) + 1 :])
+    else:
+        return given
+    if given or len(questions) != 1:
+        ids = ", ".join(f"{each.id}=…" for each in questions)
+        raise AnswerError("", f"say which question is answered: {ids}")
+    return {questions[0].id: read_answer(questions[0], " ".join(words))}
+
+
+def read_answer(question: Question, text: str) -> object:
+    """Return the answer to a question that a text stands for.
+
+    Raises:
+        AnswerError: it is not of the question's type.
+    """
+    if question.kind in ("approval", "in_flight"):
+        return _verdict(question, text)
+    if question.type is str:
+        return text
+    for candidate in _candidates(question.type, text):
+        with suppress(AnswerError):
+            return question.check(candidate)
+    raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")
+
+
 def parts_of(question: Question) -> list[Part]:
-    """Return the fields of the dataclass or the model that a question asks for; none where it asks for something else."""
+    """Return the fields of the dataclass or the model that a question asks for; none if it asks for another type."""
+    from pydantic import BaseModel
+
     kind = question.type
     if question.kind != "question" or not isinstance(kind, type):
         return []
@@ -111,21 +168,18 @@ def read_part(part: Part, text: str) -> object:
 
 
 def wanted(question: Question) -> str:
-    """Say what an answer may be."""
+    """Return what an answer may be, for a person."""
     if question.kind in ("approval", "in_flight"):
         return "yes, no with a reason, or other arguments as JSON"
     if question.type is bool:
         return "yes or no"
-    if _is_open(question):
+    if question.kind == "result" or question.type in (None, object) or show(question.type) == "Any":
         return "any text or JSON"
     return "text" if question.type is str else f"{show(question.type)}, as JSON or as plain text"
 
 
-def _is_open(question: Question) -> bool:
-    return question.kind == "result" or question.type in (None, object) or show(question.type) == "Any"
-
-
 def _candidates(kind: object, text: str) -> Iterable[object]:
+    """Yield what a text may mean, the likeliest first."""
     word = text.strip().lower()
     if kind is not None and word in (*_YES, *_NO) and "bool" in show(kind):
         yield word in _YES
@@ -135,6 +189,7 @@ def _candidates(kind: object, text: str) -> Iterable[object]:
 
 
 def _verdict(question: Question, text: str) -> object:
+    """Return what a text decides about a tool call."""
     head, _, rest = text.strip().partition(" ")
     word = head.rstrip(",:").lower()
     if word in _YES and not rest:

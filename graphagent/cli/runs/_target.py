@@ -1,4 +1,4 @@
-"""Where the runs of a command come from: a store, an agent, and the ids that people abbreviate."""
+"""The runs that a command works on: which store, which owner, which agent, and the ids that people abbreviate."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import anyio
 import typer
 
-from graphagent.cli import _options
+from graphagent.cli import _stores
+from graphagent.cli._options import argument, flag, key_option, option, owner_option, store_option
 from graphagent.cli._phrases import others, whose
 from graphagent.errors import RunNotFoundError, StoreError
 from graphagent.run import Status, list_runs
-from graphagent.run.durable import read_run, run_head, run_owners
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -27,87 +27,140 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STATES = (*get_args(Status), "interrupted", "damaged")
 
+# Options of several commands.
+
+Which = Annotated[str, argument("RUN", "The id of a run, or its beginning.")]
+WhichOrNewest = Annotated[
+    str | None,
+    argument("RUN", "The id of a run, or its beginning. Default: the newest run."),
+]
+NewId = Annotated[str | None, option("--run-id", "ID", "The id of the new run.")]
+AllowChanged = Annotated[
+    bool, flag("--allow-changed", text="Continue although the strategy has changed, if the journal still fits it.")
+]
+InStates = Annotated[
+    list[str] | None,
+    option(
+        "--status",
+        "STATUS",
+        "Only runs that are done, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
+    ),
+]
+_STORE_OF_AGENT = "Without --store, the agent's own store is used."
+
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the runs and the agent of a command are."""
+class RunsStore:
+    """The store of the runs."""
 
-    file: Path | None
-    key: str | None
-    owner: str
-    agent: str | None = None
+    store: Annotated[Path | None, store_option("runs")] = None
+    key: Annotated[str | None, key_option("Open an encrypted store")] = None
+
+    def use(self, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
+        """Open the store, await `work` with it, close it, and return what `work` returned. `new` creates a missing store."""
+        return _stores.with_store("runs", self.store, self.key, work, new=new)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsTarget(RunsStore):
+    """The runs of one owner, without a name those that have no owner."""
+
+    owner: Annotated[str, owner_option("Whose runs.")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget(RunsTarget):
+    """Runs to read, with an agent that knows their facts and step types."""
+
+    agent: Annotated[
+        str | None,
+        option(
+            "--agent", "MODULE:AGENT", f"The agent, if the run has step types of your own, or facts. {_STORE_OF_AGENT}"
+        ),
+    ] = None
 
     def answer(self, run_id: str, questions: Sequence[Question]) -> str:
-        """Give the command that answers a run."""
+        """Return the command that answers the questions of a run."""
         several = (shlex.quote(f"{each.id}=ANSWER") for each in questions)
         words = "ANSWER" if len(questions) == 1 else " ".join(several)
         return self.command(f"answer {shlex.quote(run_id)} {words}")
 
     def command(self, words: str) -> str:
-        """Give a command that works on the same runs."""
+        """Return a command that works on the same runs. It does not contain a key."""
         shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
         options = (
             ("--agent", self.agent or "MODULE:AGENT"),
-            ("--store", self.file and str(self.file)),
+            ("--store", self.store and str(self.store)),
             ("--key", shown),
             ("--owner", self.owner),
         )
         named = " ".join(f"{name} {shlex.quote(value)}" for name, value in options if value)
         return f"graphagent runs {words} {named}"
 
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | None]]:
+        """Open the store that is named, or that of the agent; yield it with the agent."""
+        agent = None
+        if self.agent is not None:
+            from graphagent.cli._user_code import agent_at
 
-def with_store(file: Path | None, key: str | None, work: Callable[[Store], Awaitable[T]], *, new: bool = False) -> T:
-    """Open a store, do something with it, and close it; `new` makes one that is not there."""
+            agent = agent_at(self.agent)
+        if agent is not None and agent.store is not None and self.store is None:
+            if self.key is not None:
+                raise typer.BadParameter(
+                    "the agent has a store of its own, and opens it itself; --key goes with --store"
+                )
+            yield agent.store, agent
+            return
+        async with _stores.open_store("runs", self.store, self.key) as store:
+            if agent is not None:
+                agent.store = store
+            yield store, agent
 
-    async def main() -> T:
-        async with _options.store("runs", file, key, new=new) as store:
-            return await work(store)
+    def read(self, run: str | None, *, first: Callable[[Store, str], Awaitable[None]] | None = None) -> StoredRun:
+        """Return the run that a person names, with the facts that its agent knows.
 
-    return anyio.run(main)
+        Args:
+            run: An id, its beginning, or None for the newest run.
+            first: Is awaited with the store and the id before the run is read.
+        """
+        from graphagent.run.durable import read_run
 
+        async def main() -> StoredRun:
+            async with self.open() as (store, agent):
+                run_id = await run_named(store, self.owner, run)
+                if first is not None:
+                    await first(store, run_id)
+                features = agent.features if agent is not None else None
+                return await read_run(store, run_id, owner=self.owner, features=features)
 
-def read_stored(
-    place: Place, run: str | None, *, first: Callable[[Store, str], Awaitable[None]] | None = None
-) -> StoredRun:
-    """Read a run that a person names, with the facts that its agent knows, if one is named; something may be done first."""
-
-    async def main() -> StoredRun:
-        async with opened(place) as (store, agent):
-            run_id = await found(store, place.owner, run)
-            if first is not None:
-                await first(store, run_id)
-            features = agent.features if agent is not None else None
-            return await read_run(store, run_id, owner=place.owner, features=features)
-
-    return anyio.run(main)
-
-
-@asynccontextmanager
-async def opened(place: Place) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | None]]:
-    """Open the store that is named, or that of the agent, and give the agent with it."""
-    agent = None
-    if place.agent is not None:
-        from graphagent.cli._user_code import agent_at
-
-        agent = agent_at(place.agent)
-    if agent is not None and agent.store is not None and place.file is None:
-        if place.key is not None:
-            raise typer.BadParameter("the agent has a store of its own, and opens it itself; --key goes with --store")
-        yield agent.store, agent
-        return
-    async with _options.store("runs", place.file, place.key) as store:
-        if agent is not None:
-            agent.store = store
-        yield store, agent
+        return anyio.run(main)
 
 
-async def found(store: Store, owner: str, text: str | None) -> str:
-    """Give the id of the run that a person names: in full, by its beginning, or not at all, which means the newest.
+@dataclass(frozen=True, slots=True)
+class ExecuteTarget(ReadTarget):
+    """Runs to execute, which takes an agent."""
+
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent",
+            metavar="MODULE:AGENT",
+            help=f"A module or file, and the name of an agent in it, or of a function that returns one. {_STORE_OF_AGENT}",
+        ),
+    ] = cast("str", ...)  # makes it a required option
+
+
+async def run_named(store: Store, owner: str, text: str | None) -> str:
+    """Return the id of the run that a person names in full, by its beginning, or not at all, which means the newest run.
 
     Raises:
-        BadParameter: several begin with that.
-        RunNotFoundError: there is none.
+        BadParameter: the ids of several runs begin with the text.
+        RunNotFoundError: there is no such run.
+        StoreError: the newest run is meant, and the owner has none.
     """
+    from graphagent.run.durable import run_head
+
     if text is not None:
         try:
             return (await run_head(store, text, owner=owner)).run_id
@@ -116,9 +169,11 @@ async def found(store: Store, owner: str, text: str | None) -> str:
     heads = await list_runs(store, owner=owner)
     if text is None:
         newest = next((head.run_id for head in heads if not head.parent), None)
-        return newest if newest is not None else await _nothing(store, owner)
+        if newest is None:
+            raise StoreError(await no_runs(store, owner))
+        return newest
     fits = [head.run_id for head in heads if head.run_id.startswith(text)]
-    whole = [each for each in fits if "/" not in each[len(text) :]]  # without the parts of the one that is meant
+    whole = [each for each in fits if "/" not in each[len(text) :]]  # without the sub-agents of the one that is meant
     fits = whole if len(whole) == 1 else fits
     if len(fits) > 1:
         more = " …" if len(fits) > 4 else ""
@@ -128,20 +183,18 @@ async def found(store: Store, owner: str, text: str | None) -> str:
     return fits[0]
 
 
-async def _nothing(store: Store, owner: str) -> NoReturn:
-    raise StoreError(await nothing_there(store, owner))
+async def no_runs(store: Store, owner: str) -> str:
+    """Return a sentence that says that an owner has no runs, and who has some."""
+    from graphagent.run.durable import run_owners
 
-
-async def nothing_there(store: Store, owner: str) -> str:
-    """Say that an owner has no runs, and who has some."""
     return f"There are no runs{whose(owner)} here.{others(await run_owners(store), owner, 'runs')}"
 
 
 def states(status: Collection[str] | None) -> Collection[Any] | None:
-    """Give the states that were named.
+    """Return the states of `--status`; None: all.
 
     Raises:
-        BadParameter: one is none.
+        BadParameter: one of them does not exist.
     """
     for each in status or ():
         if each not in STATES:
@@ -150,7 +203,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
 
 
 def plain(head: Head) -> dict[str, object]:
-    """Give what is said of a run at a glance as plain JSON data."""
+    """Return what a list shows of a run as JSON data."""
     return {
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,

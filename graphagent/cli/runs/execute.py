@@ -1,94 +1,140 @@
-"""`graphagent runs`: what goes on with a run, and shows how far it is."""
+"""`graphagent runs`: the commands that execute a run, and show its progress."""
 
 from __future__ import annotations
 
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 from anyio.abc import TaskStatus
 
 from graphagent.cli import _output
-from graphagent.cli._prompts import STOPPED, ask
+from graphagent.cli._options import Json, argument, option
+from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import Progress, spent, watch
-from graphagent.cli.runs._prompt_answers import Part, parts_of, read_answer, read_answers, read_part, wanted
-from graphagent.cli.runs._target import Place, found, opened
+from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answers, wanted
+from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
 from graphagent.errors import AnswerError, GraphAgentError, RunError
 
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
-    from graphagent.run import Question, RunResult
+    from graphagent.run import RunResult
 
-_LEFT_OUT = object()
 Work = Callable[["Agent[Any, Any]", "Store"], Awaitable["RunResult[Any]"]]
 
 
-def go_on(place: Place, run: str | None, *, allow_changed: bool, as_json: bool) -> None:
-    """Go on with a run."""
+def resume(
+    run: WhichOrNewest = None, *, target: ExecuteTarget, allow_changed: AllowChanged = False, as_json: Json = False
+) -> None:
+    """Resume a run that was paused, interrupted or failed. Nothing is done twice. Ctrl-C pauses it."""
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
-        run_id = await found(store, place.owner, run)
-        return await agent.resume(run_id, owner=place.owner, allow_changed=allow_changed)
+        run_id = await run_named(store, target.owner, run)
+        return await agent.resume(run_id, owner=target.owner, allow_changed=allow_changed)
 
-    _execute(place, work, as_json=as_json)
+    _execute(target, work, as_json=as_json)
 
 
-def give_answers(place: Place, run: str, words: Sequence[str], *, allow_changed: bool, as_json: bool) -> None:
-    """Answer what a run waits for, and go on with it."""
-    answers: dict[str, object] = {}
+def answer(
+    run: Which,
+    answers: Annotated[
+        list[str] | None,
+        argument(
+            "ANSWER…",
+            "The answer, as plain text or as JSON; for several questions ID=ANSWER for each. For a tool call: yes, no "
+            "with a reason, or other arguments as JSON. Default: you are asked.",
+        ),
+    ] = None,
+    *,
+    target: ExecuteTarget,
+    allow_changed: AllowChanged = False,
+    as_json: Json = False,
+) -> None:
+    """Answer the questions of a run, and resume it. Ctrl-C pauses it."""
+    given: dict[str, object] = {}
     run_id = ""
 
     async def read(agent: Agent[Any, Any], store: Store) -> None:
         nonlocal run_id
-        run_id = await found(store, place.owner, run)
-        there = await agent.read(run_id, owner=place.owner, allow_changed=allow_changed)
-        if not there.questions:
-            raise AnswerError("", f"run {run_id!r} waits for no answer: it is {there.result.status}")
-        answers.update(read_answers(there.questions, words) if words else _asked(there.questions))
+        run_id = await run_named(store, target.owner, run)
+        stored = await agent.read(run_id, owner=target.owner, allow_changed=allow_changed)
+        if not stored.questions:
+            raise AnswerError("", f"run {run_id!r} waits for no answer: it is {stored.result.status}")
+        given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
 
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
-        return await agent.resume(run_id, answers=answers, owner=place.owner, allow_changed=allow_changed)
+        return await agent.resume(run_id, answers=given, owner=target.owner, allow_changed=allow_changed)
 
-    _execute(place, work, before=read, as_json=as_json)
+    _execute(target, work, before=read, as_json=as_json)
 
 
-def fork_run(
-    place: Place, run: str, *, before: str | None, after: str | None, at: int | None, run_id: str | None,
-    allow_changed: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Make another run that begins as one did, and go on with it."""
+def fork(
+    run: Which,
+    *,
+    before: Annotated[str | None, option("--before", "NODE", "Fork before the last execution of this node.")] = None,
+    after: Annotated[str | None, option("--after", "NODE", "Fork after the last execution of this node.")] = None,
+    at: Annotated[int | None, option("--at", "N", "Fork after this entry of its journal; see show --entries.")] = None,
+    run_id: NewId = None,
+    target: ExecuteTarget,
+    allow_changed: AllowChanged = False,
+    as_json: Json = False,
+) -> None:
+    """Create another run that begins as this one did, and continue it. This one stays as it is. Ctrl-C pauses it."""
+    if sum(each is not None for each in (before, after, at)) != 1:
+        raise typer.BadParameter("say where to fork: one of --before NODE, --after NODE and --at N")
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
-        origin = await found(store, place.owner, run)
-        with _named():
+        origin = await run_named(store, target.owner, run)
+        with _values_of_options():
             return await agent.fork(
-                origin, before=before, after=after, at=at, run_id=run_id, owner=place.owner, allow_changed=allow_changed
+                origin,
+                before=before,
+                after=after,
+                at=at,
+                run_id=run_id,
+                owner=target.owner,
+                allow_changed=allow_changed,
             )
 
-    _execute(place, work, as_json=as_json)
+    _execute(target, work, as_json=as_json)
 
 
-def rerun_run(place: Place, run: str, *, until: str | None, run_id: str | None, as_json: bool) -> None:
-    """Execute a run again on what was recorded."""
+def rerun(
+    run: Which,
+    *,
+    until: Annotated[
+        str | None,
+        option(
+            "--until",
+            "NODE|N",
+            "Use recorded results up to the end of this node or up to this entry, and live ones after it. Default: only "
+            "recorded results.",
+        ),
+    ] = None,
+    run_id: NewId = None,
+    target: ExecuteTarget,
+    as_json: Json = False,
+) -> None:
+    """Execute a run again with recorded results, as a new run. Ctrl-C pauses it."""
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
-        which = await found(store, place.owner, run)
+        origin = await run_named(store, target.owner, run)
         number = int(until) if until is not None and until.isdecimal() else until
-        with _named():
-            return await agent.rerun(which, until=number, new_id=run_id, owner=place.owner)
+        with _values_of_options():
+            return await agent.rerun(origin, until=number, new_id=run_id, owner=target.owner)
 
-    _execute(place, work, as_json=as_json)
+    _execute(target, work, as_json=as_json)
 
 
 @contextmanager
-def _named() -> Generator[None, None, None]:
-    """Tell of a place that a run does not have as of a wrong call."""
+def _values_of_options() -> Generator[None, None, None]:
+    """Report a node or an entry that a run does not have as a wrong value of an option."""
     try:
         yield
     except ValueError as error:
@@ -98,14 +144,14 @@ def _named() -> Generator[None, None, None]:
 
 
 def _execute(
-    place: Place,
+    target: ExecuteTarget,
     work: Work,
     *,
     before: Callable[[Agent[Any, Any], Store], Awaitable[None]] | None = None,
     as_json: bool,
 ) -> None:
     async def main() -> tuple[RunResult[Any], bool]:
-        async with opened(place) as (store, agent):
+        async with target.open() as (store, agent):
             assert agent is not None
             if before is not None:
                 await before(agent, store)
@@ -113,17 +159,17 @@ def _execute(
                 return await _attended(agent, store, work)
             except RunError as error:
                 if agent.last is not None and agent.last.result.status in ("failed", "cancelled"):
-                    error.add_note(f"Go on with: {place.command(f'resume {shlex.quote(agent.last.run_id)}')}")
+                    error.add_note(f"Resume it with: {target.command(f'resume {shlex.quote(agent.last.run_id)}')}")
                 raise
 
     result, stopped = anyio.run(main)
-    _report(place, result, as_json=as_json)
+    _report(target, result, as_json=as_json)
     if stopped and not result.done:
         raise typer.Exit(STOPPED)
 
 
 async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[RunResult[Any], bool]:
-    """Execute a run and show how far it is; Ctrl-C pauses it, and once more breaks it off. Tell whether that was done."""
+    """Execute a run and show its progress. Ctrl-C pauses it, a second one cancels it. Return whether Ctrl-C was pressed, too."""
     result: RunResult[Any] | None = None
     failure: BaseException | None = None
     stopped = False
@@ -139,78 +185,30 @@ async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[R
                     return
                 stopped = True
                 run.pause("Ctrl-C")
-                progress.say("Pausing behind what is being done now; Ctrl-C once more breaks that off.")
+                progress.say("Pausing after the current work; press Ctrl-C again to cancel that.")
 
     progress = Progress()
     watch(agent, progress)
     async with anyio.create_task_group() as group:
-        # Where signals cannot be received, Ctrl-C cancels; a background job that is to ignore it does.
+        # Where signals cannot be received, Ctrl-C cancels at once. A background job ignores it, and must go on ignoring it.
         if sys.platform != "win32" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             await group.start(listen)
         with anyio.CancelScope() as doing, progress:
             try:
                 result = await work(agent, store)
-            except Exception as error:  # noqa: BLE001  raised behind the group, which would wrap it
+            except Exception as error:  # noqa: BLE001  raised after the group, which would wrap it
                 failure = error
         group.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    if result is None:  # it was broken off
+    if result is None:  # it was cancelled
         if agent.last is None:
             raise typer.Exit(STOPPED)
         result = agent.last.result
     return result, stopped
 
 
-def _asked(questions: Sequence[Question]) -> dict[str, object]:
-    """Ask the person at the terminal.
-
-    Raises:
-        BadParameter: nobody sits there.
-    """
-    if not sys.stdin.isatty():
-        ids = ", ".join(each.id for each in questions)
-        raise typer.BadParameter(f"say the answer; open questions: {ids}")
-    return {each.id: _ask(each) for each in questions}
-
-
-def _ask(question: Question) -> object:
-    _say_question(question)
-    parts = parts_of(question)
-    while parts:
-        given = {part.question.id: _ask_part(part) for part in parts}
-        try:
-            return question.check({name: each for name, each in given.items() if each is not _LEFT_OUT})
-        except AnswerError as error:
-            _output.complain(str(error))
-    while True:
-        text = ask(f"  {wanted(question)}")
-        try:
-            return read_answer(question, text)
-        except AnswerError as error:
-            _output.complain(str(error))
-
-
-def _ask_part(part: Part) -> object:
-    while True:
-        text = ask(f"  {part.described}", optional=part.optional)
-        if part.optional and not text:
-            return _LEFT_OUT
-        try:
-            return read_part(part, text)
-        except AnswerError as error:
-            _output.complain(str(error))
-
-
-def _say_question(question: Question) -> None:
-    _output.say(f"{question.id}: {question.question}")
-    if question.about not in (None, ""):
-        _output.say(f"  about: {_output.shortened(_output.value_text(question.about), 400)}")
-    for part in parts_of(question):
-        _output.say(f"  {part.described}")
-
-
-def _report(place: Place, result: RunResult[Any], *, as_json: bool) -> None:
+def _report(target: ExecuteTarget, result: RunResult[Any], *, as_json: bool) -> None:
     usage = result.usage
     if as_json:
         told: dict[str, object] = {
@@ -229,7 +227,7 @@ def _report(place: Place, result: RunResult[Any], *, as_json: bool) -> None:
     _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
     if result.questions:
         for each in result.questions:
-            _say_question(each)
-        _output.aside(f"Answer with: {place.answer(result.run_id, result.questions)}")
+            print_question(each)
+        _output.aside(f"Answer with: {target.answer(result.run_id, result.questions)}")
     elif not result.done:
-        _output.aside(f"Go on with: {place.command(f'resume {shlex.quote(result.run_id)}')}")
+        _output.aside(f"Resume it with: {target.command(f'resume {shlex.quote(result.run_id)}')}")

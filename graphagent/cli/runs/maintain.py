@@ -1,24 +1,22 @@
-"""`graphagent runs`: what is taken along, and what is removed."""
+"""`graphagent runs`: the commands for whole stores: export, import, prune, forget."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
-from graphagent.cli._options import age_of
+from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option
 from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli.runs._target import found, plain, states, with_store
+from graphagent.cli.runs._target import InStates, RunsStore, RunsTarget, plain, run_named, states
 from graphagent.errors import StoreError
-from graphagent.memory._internal import plain as readable
-from graphagent.run import durable, list_runs
+from graphagent.run import list_runs
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -27,125 +25,135 @@ if TYPE_CHECKING:
     from graphagent.store import Receipt
 
 
-def export_runs(file: Path | None, key: str | None, owner: str | None, which: list[str], out: Path | None) -> None:
-    """Write runs to a file, or to standard output."""
+def export(
+    *,
+    which: Annotated[list[str] | None, argument("RUN…", "Ids of runs, or their beginnings. Default: all runs.")] = None,
+    target: RunsStore,
+    owner: AnyOwner = None,
+    out: Out = None,
+    readable: Annotated[
+        bool, flag("--plain", text="One line for each run, with values as people write them. Cannot be imported.")
+    ] = False,
+) -> None:
+    """Write runs as JSON lines, without loss and in plain text: every entry and every payload."""
+    from graphagent.run.durable import export_runs, read_run, run_owners
 
     async def write(store: Store) -> None:
-        ids = [await found(store, owner or "", each) for each in which] or None
+        ids = [await run_named(store, owner or "", each) for each in which or ()]
         count = 0
         with lines_to(out) as lines:
-            async for record in durable.export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids):
-                await lines.put(record)
-                count += record["type"] == "run"
-        lines.tell(counted(count, "run"))
+            if readable:
+                for each in [owner or ""] if ids or owner is not None else await run_owners(store):
+                    for run_id in ids or [head.run_id for head in reversed(await list_runs(store, owner=each))]:
+                        await lines.put(_readable(await read_run(store, run_id, owner=each)))
+                        count += 1
+            else:
+                async for record in export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids or None):
+                    await lines.put(record)
+                    count += record["type"] == "run"
+        lines.report(counted(count, "run"))
 
-    with_store(file, key, write)
-
-
-def export_plain(file: Path | None, key: str | None, owner: str | None, which: list[str], out: Path | None) -> None:
-    """Write runs for people and their programs to a file, or to standard output: a line for each, with values as people write them."""
-
-    async def write(store: Store) -> None:
-        ids = [await found(store, owner or "", each) for each in which]
-        count = 0
-        with lines_to(out) as lines:
-            for whose in [owner or ""] if ids or owner is not None else await durable.run_owners(store):
-                for run_id in ids or [head.run_id for head in reversed(await list_runs(store, owner=whose))]:
-                    await lines.put(_as_written(await durable.read_run(store, run_id, owner=whose)))
-                    count += 1
-        lines.tell(counted(count, "run"))
-
-    with_store(file, key, write)
+    target.use(write)
 
 
-def _as_written(stored: StoredRun) -> dict[str, object]:
-    """Return a run as plain JSON data, which cannot be imported again."""
+def _readable(stored: StoredRun) -> dict[str, object]:
+    """Return a run as JSON data for people, which cannot be imported."""
+    from graphagent.memory._internal import plain as readable
+
     entries = [
         {
-            "number": each.number, "kind": each.kind, "node": each.where, "next": each.next, "key": each.key, "at": each.at,
-            "value": readable(each.value), "answers": readable(each.answers),
+            "number": each.number,
+            "kind": each.kind,
+            "node": each.where,
+            "next": each.next,
+            "key": each.key,
+            "at": each.at,
+            "value": readable(each.value),
+            "answers": readable(each.answers),
         }
         for each in stored.entries
-    ]  # fmt: skip
+    ]
     failure = asdict(stored.failure) if stored.failure is not None else None
     return {**plain(stored.head), "failure": failure, "steps": stored.memory.succinct_steps(), "entries": entries}
 
 
-def import_runs(file: Path | None, key: str | None, source: Path) -> None:
-    """Take over runs from a file, or from standard input."""
-    records = read_lines(source)
-    whole = sum(record.get("type") == "run" for record in records)
+def import_(
+    file: Annotated[Path, argument("FILE", "What `runs export` wrote; - is standard input.")],
+    target: RunsStore,
+) -> None:
+    """Read runs from a file that `runs export` wrote. Existing runs are skipped."""
+    from graphagent.run.durable import import_runs
 
-    async def add(store: Store) -> int:
-        return await durable.import_runs(store, records)
-
+    records = read_lines(file)
     try:
-        added = with_store(file, key, add, new=True)
+        added = target.use(lambda store: import_runs(store, records), new=True)
     except ValueError as error:
         raise StoreError(str(error)) from None
-    print(were_new(added, whole, "run"))
+    print(were_new(added, sum(record.get("type") == "run" for record in records), "run"))
 
 
-def prune_runs(
-    file: Path | None, key: str | None, owner: str, which: list[str], older_than: str | None, status: list[str] | None,
-    keep: int, *, yes: bool,
-) -> None:  # fmt: skip
-    """Remove runs, once a person has agreed."""
-    wanted, age = states(status), age_of(older_than)
+def prune(
+    *,
+    which: Annotated[list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.")] = None,
+    target: RunsTarget,
+    older_than: Annotated[
+        str | None, option("--older-than", "TIME", "Only runs that have not changed for so long: 30d, 12h, 90m.")
+    ] = None,
+    status: InStates = None,
+    keep: Annotated[int, option("--keep", "N", "Keep at least this many, the newest.", min=0)] = 0,
+    yes: Yes = False,
+) -> None:
+    """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay; forks stay complete."""
+    from graphagent.run.durable import choose_runs, family, prune_runs, tree_of
+
+    owner, wanted, age = target.owner, states(status), age_of(older_than)
     if not which and wanted is None and age is None and not keep:
         raise typer.BadParameter("say which runs: name them, or give --older-than, --status or --keep")
 
-    async def choose(store: Store) -> tuple[list[str] | None, list[Head], dict[str, list[Head]]]:
-        ids = [await found(store, owner, each) for each in which] or None
+    async def choose(store: Store) -> tuple[list[str] | None, list[Head], int]:
+        ids = [await run_named(store, owner, each) for each in which or ()] or None
         heads = await list_runs(store, owner=owner)
-        chosen = durable.choose_runs(heads, run_ids=ids, status=wanted, older_than=age, keep=keep)
-        return ids, chosen, durable.family(heads)
+        chosen = choose_runs(heads, run_ids=ids, status=wanted, older_than=age, keep=keep)
+        parts = family(heads)
+        return ids, chosen, sum(len(tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
 
     try:
-        ids, chosen, parts = with_store(file, key, choose)
+        ids, chosen, sub_agents = target.use(choose)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if not chosen:
         _output.aside(f"No run{whose(owner)} fits, so nothing was removed.")
         return
-    more = sum(len(durable.tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
     if not yes:
         kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.state for head in chosen).most_common())
-        with_parts = f" with {counted(more, 'run')} of sub-agents" if more else ""
+        with_parts = f" with {counted(sub_agents, 'run')} of sub-agents" if sub_agents else ""
         confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){with_parts} for good?")
 
     async def remove(store: Store) -> Receipt:
-        if ids is None and not yes:  # what a person agreed to, and not what has come since
-            agreed: Collection[str] = [head.run_id for head in chosen]
+        if ids is None and not yes:  # only what the person agreed to, not what has been added since
             there = {head.run_id: head for head in await list_runs(store, owner=owner)}
-            agreed = [each for each in agreed if each in there and not there[each].running]
-            return await durable.prune_runs(store, owner=owner, run_ids=agreed)
-        return await durable.prune_runs(store, owner=owner, run_ids=ids, status=wanted, older_than=age, keep=keep)
+            agreed = [head.run_id for head in chosen if head.run_id in there and not there[head.run_id].running]
+            return await prune_runs(store, owner=owner, run_ids=agreed)
+        return await prune_runs(store, owner=owner, run_ids=ids, status=wanted, older_than=age, keep=keep)
 
-    receipt = with_store(file, key, remove)
-    kept = len(chosen) + more - receipt.runs
+    receipt = target.use(remove)
     print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
-    if kept > 0:
-        _output.aside(f"{counted(kept, 'run')} stayed: a process executes them, or a fork of theirs.")
+    if (stayed := len(chosen) + sub_agents - receipt.runs) > 0:
+        _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or a fork of theirs.")
 
 
-def forget_runs(file: Path | None, key: str | None, owner: str, *, yes: bool) -> None:
-    """Remove all runs of an owner, once a person has agreed."""
+def forget(target: RunsTarget, yes: Yes = False) -> None:
+    """Remove all runs of an owner permanently, including those that are being executed."""
+    from graphagent.run.durable import forget_runs
+
+    owner = target.owner
     if not yes:
-
-        async def count(store: Store) -> list[Head]:
-            return await list_runs(store, owner=owner)
-
-        heads = with_store(file, key, count)
+        heads = target.use(lambda store: list_runs(store, owner=owner))
         running = sum(head.running for head in heads)
-        named = f" of owner {owner!r}" if owner else " without an owner"
+        named = whose(owner) or " without an owner"
         executed = f", {running} of which are being executed" if running else ""
         confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?")
-
-    async def remove(store: Store) -> Receipt:
-        return await durable.forget_runs(store, owner=owner)
-
-    receipt = with_store(file, key, remove)
+    receipt = target.use(lambda store: forget_runs(store, owner=owner))
     if not receipt.runs and not receipt.bytes:
         _output.fail(f"there are no runs{whose(owner)}, so nothing was forgotten")
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")

@@ -1,4 +1,4 @@
-"""`graphagent runs`: what is only looked at."""
+"""`graphagent runs`: the commands that only read."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from decimal import Decimal
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from graphagent import _clock
 from graphagent.cli import _output
+from graphagent.cli._options import Json, argument, flag, option
 from graphagent.cli._phrases import counted, whose
 from graphagent.cli.runs._progress import Progress, spent
-from graphagent.cli.runs._target import Place, found, nothing_there, plain, read_stored, states, with_store
+from graphagent.cli.runs._target import (
+    InStates,
+    ReadTarget,
+    RunsTarget,
+    WhichOrNewest,
+    no_runs,
+    plain,
+    run_named,
+    states,
+)
 from graphagent.llm import Message
 from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 from graphagent.run import list_runs
-from graphagent.run.durable import (
-    compare_runs,
-    family,
-    follow_run,
-    measure_runs,
-)
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -34,27 +37,33 @@ if TYPE_CHECKING:
     from graphagent.run.durable import Diff, Entry, RunSize, StoredRun
 
 _MADE = re.compile(r"[0-9a-f]{32}")
-"""An id that nobody chose."""
+"""An id that was generated."""
 _SHORTEST = 12
+"""Characters of a generated id that lists show at least."""
 _LAST = 12
-"""Entries that are shown where nobody asks for all."""
+"""Entries that `runs show` shows without --entries."""
 
 
-# ---- list
-
-
-def show_list(
-    file: Path | None, key: str | None, owner: str, status: list[str] | None, limit: int, *, size: bool, as_json: bool
+def list_(
+    target: RunsTarget,
+    status: InStates = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the newest.")] = 50,
+    size: Annotated[
+        bool, flag("--size", text="Show the space that each takes in the store, which reads all of it.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Show the runs of an owner."""
-    wanted = states(status)
+    """List the runs, newest first, with the runs of sub-agents below their callers."""
+    from graphagent.run.durable import family, measure_runs
+
+    owner, wanted = target.owner, states(status)
 
     async def read(store: Store) -> tuple[list[Head], dict[str, RunSize], str]:
         heads = await list_runs(store, owner=owner)
         sizes = await measure_runs(store, owner=owner) if size else {}
-        return heads, sizes, "" if heads else await nothing_there(store, owner)
+        return heads, sizes, "" if heads else await no_runs(store, owner)
 
-    heads, sizes, nothing = with_store(file, key, read)
+    heads, sizes, nothing = target.use(read)
     parts = family(heads)
     whole = [head for head in reversed(parts.get("", [])) if wanted is None or head.state in wanted]
     shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
@@ -100,7 +109,7 @@ def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tupl
 
 
 def _short(ids: list[str]) -> dict[str, str]:
-    """Give ids as they are shown on a terminal: those that nobody chose as far as they differ."""
+    """Return ids as a terminal shows them: generated ones only as far as they need to differ."""
     if not _output.screen().is_terminal:
         return {}
     made = [each for each in ids if _MADE.fullmatch(each)]
@@ -125,28 +134,43 @@ def _bytes(number: int) -> str:
     return f"{amount:,.1f} GB"
 
 
-# ---- show
+def show(
+    run: WhichOrNewest = None,
+    *,
+    target: ReadTarget,
+    prompt: Annotated[
+        str | None, option("--prompt", "STEP", "Show exactly what the model was sent in that step.")
+    ] = None,
+    entries: Annotated[bool, flag("--entries", text="Show every entry of its journal.")] = False,
+    follow: Annotated[bool, flag("--follow", text="Watch it while another process executes it, then show it.")] = False,
+    traceback: Annotated[
+        bool, flag("--traceback", text="Show the traceback of the error that the run failed with.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a run: its status, its position in the graph, its questions, its journal and its transcript."""
+    from graphagent.run.durable import family, measure_runs
 
-
-def show_run(place: Place, run: str | None, *, entries: bool, follow: bool, traceback: bool, as_json: bool) -> None:
-    """Show a run."""
+    if prompt is not None:
+        _print_prompt(target, run, prompt, as_json=as_json)
+        return
     sizes: dict[str, RunSize] = {}
     heads: list[Head] = []
 
     async def first(store: Store, run_id: str) -> None:
         if follow:
-            await _follow(store, run_id, place.owner)
-        sizes.update(await measure_runs(store, owner=place.owner, run_id=run_id))
-        heads.extend(await list_runs(store, owner=place.owner))
+            await _follow(store, run_id, target.owner)
+        sizes.update(await measure_runs(store, owner=target.owner, run_id=run_id))
+        heads.extend(await list_runs(store, owner=target.owner))
 
-    stored = read_stored(place, run, first=first)
+    stored = target.read(run, first=first)
     size, parts = sizes[stored.head.run_id], family(heads).get(stored.head.run_id, [])
     if as_json:
         print(_output.json_text(_plain_run(stored, size, parts, entries=entries)))
         return
     _say_head(stored, size)
     _say_failure(stored, traceback=traceback)
-    _say_questions(place, stored)
+    _say_questions(target, stored)
     _say_graph(stored)
     _say_parts(stored.head, parts)
     _say_entries(stored, everything=entries)
@@ -185,7 +209,7 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
     if head.parent:
         _line("part of", head.parent)
     if head.origin is not None:
-        _line("fork of", f"{head.origin[0]}, behind its entry {head.origin[1]}")
+        _line("fork of", f"{head.origin[0]}, after its entry {head.origin[1]}")
     _line("started", f"{_output.moment(head.started)}, last written {_output.moment(head.updated)}")
     nodes = counted(stored.nodes, "node")
     _line(
@@ -197,11 +221,11 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
 
 
 def _state(head: Head) -> str:
-    """Say where a run is, and why."""
+    """Return the status of a run for a person, with its reason."""
     if head.claim is not None and head.running:
         return f"running, by {head.claim.holder}"
     if head.state == "interrupted":
-        return "interrupted: the process that executed it died; runs resume goes on"
+        return "interrupted: the process that executed it died; resume it with runs resume"
     if head.state == "waiting":
         return "waiting for an answer"
     reason = head.reason.removeprefix("it ").removeprefix("was ")
@@ -220,7 +244,7 @@ def _say_failure(stored: StoredRun, *, traceback: bool) -> None:
         print(_output.shown(failure.traceback.rstrip("\n")))
 
 
-def _say_questions(place: Place, stored: StoredRun) -> None:
+def _say_questions(target: ReadTarget, stored: StoredRun) -> None:
     questions = stored.questions
     if not questions:
         return
@@ -229,17 +253,17 @@ def _say_questions(place: Place, stored: StoredRun) -> None:
         _line(each.id, each.question)
         if each.about not in (None, ""):
             _line("", _output.shortened(f"about: {_output.value_text(each.about)}", 200))
-    _output.aside(f"  answer with: {place.answer(stored.head.run_id, questions)}")
+    _output.aside(f"  answer with: {target.answer(stored.head.run_id, questions)}")
 
 
 def _say_graph(stored: StoredRun) -> None:
-    stands = stored.graph
-    if not stands:
+    nodes = stored.graph
+    if not nodes:
         return
     _title("graph")
     console = _output.screen()
-    width = max(len(_place(each.path, each.depth)) for each in stands)
-    for each in stands:
+    width = max(len(_place(each.path, each.depth)) for each in nodes)
+    for each in nodes:
         mark = ">" if each.here else "✓" if each.ended else " "
         times = f"{each.ended}×" if each.ended > 1 else ""
         kind = each.type if each.kind == "node" else f"{each.kind} {each.type}".strip()
@@ -294,11 +318,10 @@ def _did(entry: Entry) -> str:
     return _output.shortened(f"{entry.key} {said}".strip(), 80 - len(leads)) + _output.shown(leads)
 
 
-# ---- follow
-
-
 async def _follow(store: Store, run_id: str, owner: str) -> None:
-    """Show how far a run is until nobody executes it any more."""
+    """Show the progress of a run until no process executes it."""
+    from graphagent.run.durable import follow_run
+
     with Progress() as progress:
         async for moment in follow_run(store, run_id, owner=owner):
             progress.at, progress.turns = moment.at, moment.turns
@@ -307,17 +330,14 @@ async def _follow(store: Store, run_id: str, owner: str) -> None:
             progress.changed()
 
 
-# ---- prompt
-
-
-def show_prompt(place: Place, run: str | None, step: str, *, as_json: bool) -> None:
+def _print_prompt(target: ReadTarget, run: str | None, step: str, *, as_json: bool) -> None:
     """Show exactly what the model was sent in a step."""
     number, _, which = step.partition(":")
     if not number.isdecimal() or (which and not which.isdecimal()):
         raise typer.BadParameter(
             f"{step!r} is no step; give the number of a model turn, such as 2", param_hint="--prompt"
         )
-    stored = read_stored(place, run)
+    stored = target.read(run)
     turns = [
         each for each in [*stored.memory.steps, stored.memory.open] if isinstance(each, ActionStep) and each.prompt
     ]
@@ -362,21 +382,30 @@ def _parts(message: dict[str, Any]) -> Iterator[str]:
         yield f"[result of call {message['tool_call_id']}]"
 
 
-# ---- replay, diff
+def replay(
+    run: WhichOrNewest = None,
+    *,
+    target: ReadTarget,
+    detailed: Annotated[bool, flag("--detailed", text="Show what the model was sent, too.")] = False,
+) -> None:
+    """Print what happened, step by step. Nothing is executed."""
+    print(_output.shown(target.read(run).memory.to_text(detailed=detailed)))
 
 
-def print_transcript(place: Place, run: str | None, *, detailed: bool) -> None:
-    """Print what happened in a run."""
-    print(_output.shown(read_stored(place, run).memory.to_text(detailed=detailed)))
-
-
-def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *, as_json: bool) -> None:
-    """Show what two runs have in common, and what each did then."""
+def diff(
+    a: Annotated[str, argument("A", "The id of a run, or its beginning.")],
+    b: Annotated[str, argument("B", "The id of another run, or its beginning.")],
+    target: RunsTarget,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs: what they share, and what each did after that."""
+    from graphagent.run.durable import compare_runs
 
     async def read(store: Store) -> Diff:
-        return await compare_runs(store, await found(store, owner, a), await found(store, owner, b), owner=owner)
+        ids = [await run_named(store, target.owner, each) for each in (a, b)]
+        return await compare_runs(store, *ids, owner=target.owner)
 
-    told = with_store(file, key, read)
+    told = target.use(read)
     if as_json:
         sides = {
             name: [{"number": each.number, **each.data} for each in entries]
@@ -394,9 +423,6 @@ def show_diff(file: Path | None, key: str | None, owner: str, a: str, b: str, *,
     ]
     _output.aside(f"- {told.a}\n+ {told.b}")
     _output.table(("", "what", "entry", "kind", "node"), rows, fold=False)
-
-
-# ---- small things
 
 
 def _title(text: str) -> None:

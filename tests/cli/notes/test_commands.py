@@ -48,7 +48,7 @@ def test_what_is_remembered_is_recalled(run, store):
     ended = run(
         "notes", "remember", "We", "chose", "PostgreSQL.", "--scope", "project//db/", "--category", "decision", *store
     )
-    assert re.fullmatch(r"Kept in /project/db: [0-9a-f]{32}\n", ended.out), ended.err
+    assert re.fullmatch(r"Saved in /project/db: [0-9a-f]{32}\n", ended.out), ended.err
     _keep(run, store, "Ada likes tea.")
     [match] = _json(run("notes", "recall", "PostgreSQL", "--json", *store))
     assert (match["record"]["scope"], match["record"]["categories"]) == ("/project/db", ["decision"])
@@ -62,8 +62,8 @@ def test_what_is_remembered_is_recalled(run, store):
 def test_standard_input_is_one_note_or_one_for_each_line(run, store):
     """Lines are kept apart with --each alone; blank ones are none."""
     assert run("notes", "remember", *store, stdin="One\ntwo\n").code == 0
-    assert run("notes", "remember", "--each", *store, stdin="three\n\nfour\n").out == "Kept in /: 2 notes.\n"
-    assert run("notes", "remember", "--each", "five", "six", *store).out == "Kept in /: 2 notes.\n"
+    assert run("notes", "remember", "--each", *store, stdin="three\n\nfour\n").out == "Saved in /: 2 notes.\n"
+    assert run("notes", "remember", "--each", "five", "six", *store).out == "Saved in /: 2 notes.\n"
     assert sorted(_contents(run("notes", "list", "--json", *store))) == ["One\ntwo", "five", "four", "six", "three"]
     ended = run("notes", "remember", *store, stdin=" \n")
     assert (ended.code, ended.out) == (2, "")
@@ -367,7 +367,7 @@ def test_an_import_that_is_broken_off_leaves_all_or_none(run, home):
     shown = child.read()
     child.close()
     assert child.exitstatus == 130, shown
-    assert "Broken off." in shown
+    assert "Interrupted." in shown
     there = _json(run("notes", "verify", "--json", "--store", "many.db"))["notes"]
     assert there in (0, of)
     rest = _json(run("notes", "import", "many.jsonl", "--json", "--store", "many.db"))

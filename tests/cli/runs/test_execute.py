@@ -193,7 +193,7 @@ def test_a_failed_run_is_resumed(run, begun, home):
     ended = run("runs", "resume", "f-1", *fragile)
     assert ended.code == 1
     assert "error: node 'fails' failed with ValueError\n" in ended.err
-    assert "Go on with: graphagent runs resume f-1 --agent program.py:fragile --store runs.db" in ended.err
+    assert "Resume it with: graphagent runs resume f-1 --agent program.py:fragile --store runs.db" in ended.err
     assert "secret" not in ended.err + ended.out
     assert run("runs", "show", "f-1", *STORE).out.splitlines()[1] == (
         "  status    failed: node 'fails' failed with ValueError"
@@ -231,14 +231,14 @@ def test_a_run_is_forked(run, begun, home):
         assert run("runs", "answer", name, "no", *AGENT).out == "dropped\n"
     assert _effects(home) == ["drafted", "sent"]
     assert _status(run, "mail-1")["status"] == "done"
-    assert "fork of   mail-1, behind its entry 2" in run("runs", "show", "at", *STORE).out
+    assert "fork of   mail-1, after its entry 2" in run("runs", "show", "at", *STORE).out
 
 
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "say where they part: one of --before NODE, --after NODE and --at N"),
-        (["--at", "1", "--after", "draft"], 2, "say where they part"),
+        ([], 2, "say where to fork: one of --before NODE, --after NODE and --at N"),
+        (["--at", "1", "--after", "draft"], 2, "say where to fork"),
         (["--before", "nowhere"], 2, "has not come to a node 'nowhere'; it executed: 'draft'"),
         (["--at", "99"], 2, "has the entries 1 to 3, and no 99"),
         (["--at", "1", "--run-id", "mail-1"], 1, "there is a run 'mail-1' already"),
@@ -333,9 +333,9 @@ def test_ctrl_c_pauses_a_run(run, begun, home):
     out, err = child.communicate(timeout=600)
     assert child.returncode == 130, err
     assert out == ""
-    assert "Pausing behind what is being done now" in err
+    assert "Pausing after the current work" in err
     assert "Run w: paused" in err
-    assert "Go on with: graphagent runs resume w --agent program.py:waits --store runs.db" in err
+    assert "Resume it with: graphagent runs resume w --agent program.py:waits --store runs.db" in err
     assert run("runs", "show", "w", *STORE).out.splitlines()[1] == "  status    paused: Ctrl-C"
     ended = run("runs", "resume", "w", *WAITS)
     assert (ended.code, ended.out) == (0, "x!\n")
@@ -417,10 +417,10 @@ def test_a_terminal_shows_a_live_line(begun, home, width):
     child.expect(r"[\d.]+ s · slow")
     child.expect(r"[\d.]+ s · slow")
     child.sendintr()
-    child.expect("Pausing behind what is being done now")
+    child.expect("Pausing after the current work")
     (home / "go").touch()
     child.expect("Run w: paused")
-    child.expect("Go on with: graphagent runs resume w")
+    child.expect("Resume it with: graphagent runs resume w")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 130
