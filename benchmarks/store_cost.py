@@ -15,7 +15,7 @@ import anyio
 import apsw
 
 from graphagent.store import EncryptedStore, Put, SqliteStore
-from graphagent.store.sealed._format import bound, fresh_keys, seal
+from graphagent.store.sealed._format import associated_data, fresh_keys, seal
 
 VALUE = bytes(range(250)) * 4
 SAVES = 300
@@ -92,7 +92,7 @@ def sealing():
     for _ in range(5):
         began = time.process_time()
         for _ in range(number):
-            seal(key, bound(bytes(16), b"item", bytes(160), 3), VALUE)
+            seal(key, associated_data(bytes(16), b"item", bytes(160), 3), VALUE)
         seconds.append((time.process_time() - began) / number)
     print(f"sealing {len(VALUE)} bytes: {min(seconds) * 1e6:.1f} µs CPU")
 

@@ -14,7 +14,7 @@ from graphagent.store._fork_safety import in_use
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
-from graphagent.store._sorted_dict import Ordered
+from graphagent.store._sorted_dict import SortedDict
 
 _CHUNK = 256
 
@@ -26,7 +26,7 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
-        self._items: Ordered[Item] = Ordered()
+        self._items: SortedDict[Item] = SortedDict()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 _MANY = 64
 
 
-class Ordered(Generic[T]):
+class SortedDict(Generic[T]):
     """Values under bytes, in the order of the bytes.
 
     Looking up costs the same at any size, adding and removing the moving of one list.

@@ -11,13 +11,13 @@ from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._sealed_detection import ROOT
-from graphagent.store._sorted_dict import Ordered
-from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, added, fresh_keys
-from graphagent.store.sealed._session import Domain, Location, MismatchError, Vault, domain_row
+from graphagent.store._sorted_dict import SortedDict
+from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, fresh_keys, sum_with
+from graphagent.store.sealed._session import Domain, Location, MismatchError, SealedSession, domain_row
 
 
 class OvertakenError(Exception):
-    """A domain has changed since the plan was begun; it has to be made anew."""
+    """A domain has changed since the transaction was begun; it has to be made anew."""
 
 
 class _Now(NamedTuple):
@@ -26,7 +26,7 @@ class _Now(NamedTuple):
     path: Key
     version: int = 0
     """0 where it is not there."""
-    member: bytes = b""
+    digest: bytes = b""
 
 
 class _Sum(NamedTuple):
@@ -41,10 +41,10 @@ class _Sum(NamedTuple):
 
 
 @dataclass
-class Plan:
+class SealedTransaction:
     """What is to be put into the store within. A copy is taken before each commit, so that one that fails leaves nothing."""
 
-    vault: Vault
+    session: SealedSession
     root_version: int
     root: RootState
     """As it is to be."""
@@ -57,7 +57,7 @@ class Plan:
     """Those of them that are there."""
     sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
     gone: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
-    """Domains that were there and that this plan removes: their generations, and the versions that their rows must have."""
+    """Domains that were there and that this transaction removes: their generations, and the versions that their rows must have."""
     read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
     """The domains that were consulted, each with the version that it had then."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
@@ -65,13 +65,13 @@ class Plan:
     applied: bool = False
 
     @classmethod
-    def begun(cls, vault: Vault, *, wary: bool) -> Plan:
-        """Give a plan that changes nothing yet."""
-        with vault.lock:
-            return cls(vault, vault.root.version, vault.root.state, vault.root.state, wary)
+    def begun(cls, session: SealedSession, *, wary: bool) -> SealedTransaction:
+        """Give a transaction that changes nothing yet."""
+        with session.lock:
+            return cls(session, session.root.version, session.root.state, session.root.state, wary)
 
-    def copy(self) -> Plan:
-        """Give the same plan, to be changed apart."""
+    def copy(self) -> SealedTransaction:
+        """Give the same transaction, to be changed apart."""
         return replace(
             self, changes=list(self.changes), items=dict(self.items), there=set(self.there), sums=dict(self.sums),
             gone=dict(self.gone), read=dict(self.read),
@@ -88,7 +88,7 @@ class Plan:
         if isinstance(change, DeleteAll):
             await self._delete_all(change.prefix)
             return
-        location = self.vault.locate(change.key)
+        location = self.session.locate(change.key)
         before = await self._sum(location)
         if isinstance(change, Exists):
             await self._exists(before, location)
@@ -102,7 +102,7 @@ class Plan:
         elif now is not None:
             self.changes.append(Delete(location.inner, expected=version))
             self._take(location.path, [location.place])
-            self._without(location.path, [now.member])
+            self._without(location.path, [now.digest])
 
     async def _exists(self, before: _Sum | None, location: Location) -> None:
         domain = before.domain if before else None
@@ -114,7 +114,7 @@ class Plan:
         elif members is not None and location.place[len(domain.items) :] in members:
             there = True
         else:  # it may have been put there by others meanwhile
-            found = await self.vault.store.get(location.inner)
+            found = await self.session.store.get(location.inner)
             await self._checked(before, domain, location.key[0], location.place, found)
             there = found is not None
         if not there:
@@ -123,22 +123,22 @@ class Plan:
             self.changes.append(Exists(location.inner))  # what is known of the domain may be out of date
 
     def _put(self, before: _Sum | None, now: _Now | None, location: Location, clear: bytes, value: bytes) -> None:
-        vault = self.vault
+        session = self.session
         if before is None or before.state is None:
             state = DomainState(fresh_keys(), single=location.single)
             before = _Sum(None, 0, self.root_version + 1, state)
-            depths = {**self.root.depths, encode(location.key[:1]): vault.depth(location.key[0])}
-            member = vault.domain_member(location.path, before.generation)
-            self.root = RootState(self.root.count + 1, added(self.root.total, member), depths)
+            depths = {**self.root.depths, encode(location.key[:1]): session.depth(location.key[0])}
+            digest = session.domain_digest(location.path, before.generation)
+            self.root = RootState(self.root.count + 1, sum_with(self.root.total, digest), depths)
         else:
             state = before.state
         version = now.version + 1 if now else 1
-        record = vault.sealed_item(state, location, version, clear, value)
-        member = vault.member(location.place, Item(location.inner, record, version))
-        total = added(state.total, member, without=now.member if now else None)
+        record = session.sealed_item(state, location, version, clear, value)
+        digest = session.item_digest(location.place, Item(location.inner, record, version))
+        total = sum_with(state.total, digest, without=now.digest if now else None)
         state = replace(state, count=state.count + (now is None), total=total)
         self.changes.append(Put(location.inner, record, expected=version - 1))
-        self.items[location.place] = _Now(location.path, version, member)
+        self.items[location.place] = _Now(location.path, version, digest)
         self.there.add(location.place)
         self.sums[location.path] = before._replace(state=state)
 
@@ -148,7 +148,7 @@ class Plan:
             return
         total = before.state.total
         for each in members:
-            total = added(total, without=each)
+            total = sum_with(total, without=each)
         state = replace(before.state, count=before.state.count - len(members), total=total)
         self.sums[path] = before._replace(state=state)
         if state.count == 0:
@@ -159,7 +159,7 @@ class Plan:
         if before is None or before.domain is not None:
             self.gone[path] = generation, expected
         self.sums[path] = _Sum(None, 0, 0, None)
-        total = added(self.root.total, without=self.vault.domain_member(path, generation))
+        total = sum_with(self.root.total, without=self.session.domain_digest(path, generation))
         self.root = replace(self.root, count=self.root.count - 1, total=total)
         self._take(path, [place for place in self.there if self.items[place].path == path])
 
@@ -171,10 +171,10 @@ class Plan:
     async def _sum(self, location: Location) -> _Sum | None:
         before = self.sums.get(location.path)
         if before is None:
-            domain = await self.vault.domain(location.path, location.key[0])
+            domain = await self.session.domain(location.path, location.key[0])
             if domain is None:
                 return None
-            with self.vault.lock:
+            with self.session.lock:
                 before = _Sum(domain, domain.version, domain.generation, domain.state)
             self.sums[location.path] = before
             self.read[location.path] = domain, before.version
@@ -188,37 +188,37 @@ class Plan:
         members = before.domain.members
         if members is not None and not self.wary and location.place[len(before.domain.items) :] not in members:
             return None
-        found = await self.vault.store.get(location.inner)
-        member = await self._checked(before, before.domain, location.key[0], location.place, found)
-        return _Now(location.path, found.version, member) if found else None
+        found = await self.session.store.get(location.inner)
+        digest = await self._checked(before, before.domain, location.key[0], location.place, found)
+        return _Now(location.path, found.version, digest) if found else None
 
     async def _checked(self, before: _Sum, domain: Domain, room: object, place: bytes, found: Item | None) -> bytes:
         reason = ""
         if domain.version == before.version:
             try:
-                return check(self.vault, domain, place, found)
+                return check(self.session, domain, place, found)
             except MismatchError as error:
                 reason = str(error)
-        if await self.vault.moved(domain, before.version, room):
+        if await self.session.moved(domain, before.version, room):
             raise OvertakenError
-        raise self.vault.damaged(room, reason)
+        raise self.session.damaged(room, reason)
 
     async def _delete_all(self, prefix: Key) -> None:
-        vault = self.vault
-        blinded = vault.blind(prefix)
-        if prefix and len(prefix) > vault.depth(prefix[0]):
+        session = self.session
+        blinded = session.blind(prefix)
+        if prefix and len(prefix) > session.depth(prefix[0]):
             await self._delete_part(prefix, blinded)
             return
-        there = dict(await vault.domains_under(blinded))
-        if vault.root.version != self.root_version:
+        there = dict(await session.domains_under(blinded))
+        if session.root.version != self.root_version:
             raise OvertakenError
         for path, each in list(self.sums.items()):
             if path[: len(blinded)] != blinded:
                 continue
             if each.domain is not None and there.get(path) != each.generation:  # another process has removed it
-                if await vault.moved(each.domain, each.version, "(any)"):
+                if await session.moved(each.domain, each.version, "(any)"):
                     raise OvertakenError
-                raise vault.damaged("(any)", "a domain is missing")
+                raise session.damaged("(any)", "a domain is missing")
             there[path] = each.generation
         self.gone.update((path, (gone, None)) for path, (gone, _) in self.gone.items() if path in there)
         if there:
@@ -228,7 +228,7 @@ class Plan:
                 self._remove(path, generation, None)
 
     async def _delete_part(self, prefix: Key, blinded: Key) -> None:
-        location = self.vault.locate(prefix)
+        location = self.session.locate(prefix)
         before = await self._sum(location)
         if before is None or before.state is None:
             return
@@ -236,11 +236,11 @@ class Plan:
         doomed = {place: self.items[place] for place in self.there if low <= place < low + b"\xff"}
         domain = before.domain
         if domain is not None:
-            async for found in self.vault.store.scan(("i", *blinded)):
+            async for found in self.session.store.scan(("i", *blinded)):
                 place = encode(found.key)
                 if place not in self.items:
-                    member = await self._checked(before, domain, prefix[0], place, found)
-                    doomed[place] = _Now(location.path, found.version, member)
+                    digest = await self._checked(before, domain, prefix[0], place, found)
+                    doomed[place] = _Now(location.path, found.version, digest)
             cut, members = len(domain.items), domain.members
             for rest in members.between(low[cut:], low[cut:] + b"\xff") if members else ():
                 if domain.items + rest not in doomed and domain.items + rest not in self.items:
@@ -248,7 +248,7 @@ class Plan:
         if doomed:
             self.changes.append(DeleteAll(("i", *blinded)))
             self._take(location.path, doomed)
-            self._without(location.path, [now.member for now in doomed.values()])
+            self._without(location.path, [now.digest for now in doomed.values()])
 
     async def finish(self) -> list[Change]:
         """Return the one commit to the store within: the items, one row for each domain, and the root where it changed."""
@@ -258,34 +258,34 @@ class Plan:
             if each.state is None or (each.domain is not None and each.state == each.domain.state):
                 continue
             row = domain_row(path, each.generation)
-            self.rows[row] = self.vault.sealed_domain(encode(row), each.version + 1, each.state)
+            self.rows[row] = self.session.sealed_domain(encode(row), each.version + 1, each.state)
             rows.append(Put(row, self.rows[row], expected=each.version))
         for path, (generation, version) in self.gone.items():
             rows += [] if version is None else [Delete(domain_row(path, generation), expected=version)]
         if self.root != self.root_before:
-            self.rows[ROOT] = self.vault.sealed_root(self.root, self.root_version + 1)
+            self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
             rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
         return [*self.changes, *rows] if self.changes else []
 
-    # As a flight of the vault
+    # As a flight of the session
 
     def landed(self, row: Key, found: Item) -> bool:
-        """Say whether `found` is what this plan puts at `row`; if so, take over all that it changes."""
+        """Say whether `found` is what this transaction puts at `row`; if so, take over all that it changes."""
         if self.rows.get(row) != found.value:
             return False
         self.apply()
         return True
 
     def apply(self) -> None:
-        """Let the vault know what the store within has taken, once."""
-        vault = self.vault
-        with vault.lock:
+        """Let the session know what the store within has taken, once."""
+        session = self.session
+        with session.lock:
             if self.applied:
                 return
             self.applied = True
             self._apply_root()
             for path in self.gone:
-                vault.drop(path)
+                session.drop(path)
             changed: dict[Key, dict[bytes, _Now]] = {}
             for place, now in self.items.items():
                 changed.setdefault(now.path, {})[place] = now
@@ -294,17 +294,17 @@ class Plan:
                     continue
                 if each.domain is None:
                     fresh = Domain.at(path, each.generation, 1, each.state)
-                    fresh.members = Ordered()
+                    fresh.members = SortedDict()
                     _apply_items(fresh, changed.get(path, {}))
-                    vault.keep(fresh)
+                    session.keep(fresh)
                 elif each.domain.version == each.version and domain_row(path, each.generation) in self.rows:
                     each.domain.version += 1
                     each.domain.state = each.state
                     _apply_items(each.domain, changed.get(path, {}))
-                    vault.weigh(each.domain)
+                    session.weigh(each.domain)
 
     def _apply_root(self) -> None:
-        root = self.vault.root
+        root = self.session.root
         if ROOT not in self.rows or root.version != self.root_version:
             return
         root.version, root.state = self.root_version + 1, self.root
@@ -315,7 +315,7 @@ class Plan:
         for path, each in self.sums.items():
             if each.state is not None and each.domain is None:
                 root.members.put(encode(path), each.generation)
-        if not self.vault.may_list(len(root.members)):
+        if not self.session.may_list(len(root.members)):
             root.members, root.debt = None, 0
 
 
@@ -323,14 +323,14 @@ def _apply_items(domain: Domain, changed: Mapping[bytes, _Now]) -> None:
     if domain.members is None:
         return
     cut = len(domain.items)
-    domain.members.update({place[cut:]: now.member for place, now in changed.items() if now.version})
+    domain.members.update({place[cut:]: now.digest for place, now in changed.items() if now.version})
     for place, now in changed.items():
         if not now.version:
             domain.members.remove(place[cut:])
 
 
-def check(vault: Vault, domain: Domain, place: bytes, found: Item | None) -> bytes:
-    """Give the member of an item that was read, or nothing for one that is not there.
+def check(session: SealedSession, domain: Domain, place: bytes, found: Item | None) -> bytes:
+    """Give the digest of an item that was read, or nothing for one that is not there.
 
     Raises:
         MismatchError: it is not what the domain says.
@@ -340,12 +340,12 @@ def check(vault: Vault, domain: Domain, place: bytes, found: Item | None) -> byt
         if members is not None and place[len(domain.items) :] in members:
             raise MismatchError("an item is missing")
         return b""
-    member = vault.member(place, found)
+    digest = session.item_digest(place, found)
     if members is None:
         try:
-            vault.opened(domain, place, found)
+            session.opened(domain, place, found)
         except UnreadableError as error:
             raise MismatchError(f"an item {error}") from None
-    elif members.get(place[len(domain.items) :]) != member:
+    elif members.get(place[len(domain.items) :]) != digest:
         raise MismatchError("an item is not the one that was put there last, or was never put there")
-    return member
+    return digest

@@ -77,7 +77,7 @@ def primary(keys: Iterable[NamedKey]) -> NamedKey:
 # Records
 
 
-def bound(store_id: bytes, kind: bytes, place: bytes, version: int) -> bytes:
+def associated_data(store_id: bytes, kind: bytes, place: bytes, version: int) -> bytes:
     """Give what a record is bound to: its store, its kind, its place and its version."""
     return b"".join(
         (
@@ -153,19 +153,19 @@ def _derived(key: bytes, salt: bytes, context: bytes) -> tuple[bytes, bytes]:
     return block[:32], block[32:]
 
 
-def member(key: bytes, place: bytes, version: int, record: bytes) -> bytes:
+def item_digest(key: bytes, place: bytes, version: int, record: bytes) -> bytes:
     """Give what an item adds to the sum of its domain."""
     return hmac.digest(key, b"\x01" + version.to_bytes(8, "big") + record[5:29] + record[-16:] + place, "sha256")
 
 
-def domain_member(key: bytes, place: bytes) -> bytes:
+def domain_digest(key: bytes, place: bytes) -> bytes:
     """Give what a domain, by the place of its row, adds to the sum of the root."""
     return hmac.digest(key, b"\x02" + place, "sha256")
 
 
-def added(total: int, member: bytes | None = None, *, without: bytes | None = None) -> int:
+def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None = None) -> int:
     """Give a sum with a member more, or one less, or both."""
-    more = int.from_bytes(member, "big") if member else 0
+    more = int.from_bytes(digest, "big") if digest else 0
     less = int.from_bytes(without, "big") if without else 0
     return (total + more - less) % _SUM
 
@@ -336,7 +336,7 @@ class Keyset:
         plain = bytes([len(self.keys)]) + b"".join(
             bytes([purpose]) + _keys_plain(keys) for purpose, keys in sorted(self.keys.items())
         )
-        sealed = seal(NamedKey(1, State.PRIMARY, key), bound(self.store_id, b"slot", slot, 0), plain)
+        sealed = seal(NamedKey(1, State.PRIMARY, key), associated_data(self.store_id, b"slot", slot, 0), plain)
         slot += len(sealed).to_bytes(2, "big") + sealed
         return head + b"\x01" + slot + hashlib.sha256(head + slot).digest()[:16]
 
@@ -365,7 +365,7 @@ class Keyset:
             if slot is not None and slot.kind == _RAW_KEY:
                 opening = NamedKey(slot.number, State.OPENS, key)
                 try:
-                    plain = unseal((opening,), bound(store_id, b"slot", slot.name, 0), slot.sealed)
+                    plain = unseal((opening,), associated_data(store_id, b"slot", slot.name, 0), slot.sealed)
                 except UnreadableError:
                     continue
                 return cls(store_id, _read_purposes(_Reader(plain)))

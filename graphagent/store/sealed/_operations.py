@@ -20,9 +20,9 @@ from graphagent.store._bulk import get_many
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._items import Change, DeleteAll, Item, Key
 from graphagent.store._paging import Scan
-from graphagent.store.sealed._commit import OvertakenError, Plan
+from graphagent.store.sealed._commit import OvertakenError, SealedTransaction
 from graphagent.store.sealed._scan import INLINE, Read, SealedScan, open_all
-from graphagent.store.sealed._session import TRIES, Vault
+from graphagent.store.sealed._session import TRIES, SealedSession
 from graphagent.store.sealed._verify import verify
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SealedStore:
     """What an EncryptedStore does, apart from it because the cryptography behind it is slow to import."""
 
     def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str, *, cache_bytes: int) -> None:
-        self.vault: Vault | None = None
+        self.session: SealedSession | None = None
         self._store = store
         self._key = key
         self._depths = depths
@@ -58,37 +58,37 @@ class SealedStore:
         for number, key in enumerate(keys, 1):
             await turn(number)
             clear[key] = encode_key(key)
-        vault = await self.ready()
-        if vault is None:
+        session = await self.ready()
+        if session is None:
             return {}
         found: dict[Key, Item] = {}
         left = list(clear)
         for _ in range(TRIES):
             if not left:
                 return found if len(found) == 1 else {key: found[key] for key in clear if key in found}
-            left = await self._get_some(vault, left, clear, found)
-        raise vault.restless(left[0][0])
+            left = await self._get_some(session, left, clear, found)
+        raise session.restless(left[0][0])
 
     async def _get_some(
-        self, vault: Vault, keys: list[Key], clear: Mapping[Key, bytes], found: dict[Key, Item]
+        self, session: SealedSession, keys: list[Key], clear: Mapping[Key, bytes], found: dict[Key, Item]
     ) -> list[Key]:
         """Add the items under `keys` to `found`; return the keys to be read again because others changed their domains."""
         again: list[Key] = []
         reads: list[Read] = []
         for number, key in enumerate(keys, 1):
             await turn(number)
-            location = vault.locate(key)
-            domain = await vault.domain(location.path, key[0])
+            location = session.locate(key)
+            domain = await session.domain(location.path, key[0])
             if domain is not None:
                 reads.append(Read(location, domain, domain.version, clear[key]))
-            elif vault.locate(key) != location:
+            elif session.locate(key) != location:
                 again.append(key)  # another process has made the first domain of this room, with another depth
         rows = await get_many(self._store, [each.location.inner for each in reads])
-        work = partial(open_all, vault, reads, rows)
+        work = partial(open_all, session, reads, rows)
         opened, mismatches = work() if len(reads) <= INLINE else await to_thread.run_sync(work)
         for each, reason in mismatches:
-            if not await vault.moved(each.domain, each.seen, each.location.key[0]):
-                raise vault.damaged(each.location.key[0], reason)
+            if not await session.moved(each.domain, each.seen, each.location.key[0]):
+                raise session.damaged(each.location.key[0], reason)
             again.append(each.location.key)
         found.update(opened)
         return again
@@ -108,18 +108,18 @@ class SealedStore:
             checked.append((change, check_change(change)))
         if not checked:
             return
-        vault = await self.ready(make=True)
-        assert vault is not None
+        session = await self.ready(make=True)
+        assert session is not None
         paths: set[Key] = set()
         for number, change in enumerate(changes, 1):
             await turn(number)
             key = change.prefix if isinstance(change, DeleteAll) else change.key
             if key:
-                paths.add(vault.path(key))
+                paths.add(session.path(key))
             if not isinstance(
                 change, DeleteAll
             ):  # a long first reading is not to hold up those that commit after this one
-                await vault.domain(vault.path(key), key[0])
+                await session.domain(session.path(key), key[0])
         mine = _Commit(checked, frozenset(paths))
         with self._lock:
             self._waiting.append(mine)
@@ -129,7 +129,7 @@ class SealedStore:
             if mine.reply is not None:
                 await mine.reply.wait()
             if mine.leads and not mine.done:
-                await self._commit_waiting(vault)
+                await self._commit_waiting(session)
         finally:
             with self._lock:
                 if mine in self._waiting:
@@ -147,20 +147,20 @@ class SealedStore:
             self._waiting.remove(each)  # its event loop is gone
         self._led = False
 
-    async def _commit_waiting(self, vault: Vault) -> None:
+    async def _commit_waiting(self, session: SealedSession) -> None:
         """Commit what is waiting, in one commit of the store within."""
         with self._lock:
             batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
         if len(batch) == 1:
             with anyio.CancelScope(shield=True):
-                await self._commit_batch(vault, batch)
+                await self._commit_batch(session, batch)
         else:
             # Others wait for what this task does for them, so it is finished however this task is cancelled.
-            await unbroken(partial(self._commit_batch, vault, batch))
+            await unbroken(partial(self._commit_batch, session, batch))
 
-    async def _commit_batch(self, vault: Vault, batch: list[_Commit]) -> None:
+    async def _commit_batch(self, session: SealedSession, batch: list[_Commit]) -> None:
         try:
-            errors = await self._committed(vault, batch)
+            errors = await self._committed(session, batch)
         except BaseException as error:
             broken = f"{self._where}: a commit was broken off; all of it was made or none"
             told = error if isinstance(error, StoreError) else StoreError(broken)
@@ -172,22 +172,22 @@ class SealedStore:
         for each in batch:
             each.finish(errors.get(each))
 
-    async def _committed(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
+    async def _committed(self, session: SealedSession, batch: list[_Commit]) -> dict[_Commit, StoreError]:
         """Commit a batch; gives what went wrong with single commits of it, which left nothing, or not all that they should."""
-        vault.pinned = frozenset[Key]().union(*(each.paths for each in batch))
+        session.pinned = frozenset[Key]().union(*(each.paths for each in batch))
         try:
-            return await self._attempted(vault, batch)
+            return await self._attempted(session, batch)
         finally:
-            vault.pinned = frozenset()
-            vault.trim()
+            session.pinned = frozenset()
+            session.trim()
 
-    async def _attempted(self, vault: Vault, batch: list[_Commit]) -> dict[_Commit, StoreError]:
+    async def _attempted(self, session: SealedSession, batch: list[_Commit]) -> dict[_Commit, StoreError]:
         for attempt in range(TRIES):
             errors: dict[_Commit, StoreError] = {}
-            plan = Plan.begun(vault, wary=attempt > 0)
+            transaction = SealedTransaction.begun(session, wary=attempt > 0)
             try:
                 for each in batch:
-                    trial = plan.copy() if len(batch) > 1 else plan
+                    trial = transaction.copy() if len(batch) > 1 else transaction
                     try:
                         for number, (change, clear) in enumerate(each.changes, 1):
                             await turn(number)
@@ -195,36 +195,36 @@ class SealedStore:
                     except StoreError as error:
                         errors[each] = error
                     else:
-                        plan = trial
-                changes = await plan.finish() if len(errors) < len(batch) else []
+                        transaction = trial
+                changes = await transaction.finish() if len(errors) < len(batch) else []
                 if changes:
-                    vault.flight = plan
+                    session.flight = transaction
                     try:
                         await self._store.commit(*changes)
                     except NotErasedError as error:  # all of it is committed
                         for each in batch:
                             if any(isinstance(change, DeleteAll) for change, _ in each.changes):
                                 errors.setdefault(each, copy.copy(error))
-                    if len(plan.sums) > _INLINE_DOMAINS:
-                        await to_thread.run_sync(plan.apply)
+                    if len(transaction.sums) > _INLINE_DOMAINS:
+                        await to_thread.run_sync(transaction.apply)
                     else:
-                        plan.apply()
+                        transaction.apply()
                 return errors
             except OvertakenError:
                 pass
             except ConflictError:
-                await self._catch_up(vault, plan)
+                await self._catch_up(session, transaction)
             finally:
-                vault.flight = None
+                session.flight = None
             await anyio.sleep(random.uniform(0, min(0.001 * 2**attempt, _LONGEST_PAUSE)))
-        raise vault.restless("(several)")
+        raise session.restless("(several)")
 
-    async def _catch_up(self, vault: Vault, plan: Plan) -> None:
+    async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
         """Find out what another process has changed."""
-        await vault.renew_root()
-        for number, (domain, seen) in enumerate(plan.read.values(), 1):
+        await session.renew_root()
+        for number, (domain, seen) in enumerate(transaction.read.values(), 1):
             await turn(number)
-            await vault.moved(domain, seen, "(any)")
+            await session.moved(domain, seen, "(any)")
 
     async def verify(self) -> int:
         """Read everything, here and in the store within, and check it. Gives the number of items."""
@@ -233,8 +233,8 @@ class SealedStore:
         if verify_within is not None:
             await verify_within()
         for _ in range(_PASSES):
-            vault = await Vault.open(self._store, self._key, self._depths, self._where, make=False)
-            count = 0 if vault is None else await verify(vault)
+            session = await SealedSession.open(self._store, self._key, self._depths, self._where, make=False)
+            count = 0 if session is None else await verify(session)
             if count is not None:
                 return count
         raise StoreError(f"{self._where} is being written to all the time; verify it when it is at rest")
@@ -246,24 +246,24 @@ class SealedStore:
                 f"{self._where} was opened before this process was forked; make a new EncryptedStore here, around a new store"
             )
 
-    async def ready(self, *, make: bool = False) -> Vault | None:
+    async def ready(self, *, make: bool = False) -> SealedSession | None:
         """Return what is open; with `make`, a new store is begun where there is none, else it is None.
 
         Raises:
             StoreError: it cannot be opened, or was opened before this process was forked.
         """
         self._check_process()
-        while self.vault is None:
+        while self.session is None:
             if not await self._opening.entered():
                 continue  # whoever opened it may have been cancelled, or met an error that this task has to meet too
             try:
-                self.vault = await Vault.open(
+                self.session = await SealedSession.open(
                     self._store, self._key, self._depths, self._where, make=make, cache_bytes=self._cache_bytes
                 )
-                return self.vault
+                return self.session
             finally:
                 self._opening.leave()
-        return self.vault
+        return self.session
 
 
 @dataclass(eq=False, slots=True)

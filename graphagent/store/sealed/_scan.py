@@ -11,7 +11,7 @@ from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
 from graphagent.store.sealed._commit import check
 from graphagent.store.sealed._format import UnreadableError
-from graphagent.store.sealed._session import TRIES, Domain, Location, MismatchError, Vault
+from graphagent.store.sealed._session import TRIES, Domain, Location, MismatchError, SealedSession
 
 INLINE, _CHUNK = 32, 1024
 
@@ -23,7 +23,13 @@ class SealedScan:
     """
 
     def __init__(
-        self, ready: Callable[[], Awaitable[Vault | None]], prefix: Key, after: Key | None, left: int, *, reverse: bool
+        self,
+        ready: Callable[[], Awaitable[SealedSession | None]],
+        prefix: Key,
+        after: Key | None,
+        left: int,
+        *,
+        reverse: bool,
     ) -> None:
         self._ready = ready
         self._prefix, self._after, self._left, self._reverse = prefix, after, left, reverse
@@ -43,13 +49,13 @@ class SealedScan:
 
     async def more(self) -> list[Item]:
         """Give the next items, none at the end."""
-        vault = await self._ready()
-        if vault is None or not self._left:
+        session = await self._ready()
+        if session is None or not self._left:
             return []
         if self._paths is None:
-            self._paths = await self._begin(vault)
+            self._paths = await self._begin(session)
         while self._paths:
-            found = await self._chunk(vault, self._paths[-1])
+            found = await self._chunk(session, self._paths[-1])
             if found:
                 self._left -= len(found)
                 return found
@@ -57,44 +63,44 @@ class SealedScan:
             self._pulled = self._hand = None
         return []
 
-    async def _begin(self, vault: Vault) -> list[Key]:
+    async def _begin(self, session: SealedSession) -> list[Key]:
         """Give the paths of the domains, the first one last."""
-        if self._prefix and len(self._prefix) >= vault.depth(self._prefix[0]):
-            depth = vault.depth(self._prefix[0])
-            paths = [vault.blind(self._prefix[:depth])]
-            await vault.domain(paths[0], self._room)
-            if vault.depth(self._prefix[0]) != depth:  # another process has made the room meanwhile
-                return await self._begin(vault)
+        if self._prefix and len(self._prefix) >= session.depth(self._prefix[0]):
+            depth = session.depth(self._prefix[0])
+            paths = [session.blind(self._prefix[:depth])]
+            await session.domain(paths[0], self._room)
+            if session.depth(self._prefix[0]) != depth:  # another process has made the room meanwhile
+                return await self._begin(session)
         else:
-            paths = [path for path, _ in await vault.domains_under(vault.blind(self._prefix))]
-        self._last = None if self._after is None else ("i", *vault.blind(self._after))
-        self._within = ("i", *vault.blind(self._prefix))
+            paths = [path for path, _ in await session.domains_under(session.blind(self._prefix))]
+        self._last = None if self._after is None else ("i", *session.blind(self._after))
+        self._within = ("i", *session.blind(self._prefix))
         self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
         if self._last is not None:  # domains that the scan has behind it are not read again
             places = [(path, encode(("i", *path))) for path in paths]
             paths = [path for path, place in places if place < self._high and self._low < place + b"\xff"]
         return paths if self._reverse else paths[::-1]
 
-    async def _chunk(self, vault: Vault, path: Key) -> list[Item]:
+    async def _chunk(self, session: SealedSession, path: Key) -> list[Item]:
         for _ in range(TRIES):
-            domain = await vault.domain(path, self._room)
+            domain = await session.domain(path, self._room)
             if domain is None:
                 return []
             seen = domain.version
             if self._looked_at != path:
                 self._looked_at = path
-                if await vault.moved(domain, seen, self._room):
+                if await session.moved(domain, seen, self._room):
                     continue
             if self._pulled_of is None or self._pulled_of[0] is not domain or self._pulled_of[1] != seen:
                 # What was pulled before the domain changed would look damaged beside the members that it has now.
                 self._pulled = self._hand = None
             reason, rows = "", list[Item]()
             try:
-                rows = await self._rows(vault, domain)
+                rows = await self._rows(session, domain)
             except MismatchError as error:
                 reason = str(error)
             if rows and not reason:
-                work = _Opening(vault, domain, rows)
+                work = _Opening(session, domain, rows)
                 items = work() if len(rows) <= INLINE else await anyio.to_thread.run_sync(work)
                 if items:
                     self._advance(rows[len(items) - 1])
@@ -105,21 +111,21 @@ class SealedScan:
             if not reason:
                 return []
             self._pulled = self._hand = None
-            if not await vault.moved(domain, seen, self._room):
-                raise vault.damaged(self._room, reason)
-        raise vault.restless(self._room)
+            if not await session.moved(domain, seen, self._room):
+                raise session.damaged(self._room, reason)
+        raise session.restless(self._room)
 
     def _advance(self, last: Item) -> None:
         place, self._last = encode(last.key), last.key
         self._low, self._high = (self._low, place) if self._reverse else (place + b"\0", self._high)
 
-    async def _rows(self, vault: Vault, domain: Domain) -> list[Item]:
+    async def _rows(self, session: SealedSession, domain: Domain) -> list[Item]:
         """Give the sealed items that come next in a domain."""
         size, rows = min(self._size, self._left), list[Item]()
         # Held here, since another task may take over what another process has changed while this one waits.
         members = domain.members
         if members is None:
-            while len(rows) < size and (found := await self._pull(vault, domain)) is not None:
+            while len(rows) < size and (found := await self._pull(session, domain)) is not None:
                 self._hand = None
                 rows.append(found)
             return rows
@@ -130,31 +136,31 @@ class SealedScan:
         rests = members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
         for rest in rests:
             inner = decode(domain.items + rest)
-            found = await self._pull(vault, domain)
+            found = await self._pull(session, domain)
             if found is not None and found.key == inner:
                 self._hand = None
             else:
                 if found is not None and encode(found.key)[cut:] not in members:
                     found = None
                 else:
-                    found = await vault.store.get(inner)
+                    found = await session.store.get(inner)
             if found is None:
                 if rows:
                     break
                 raise MismatchError("an item is missing, or one was added by someone without the key")
             rows.append(found)
-        if not rests and (stray := await self._pull(vault, domain)) is not None:
-            check(vault, domain, encode(stray.key), stray)
+        if not rests and (stray := await self._pull(session, domain)) is not None:
+            check(session, domain, encode(stray.key), stray)
         return rows
 
-    async def _pull(self, vault: Vault, domain: Domain) -> Item | None:
+    async def _pull(self, session: SealedSession, domain: Domain) -> Item | None:
         """Give the item that the store within gives next, until it is taken from the hand."""
         if self._hand is None:
             if self._pulled is None:
                 within = max(self._within, ("i", *domain.path), key=len)
                 inside = self._last is not None and self._last[: len(within)] == within
                 after = self._last if inside else None
-                self._pulled = vault.rows(domain, within, after, reverse=self._reverse)
+                self._pulled = session.rows(domain, within, after, reverse=self._reverse)
                 self._pulled_of = domain, domain.version
             self._hand = await anext(self._pulled, None)
         return self._hand
@@ -163,15 +169,15 @@ class SealedScan:
 class _Opening:
     """Opens items up to the first that cannot be, and says why that cannot."""
 
-    def __init__(self, vault: Vault, domain: Domain, rows: list[Item]) -> None:
-        self._vault, self._domain, self._rows = vault, domain, rows
+    def __init__(self, session: SealedSession, domain: Domain, rows: list[Item]) -> None:
+        self._session, self._domain, self._rows = session, domain, rows
         self.reason = ""
 
     def __call__(self) -> list[Item]:
         opened: list[Item] = []
         try:
             for found in self._rows:
-                clear, value = open_item(self._vault, self._domain, encode(found.key), found)
+                clear, value = open_item(self._session, self._domain, encode(found.key), found)
                 opened.append(Item(decode(clear), value, found.version))
         except MismatchError as error:
             self.reason = str(error)
@@ -180,16 +186,16 @@ class _Opening:
         return opened
 
 
-def open_item(vault: Vault, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
+def open_item(session: SealedSession, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
     """Give the encoded key and the value that a row seals, held against the members of its domain.
 
     Raises:
         MismatchError: it is not what the domain says, or cannot be opened.
     """
     if domain.members is not None:
-        check(vault, domain, place, found)
+        check(session, domain, place, found)
     try:
-        return vault.opened(domain, place, found)
+        return session.opened(domain, place, found)
     except UnreadableError as error:
         raise MismatchError(f"an item {error}") from None
 
@@ -206,7 +212,7 @@ class Read(NamedTuple):
 
 
 def open_all(
-    vault: Vault, reads: Iterable[Read], rows: Mapping[Key, Item]
+    session: SealedSession, reads: Iterable[Read], rows: Mapping[Key, Item]
 ) -> tuple[dict[Key, Item], list[tuple[Read, str]]]:
     """Open what was read; `rows` are the sealed items by their inner keys.
 
@@ -219,9 +225,9 @@ def open_all(
         location, row = each.location, rows.get(each.location.inner)
         try:
             if row is None:
-                check(vault, each.domain, location.place, None)
+                check(session, each.domain, location.place, None)
                 continue
-            clear, value = open_item(vault, each.domain, location.place, row)
+            clear, value = open_item(session, each.domain, location.place, row)
             if clear != each.clear:
                 raise MismatchError("an item is sealed under another key")
         except MismatchError as error:

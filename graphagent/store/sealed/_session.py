@@ -23,7 +23,7 @@ from graphagent.store._encoding import decode, encode
 from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
-from graphagent.store._sorted_dict import Ordered
+from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._format import (
     Blinder,
     DomainState,
@@ -33,14 +33,14 @@ from graphagent.store.sealed._format import (
     Purpose,
     RootState,
     UnreadableError,
-    added,
-    bound,
-    domain_member,
+    associated_data,
+    domain_digest,
+    item_digest,
     item_plain,
-    member,
     primary,
     read_item,
     seal,
+    sum_with,
     unseal,
 )
 
@@ -65,14 +65,14 @@ class MismatchError(Exception):
 
 
 @dataclass(eq=False)
-class Ledger(Generic[S, M]):
+class IntegritySet(Generic[S, M]):
     """What the row of a domain, or of the root, says, and the members that it speaks of."""
 
     row: Key
     """Where the row stands."""
     version: int
     state: S
-    members: Ordered[M] | None = None
+    members: SortedDict[M] | None = None
     """By the place behind that of the domain: None while it lags."""
     debt: int = 0
     """How much a reading in full has been put off; it is due when there are fewer members."""
@@ -84,7 +84,7 @@ class Ledger(Generic[S, M]):
 
 
 @dataclass(eq=False)
-class Domain(Ledger[DomainState, bytes]):
+class Domain(IntegritySet[DomainState, bytes]):
     """The items under one path."""
 
     path: Key = ()
@@ -122,7 +122,7 @@ class Location(NamedTuple):
     """The key is too short to be in a domain of many: it is a domain of its own."""
 
 
-class Flight(Protocol):
+class InFlight(Protocol):
     """A commit of this process that may have landed already."""
 
     def landed(self, row: Key, found: Item) -> bool:
@@ -130,7 +130,7 @@ class Flight(Protocol):
         ...
 
 
-class Vault:
+class SealedSession:
     """The keys of a store, and the ledgers of what was used of it last, within `cache_bytes` of memory."""
 
     def __init__(
@@ -139,8 +139,8 @@ class Vault:
         self.store = store
         self.where = where
         self.lock = threading.RLock()
-        self.root: Ledger[RootState, int] = Ledger(ROOT, 0, RootState())
-        self.flight: Flight | None = None
+        self.root: IntegritySet[RootState, int] = IntegritySet(ROOT, 0, RootState())
+        self.flight: InFlight | None = None
         self._keyset = keyset
         self._seal_keys = keyset.keys[Purpose.SEAL]
         self._sum_key = primary(keyset.keys[Purpose.SUM]).key
@@ -163,7 +163,7 @@ class Vault:
         *,
         make: bool,
         cache_bytes: int = sys.maxsize,
-    ) -> Vault | None:
+    ) -> SealedSession | None:
         """Open a store; gives None where it is new and is not to be made.
 
         Raises:
@@ -199,26 +199,28 @@ class Vault:
             raise StoreError(f"{where} has format {error.args[0]}; this graphagent reads format 1") from None
         except UnreadableError as error:
             raise DamagedStoreError(where, f"the row with its keys {error}") from None
-        vault = cls(store, keyset, depths, where, cache_bytes=cache_bytes)
-        await vault.renew_root()
-        return vault
+        session = cls(store, keyset, depths, where, cache_bytes=cache_bytes)
+        await session.renew_root()
+        return session
 
     # Sealing and opening
 
     def sealed_item(self, state: DomainState, location: Location, version: int, clear: bytes, value: bytes) -> bytes:
         """Give the record of an item; `clear` is its key, encoded."""
-        to = bound(self._keyset.store_id, b"item", location.place, version)
+        to = associated_data(self._keyset.store_id, b"item", location.place, version)
         return seal(primary(state.keys), to, item_plain(clear, value))
 
     def sealed_domain(self, place: bytes, version: int, state: DomainState) -> bytes:
         """Give the record of a domain's row, which stands at `place`."""
-        to = bound(self._keyset.store_id, b"domain", place, version)
+        to = associated_data(self._keyset.store_id, b"domain", place, version)
         return seal(primary(self._seal_keys), to, state.plain())
 
     def sealed_root(self, state: RootState, version: int) -> bytes:
         """Give the record of the root's row."""
         return seal(
-            primary(self._seal_keys), bound(self._keyset.store_id, b"root", encode(ROOT), version), state.plain()
+            primary(self._seal_keys),
+            associated_data(self._keyset.store_id, b"root", encode(ROOT), version),
+            state.plain(),
         )
 
     def opened(self, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
@@ -227,16 +229,16 @@ class Vault:
         Raises:
             UnreadableError: it was changed, or does not belong there.
         """
-        to = bound(self._keyset.store_id, b"item", place, found.version)
+        to = associated_data(self._keyset.store_id, b"item", place, found.version)
         return read_item(unseal(domain.state.keys, to, found.value))
 
-    def member(self, place: bytes, found: Item) -> bytes:
+    def item_digest(self, place: bytes, found: Item) -> bytes:
         """Give what an item adds to the sum of its domain."""
-        return member(self._sum_key, place, found.version, found.value)
+        return item_digest(self._sum_key, place, found.version, found.value)
 
-    def domain_member(self, path: Key, generation: int) -> bytes:
+    def domain_digest(self, path: Key, generation: int) -> bytes:
         """Give what a domain adds to the sum of the root."""
-        return domain_member(self._sum_key, encode(domain_row(path, generation)))
+        return domain_digest(self._sum_key, encode(domain_row(path, generation)))
 
     def damaged(self, room: object, reason: str) -> DamagedStoreError:
         """Give the error for what is wrong in a room."""
@@ -412,7 +414,7 @@ class Vault:
             if found is None or found.version < seen:
                 raise DamagedStoreError(self.where, "the row of its root is missing or older than it was")
             if found.version != root.version:
-                to = bound(self._keyset.store_id, b"root", encode(ROOT), found.version)
+                to = associated_data(self._keyset.store_id, b"root", encode(ROOT), found.version)
                 try:
                     state = RootState.read(unseal(self._seal_keys, to, found.value))
                 except UnreadableError as error:
@@ -448,10 +450,10 @@ class Vault:
                 if kept:
                     members[encode(path)] = generation
                 count += 1
-                total = added(total, self.domain_member(path, generation))
+                total = sum_with(total, self.domain_digest(path, generation))
 
         await folded(self.store.scan(("d",)), fold)
-        ordered = await anyio.to_thread.run_sync(Ordered, members) if len(members) > _CHUNK else Ordered(members)
+        ordered = await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)
         with self.lock:
             if root.version == version and (count, total) == (root.state.count, root.state.total):
                 root.members, root.debt = ordered if kept else None, 0
@@ -473,11 +475,13 @@ class Vault:
                 nonlocal total
                 for item in chunk:
                     place = encode(item.key)
-                    each = members[place[len(domain.items) :]] = self.member(place, item)
-                    total = added(total, each)
+                    each = members[place[len(domain.items) :]] = self.item_digest(place, item)
+                    total = sum_with(total, each)
 
             await folded(self.rows(domain), fold)
-            ordered = await anyio.to_thread.run_sync(Ordered, members) if len(members) > _CHUNK else Ordered(members)
+            ordered = (
+                await anyio.to_thread.run_sync(SortedDict, members) if len(members) > _CHUNK else SortedDict(members)
+            )
             with self.lock:
                 if domain.version == version and (len(members), total) == (domain.state.count, domain.state.total):
                     domain.members, domain.debt = ordered, 0
@@ -505,7 +509,7 @@ class Vault:
         return Scan(more)
 
     def _opened_domain(self, row: Key, found: Item, room: object) -> DomainState:
-        to = bound(self._keyset.store_id, b"domain", encode(row), found.version)
+        to = associated_data(self._keyset.store_id, b"domain", encode(row), found.version)
         try:
             return DomainState.read(unseal(self._seal_keys, to, found.value))
         except UnreadableError as error:
@@ -545,8 +549,8 @@ def _place(entry: tuple[Key, int]) -> bytes:
     return encode(entry[0])
 
 
-def _split(vault: Vault, row: Key) -> tuple[Key, int]:
+def _split(session: SealedSession, row: Key) -> tuple[Key, int]:
     generation = row[-1]
     if len(row) < 4 or row[-2] != "#" or not isinstance(generation, int):
-        raise DamagedStoreError(vault.where, "a row of a domain stands where none is put")
+        raise DamagedStoreError(session.where, "a row of a domain stands where none is put")
     return row[1:-2], generation

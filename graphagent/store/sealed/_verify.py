@@ -10,13 +10,13 @@ from graphagent.errors import DamagedStoreError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._sealed_detection import is_plain
 from graphagent.store.sealed._scan import open_item
-from graphagent.store.sealed._session import Domain, MismatchError, Vault, folded
+from graphagent.store.sealed._session import Domain, MismatchError, SealedSession, folded
 
 if TYPE_CHECKING:
     from graphagent.store._items import Item
 
 
-async def verify(vault: Vault) -> int | None:
+async def verify(session: SealedSession) -> int | None:
     """Open every item of a store that was opened for this alone.
 
     Return the number of items; None where others have written meanwhile, so that no state of the store was read in full.
@@ -25,61 +25,61 @@ async def verify(vault: Vault) -> int | None:
         DamagedStoreError: something is not what was put there last.
     """
     domains: list[Domain] = []
-    for path, _generation in await vault.domains_under(()):
-        domain = await vault.domain(path, "(any)")
-        if domain is None or domain.members is None or not await _opens(vault, domain):
+    for path, _generation in await session.domains_under(()):
+        domain = await session.domain(path, "(any)")
+        if domain is None or domain.members is None or not await _opens(session, domain):
             return None
         domains.append(domain)
-        vault.drop(path)
+        session.drop(path)
         domain.members = None  # what was compared is not needed any more, and all of it together may be much
     rows, plain = 0, Counter[object]()
-    async for found in vault.store.scan(()):
+    async for found in session.store.scan(()):
         rows += 1
         if is_plain(found.key):
             plain[found.key[0]] += 1
-    root = vault.root
+    root = session.root
     seen = root.version
-    still = not [each for each in domains if await vault.moved(each, each.version, "(any)")]
-    await vault.renew_root()
+    still = not [each for each in domains if await session.moved(each, each.version, "(any)")]
+    await session.renew_root()
     if not still or root.version != seen or root.members is None:
         return None
     count = sum(each.state.count for each in domains)
     known = 2 + len(domains) + count
     if plain and rows == known + plain.total():
-        raise _beside_plain(vault, plain)
+        raise _beside_plain(session, plain)
     if rows != known:
-        raise DamagedStoreError(vault.where, f"it has {rows} rows, but knows of {known}")
+        raise DamagedStoreError(session.where, f"it has {rows} rows, but knows of {known}")
     return count
 
 
-def _beside_plain(vault: Vault, plain: Counter[object]) -> DamagedStoreError:
+def _beside_plain(session: SealedSession, plain: Counter[object]) -> DamagedStoreError:
     rooms = ", ".join(f"{count} in room {room!r}" for room, count in plain.items())
     return DamagedStoreError(
-        vault.where,
+        session.where,
         f"beside what is sealed stand rows in plain text ({rooms}), put there by someone who opened it without its key",
         remedy="What is sealed is sound: export it with the key, import it into a new store, and delete this one with its plain "
         "text. Of a SqliteStore, scan(()) still gives the plain rows",
     )
 
 
-async def _opens(vault: Vault, domain: Domain) -> bool:
+async def _opens(session: SealedSession, domain: Domain) -> bool:
     """Open all items of a domain; gives False where others have changed it meanwhile."""
     seen = domain.version
     try:
-        await folded(vault.rows(domain), partial(_open, vault, domain))
+        await folded(session.rows(domain), partial(_open, session, domain))
     except MismatchError as error:
-        if await vault.moved(domain, seen, "(any)"):
+        if await session.moved(domain, seen, "(any)"):
             return False
-        raise vault.damaged("(any)", str(error)) from None
+        raise session.damaged("(any)", str(error)) from None
     return True
 
 
-def _open(vault: Vault, domain: Domain, rows: list[Item]) -> None:
+def _open(session: SealedSession, domain: Domain, rows: list[Item]) -> None:
     for found in rows:
         place = encode(found.key)
-        clear, _ = open_item(vault, domain, place, found)
+        clear, _ = open_item(session, domain, place, found)
         try:
-            fits = ("i", *vault.blind(decode(clear))) == found.key
+            fits = ("i", *session.blind(decode(clear))) == found.key
         except ValueError:
             fits = False
         if not fits:

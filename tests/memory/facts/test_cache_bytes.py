@@ -45,7 +45,7 @@ async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
             assert 0 < len(facts._versions) <= BYTES // 1_000
             assert 0 < len(facts._known) <= BYTES // 1_000
         if kind == "sealed":
-            assert 0 < len(provider._store._sealed().vault._domains) <= BYTES // 3_000
+            assert 0 < len(provider._store._sealed().session._domains) <= BYTES // 3_000
         assert len([each async for each in provider.export()]) == 2 * OWNERS
     assert len(facts._versions) == len(facts._known) == 0
 

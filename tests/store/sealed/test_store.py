@@ -427,7 +427,7 @@ async def test_a_lagging_handle_catches_up(monkeypatch):
     assert len(full) <= 1, "only the scan that was asked for went over all"
     for _ in range(60):
         await two.get(("r", "o", 5))
-    [domain] = list(two._sealed().vault._domains.values())
+    [domain] = list(two._sealed().session._domains.values())
     assert domain.members is not None
     assert len(domain.members) == 500
     assert await one.verify() == 500
@@ -733,8 +733,8 @@ async def test_old_domains_are_forgotten_first():
     await other.commit(*(Put(("r", f"o{a}", b), b"v") for a in range(20) for b in range(10)))
     store = sealed(inner, cache_bytes=5 * 2 * (_session._DOMAIN_BYTES + 10 * _session._ITEM_BYTES))
     assert len(await all_of(store)) == 200
-    vault = store._sealed().vault
-    assert 0 < len(vault._domains) < 12
+    session = store._sealed().session
+    assert 0 < len(session._domains) < 12
     assert (await store.get(("r", "o0", 3))).value == b"v"
     await other.commit(Put(("r", "o0", 3), b"w"), DeleteAll(("r", "o1")))
     assert len(await all_of(store, ("r", "o19"))) == 10
@@ -743,7 +743,7 @@ async def test_old_domains_are_forgotten_first():
     assert await store.verify() == 190
     for number in range(300):  # a domain that grows makes room too
         await store.commit(Put(("r", "grows", number), b"v"))
-    assert vault._domains.keys() == {vault.path(("r", "grows", 0))}
+    assert session._domains.keys() == {session.path(("r", "grows", 0))}
     await store.aclose()
     assert store._opened is None
 
@@ -763,7 +763,7 @@ async def test_many_domains_are_used_at_once_with_little_memory(cache_bytes):
             assert (await handle.get(("r", owner, f"t{task}", number))).value == b"v"
             assert await handle.get(("r", f"none{number}", 1)) is None
             assert len(await all_of(handle, ("r", owner, f"t{task}"))) >= 1
-            most = max(most, len(handle._sealed().vault._domains))
+            most = max(most, len(handle._sealed().session._domains))
             await anyio.lowlevel.checkpoint()
 
     async with anyio.create_task_group() as group:
@@ -781,8 +781,8 @@ async def test_a_list_of_domains_that_is_too_long_is_not_kept_but_checked():
     await sealed(inner).commit(*(Put(("r", f"o{number}", 1), b"v") for number in range(50)))
     store = sealed(inner, cache_bytes=1000)
     assert (await store.get(("r", "o7", 1))).value == b"v"
-    assert store._sealed().vault.root.members is None
-    gone = store._sealed().vault.path(("r", "o7"))
+    assert store._sealed().session.root.members is None
+    gone = store._sealed().session.path(("r", "o7"))
     put_rows(inner, {key: item for key, item in rows_of(inner).items() if key[1:3] != gone})
     with pytest.raises(DamagedStoreError):
         await sealed(inner, cache_bytes=1000).get(("r", "o8", 1))
@@ -809,14 +809,14 @@ async def test_a_domain_that_a_commit_needs_is_not_let_go():
     async def beside(*changes):
         for number in range(2, 20):
             await store.get(("r", f"o{number}", 1))
-        vault = store._sealed().vault
-        kept.append({vault.path(("r", "o0")), vault.path(("r", "o1"))} <= vault._domains.keys())
+        session = store._sealed().session
+        kept.append({session.path(("r", "o0")), session.path(("r", "o1"))} <= session._domains.keys())
         await commit(*changes)
 
     inner.commit = beside
     await store.commit(Put(("r", "o0", 1), b"w"), Put(("r", "o1", 1), b"w"))
     assert kept == [True]
-    assert len(store._sealed().vault._domains) == 1
+    assert len(store._sealed().session._domains) == 1
 
 
 async def test_a_domain_that_another_handle_removed_is_not_removed_again():
@@ -850,10 +850,10 @@ async def test_nothing_in_clear(caplog):
         str(store),
         caplog.text,
         repr(vars(store)),
-        repr(vars(store._sealed().vault)),
-        repr(store._sealed().vault.root),
+        repr(vars(store._sealed().session)),
+        repr(store._sealed().session.root),
     ]
-    shown += [repr(each) for each in store._sealed().vault._domains.values()]
+    shown += [repr(each) for each in store._sealed().session._domains.values()]
     try:
         await store.commit(Put(key, secret, expected=5))
     except ConflictError as error:
