@@ -1,4 +1,7 @@
-"""Sealed bytes and the rows that speak of keys, as `docs/format.md` lays them out. Bytes in, bytes out."""
+"""The sealed format, which `docs/format.md` specifies: records, what they contain, the key row and blinded keys.
+
+Everything here is bytes in, bytes out. Whoever changes it changes the specification, and needs a new format number.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,16 @@ if TYPE_CHECKING:
 
 ALGORITHM = 1
 FORMAT = 1
-OVERHEAD = 77
 _LABEL = b"graphagent/1"
 _HEAD = struct.Struct(">BI")
+"""Algorithm and key number of a record, kind and number of a slot, or state and number of a key."""
+_RECORD = struct.Struct(">5s24s32s")
+"""Head, salt and commitment of a record; the ciphertext and its tag follow ("Records" in `docs/format.md`)."""
+_SALT = slice(_HEAD.size, _HEAD.size + 24)
+_TAG_BYTES = 16
+OVERHEAD = _RECORD.size + _TAG_BYTES
+_KEY_ROW_HEAD = struct.Struct(">7sB16s8s")
+"""Magic, format, store id and checksum ("The key row" in `docs/format.md`)."""
 _NONCE = bytes(12)
 _SMALLEST = 256
 _SUM = 2**256
@@ -31,35 +41,35 @@ _MOST_SLOTS = 32
 
 
 class UnreadableError(Exception):
-    """Bytes are not what this format says; the caller knows where they stand, and whether that means damage."""
+    """Bytes do not follow the format. The caller knows where they come from, and whether that means damage."""
 
 
 class State(IntEnum):
-    """What a key is still used for."""
+    """What a key may still be used for."""
 
     PRIMARY = 1
-    """It seals and opens; there is one of each purpose."""
+    """It seals and opens. Each purpose has exactly one."""
     ENABLED = 2
     """It opens, and may become the primary one."""
     OPENS = 3
-    """It opens what it has sealed."""
+    """It only opens what it has sealed."""
     DESTROYED = 4
-    """It is gone; 32 zero bytes stand in its place."""
+    """It was replaced by 32 zero bytes."""
 
 
 class Purpose(IntEnum):
-    """What a key of the keyset does."""
+    """What a key of the keyset is for."""
 
     SEAL = 1
-    """It seals the rows of the domains and of the root."""
+    """Sealing the rows of the domains and of the root."""
     INDEX = 2
-    """It blinds text segments."""
+    """Blinding text segments."""
     SUM = 3
-    """It makes the members of a sum."""
+    """Computing the digests that a sum adds up."""
 
 
 class NamedKey(NamedTuple):
-    """A key, the number it is known by, and its state."""
+    """A key, the number that refers to it, and its state."""
 
     number: int
     state: State
@@ -70,7 +80,7 @@ class NamedKey(NamedTuple):
 
 
 def primary(keys: Iterable[NamedKey]) -> NamedKey:
-    """Give the key that seals."""
+    """Return the key that seals."""
     return next(key for key in keys if key.state is State.PRIMARY)
 
 
@@ -78,7 +88,10 @@ def primary(keys: Iterable[NamedKey]) -> NamedKey:
 
 
 def associated_data(store_id: bytes, kind: bytes, place: bytes, version: int) -> bytes:
-    """Give what a record is bound to: its store, its kind, its place and its version."""
+    """Return the data that a record authenticates besides its content: its store, its kind, its place and its version.
+
+    A record that is moved to another place, or put back after a later version, cannot be opened there.
+    """
     return b"".join(
         (
             b"\0\0\0\x05",
@@ -96,39 +109,40 @@ def associated_data(store_id: bytes, kind: bytes, place: bytes, version: int) ->
     )
 
 
-def seal(key: NamedKey, to: bytes, plain: bytes) -> bytes:
-    """Give the record of `plain`, bound to `to`."""
+def seal(key: NamedKey, data: bytes, plain: bytes) -> bytes:
+    """Return the record of `plain`, which also authenticates the associated data."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     head = _HEAD.pack(ALGORITHM, key.number)
     salt = os.urandom(24)
-    record_key, commitment = _derived(key.key, salt, head + to)
+    record_key, commitment = _derived(key.key, salt, head + data)
     padded = len(plain).to_bytes(4, "big") + plain
     padded += bytes(padded_size(len(padded)) - len(padded))
-    return b"".join((head, salt, commitment, AESGCM(record_key).encrypt(_NONCE, padded, head + to)))
+    return _RECORD.pack(head, salt, commitment) + AESGCM(record_key).encrypt(_NONCE, padded, head + data)
 
 
-def unseal(keys: Iterable[NamedKey], to: bytes, record: bytes) -> bytes:
-    """Give what was sealed.
+def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
+    """Return the plaintext of a record.
 
     Raises:
-        UnreadableError: not with one of these keys, not bound to `to`, or changed since.
+        UnreadableError: it was sealed with another key or other associated data, or was changed.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(record) < OVERHEAD + 4:
         raise UnreadableError("is cut off")
-    algorithm, number = _HEAD.unpack_from(record)
+    head, salt, commitment = _RECORD.unpack_from(record)
+    algorithm, number = _HEAD.unpack(head)
     key = next((key for key in keys if key.number == number and key.state is not State.DESTROYED), None)
     if algorithm != ALGORITHM or key is None:
         raise UnreadableError("is sealed with an unknown key or in an unknown way")
-    head = record[: _HEAD.size]
-    record_key, commitment = _derived(key.key, record[5:29], head + to)
-    if not hmac.compare_digest(commitment, record[29:61]):
+    record_key, expected = _derived(key.key, salt, head + data)
+    # AES-GCM alone does not commit to its key: a record could be made that opens with two keys, to different plaintexts.
+    if not hmac.compare_digest(expected, commitment):
         raise UnreadableError("was changed, or stands where it was not put")
     try:
-        padded = AESGCM(record_key).decrypt(_NONCE, record[61:], head + to)
+        padded = AESGCM(record_key).decrypt(_NONCE, record[_RECORD.size :], head + data)
     except InvalidTag:
         raise UnreadableError("was changed") from None
     size = int.from_bytes(padded[:4], "big") + 4
@@ -138,7 +152,7 @@ def unseal(keys: Iterable[NamedKey], to: bytes, record: bytes) -> bytes:
 
 
 def padded_size(size: int) -> int:
-    """Give the size that is shown for `size`: at least 256, above it Padmé, which adds at most 12 %."""
+    """Return the size that a plaintext is padded to: at least 256, above it Padmé, which adds at most 12 %."""
     if size <= _SMALLEST:
         return _SMALLEST
     exponent = size.bit_length() - 1
@@ -147,6 +161,7 @@ def padded_size(size: int) -> int:
 
 
 def _derived(key: bytes, salt: bytes, context: bytes) -> tuple[bytes, bytes]:
+    """Return the key of one record, and the commitment to it."""
     # HKDF-Expand of RFC 5869 with SHA-512; 64 bytes are its first block, T(1).
     info = b"graphagent/1 record\0" + salt + hashlib.sha256(context).digest()
     block = hmac.digest(key, info + b"\x01", "sha512")
@@ -154,27 +169,29 @@ def _derived(key: bytes, salt: bytes, context: bytes) -> tuple[bytes, bytes]:
 
 
 def item_digest(key: bytes, place: bytes, version: int, record: bytes) -> bytes:
-    """Give what an item adds to the sum of its domain."""
-    return hmac.digest(key, b"\x01" + version.to_bytes(8, "big") + record[5:29] + record[-16:] + place, "sha256")
+    """Return what an item adds to the sum of its domain. The salt and the tag stand for the whole record."""
+    return hmac.digest(
+        key, b"\x01" + version.to_bytes(8, "big") + record[_SALT] + record[-_TAG_BYTES:] + place, "sha256"
+    )
 
 
 def domain_digest(key: bytes, place: bytes) -> bytes:
-    """Give what a domain, by the place of its row, adds to the sum of the root."""
+    """Return what a domain adds to the sum of the root; `place` is the encoded key of its row."""
     return hmac.digest(key, b"\x02" + place, "sha256")
 
 
 def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None = None) -> int:
-    """Give a sum with a member more, or one less, or both."""
+    """Return a sum with one digest more, or one less, or both."""
     more = int.from_bytes(digest, "big") if digest else 0
     less = int.from_bytes(without, "big") if without else 0
     return (total + more - less) % _SUM
 
 
-# What is sealed
+# Plaintexts
 
 
 class _Reader:
-    """Takes bytes apart; what does not fit exactly is unreadable."""
+    """Reads bytes from front to back, and refuses what does not fit exactly."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -196,15 +213,15 @@ class _Reader:
 
 
 def item_plain(key: bytes, value: bytes) -> bytes:
-    """Give what the record of an item seals: its key in clear, and its value."""
+    """Return the plaintext of an item: its key and its value. `key` is encoded."""
     return len(key).to_bytes(4, "big") + key + value
 
 
 def read_item(plain: bytes) -> tuple[bytes, bytes]:
-    """Give the key and the value of an item.
+    """Return the encoded key and the value of an item.
 
     Raises:
-        UnreadableError: it is no item.
+        UnreadableError: this is not the plaintext of an item.
     """
     size = int.from_bytes(plain[:4], "big") + 4
     if len(plain) < max(size, 4):
@@ -214,27 +231,27 @@ def read_item(plain: bytes) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class DomainState:
-    """What the row of a domain seals."""
+    """The plaintext of a domain's row."""
 
     keys: tuple[NamedKey, ...] = field(repr=False)
-    """The data keys of the domain; they stand nowhere else."""
+    """The data keys of the domain, which are stored only here: without them its items cannot be opened."""
     count: int = 0
     total: int = field(default=0, repr=False)
-    """The sum of the members of its items."""
+    """The sum of the digests of its items."""
     single: bool = False
-    """Whether it is the domain of one key that is too short for a domain of many."""
+    """Whether it is the domain of a single item, whose key is too short for a domain of many."""
 
     def plain(self) -> bytes:
-        """Give its bytes."""
+        """Return its bytes."""
         numbers = self.single.to_bytes(1, "big") + self.count.to_bytes(8, "big") + self.total.to_bytes(32, "big")
         return numbers + _keys_plain(self.keys)
 
     @classmethod
     def read(cls, plain: bytes) -> DomainState:
-        """Take its bytes apart.
+        """Parse its bytes.
 
         Raises:
-            UnreadableError: they are none.
+            UnreadableError: the bytes do not follow the format.
         """
         reader = _Reader(plain)
         single, count, total = reader.number(1), reader.number(8), reader.number(32)
@@ -247,16 +264,16 @@ class DomainState:
 
 @dataclass(frozen=True, slots=True)
 class RootState:
-    """What the row of the root seals."""
+    """The plaintext of the root's row."""
 
     count: int = 0
     total: int = field(default=0, repr=False)
-    """The sum of the members of the domains."""
+    """The sum of the digests of the domains."""
     depths: Mapping[bytes, int] = field(default_factory=dict[bytes, int], repr=False)
-    """The number of segments that make a domain, by the encoded room."""
+    """The number of segments that make a domain, for each encoded room."""
 
     def plain(self) -> bytes:
-        """Give its bytes."""
+        """Return its bytes."""
         rooms = [
             len(room).to_bytes(4, "big") + room + depth.to_bytes(1, "big")
             for room, depth in sorted(self.depths.items())
@@ -267,10 +284,10 @@ class RootState:
 
     @classmethod
     def read(cls, plain: bytes) -> RootState:
-        """Take its bytes apart.
+        """Parse its bytes.
 
         Raises:
-            UnreadableError: they are none.
+            UnreadableError: the bytes do not follow the format.
         """
         reader = _Reader(plain)
         count, total = reader.number(8), reader.number(32)
@@ -301,7 +318,7 @@ def _read_keys(reader: _Reader) -> tuple[NamedKey, ...]:
 
 
 def fresh_keys() -> tuple[NamedKey, ...]:
-    """Give one new random key, the primary one."""
+    """Return one new random key, which is the primary one."""
     return (NamedKey(1, State.PRIMARY, os.urandom(32)),)
 
 
@@ -309,53 +326,53 @@ def fresh_keys() -> tuple[NamedKey, ...]:
 
 
 class OtherFormatError(Exception):
-    """The row of keys is sound, and of another format; the argument is its number."""
+    """The key row is sound, but of another format, whose number is the argument."""
 
 
 class OtherKeyError(Exception):
-    """Every slot is sound, and none opens with this key."""
+    """Every slot of the key row is sound, but none opens with this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keyset:
-    """The keys of a store, by what they do."""
+    """The keys of a store."""
 
     store_id: bytes
     keys: Mapping[Purpose, tuple[NamedKey, ...]] = field(repr=False)
 
     @classmethod
     def fresh(cls) -> Keyset:
-        """Give the keyset of a new store."""
+        """Return the keyset of a new store."""
         return cls(os.urandom(16), {purpose: fresh_keys() for purpose in Purpose})
 
     def row(self, key: bytes) -> bytes:
-        """Give the row of keys, with one slot, which opens with `key`."""
+        """Return the key row, with one slot, which opens with `key`."""
         head = MAGIC + bytes([FORMAT]) + self.store_id
-        head += hashlib.sha256(head).digest()[:8]
+        head += _checksum(head, 8)
         slot = _HEAD.pack(_RAW_KEY, 1) + b"\0\0"
         plain = bytes([len(self.keys)]) + b"".join(
             bytes([purpose]) + _keys_plain(keys) for purpose, keys in sorted(self.keys.items())
         )
         sealed = seal(NamedKey(1, State.PRIMARY, key), associated_data(self.store_id, b"slot", slot, 0), plain)
         slot += len(sealed).to_bytes(2, "big") + sealed
-        return head + b"\x01" + slot + hashlib.sha256(head + slot).digest()[:16]
+        return head + b"\x01" + slot + _checksum(head + slot, 16)
 
     @classmethod
     def open(cls, row: bytes, key: bytes) -> Keyset:
-        """Open the row of keys with the first slot that fits.
+        """Return the keyset from a key row, opened with the first slot that fits.
 
         Raises:
-            UnreadableError: it is damaged.
-            OtherFormatError: it is sound, but of another format.
-            OtherKeyError: it is sound, but no slot opens with `key`.
+            UnreadableError: the row is damaged.
+            OtherFormatError: the row is sound, but of another format.
+            OtherKeyError: the row is sound, but no slot opens with `key`.
         """
         reader = _Reader(row)
-        head = reader.take(32)
-        if not head.startswith(MAGIC) or hashlib.sha256(head[:24]).digest()[:8] != head[24:] or len(row) > _LARGEST_ROW:
+        head = reader.take(_KEY_ROW_HEAD.size)
+        magic, format_, store_id, checksum = _KEY_ROW_HEAD.unpack(head)
+        if magic != MAGIC or _checksum(head[: -len(checksum)], len(checksum)) != checksum or len(row) > _LARGEST_ROW:
             raise UnreadableError("has no sound head")
-        if head[7] != FORMAT:
-            raise OtherFormatError(head[7])
-        store_id = head[8:24]
+        if format_ != FORMAT:
+            raise OtherFormatError(format_)
         count = reader.number(1)
         if not 1 <= count <= _MOST_SLOTS:
             raise UnreadableError("has a wrong number of slots")
@@ -375,6 +392,12 @@ class Keyset:
 
 
 _RAW_KEY = 1
+"""The kind of slot that opens with a key of 32 bytes; there is no other yet."""
+
+
+def _checksum(data: bytes, size: int) -> bytes:
+    # It tells a damaged key row from a wrong key. It protects from accidents only, for which the key is not needed.
+    return hashlib.sha256(data).digest()[:size]
 
 
 class _Slot(NamedTuple):
@@ -385,14 +408,14 @@ class _Slot(NamedTuple):
 
 
 def _read_slot(reader: _Reader, head: bytes) -> _Slot | None:
-    """Give a slot, or None where its checksum says that it was changed."""
+    """Return the next slot, or None if its checksum says that it was changed."""
     name = reader.take(_HEAD.size)
     size = reader.take(2)
     parameters = reader.take(int.from_bytes(size, "big"))
     sealed_size = reader.take(2)
     sealed = reader.take(int.from_bytes(sealed_size, "big"))
     whole = b"".join((name, size, parameters, sealed_size, sealed))
-    if hashlib.sha256(head + whole).digest()[:16] != reader.take(16):
+    if _checksum(head + whole, 16) != reader.take(16):
         return None
     kind, number = _HEAD.unpack(name)
     return _Slot(kind, number, name + size + parameters, sealed)
@@ -415,26 +438,40 @@ def _read_purposes(reader: _Reader) -> dict[Purpose, tuple[NamedKey, ...]]:
 
 
 class Blinder:
-    """Turns keys into keys that tell their lengths, their ints and which of them begin alike, and nothing else."""
+    """Blinds keys, so that they show their lengths, their ints and which of them have a common prefix, and nothing else."""
 
     _MOST = 8192
-    _START: Mapping[Key, tuple[bytes, Key]] = {(): (bytes(32), ())}
+    """How many prefixes are cached. Few are in use at a time, and those are soon cached again."""
+    _START: Mapping[Key, tuple[bytes, Key, bytes]] = {(): (bytes(32), (), b"")}
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._known = dict(self._START)
+        """By prefix: the chain, the blinded prefix, and that encoded."""
 
     def __call__(self, key: Key) -> Key:
-        """Give the blinded key: ints stay, a text becomes 22 characters that depend on all segments up to it."""
+        """Return the blinded key: ints stay; a text becomes 22 characters, which depend on all segments up to it."""
+        return self.encoded(key)[0]
+
+    def encoded(self, key: Key) -> tuple[Key, bytes]:
+        """Return the blinded key, and that encoded."""
+        if key and type(key[-1]) is int:
+            # Most keys end with a number of their own, which would fill the cache, and whose chain nothing depends on.
+            _, blinded, place = self._prefix(key[:-1])
+            return (*blinded, key[-1]), place + encode(key[-1:])
+        _, blinded, place = self._prefix(key)
+        return blinded, place
+
+    def _prefix(self, key: Key) -> tuple[bytes, Key, bytes]:
         size = len(key)
         while key[:size] not in self._known:
             size -= 1
-        chain, shown = self._known[key[:size]]
+        chain, blinded, place = self._known[key[:size]]
         for segment in key[size:]:
             chain = hmac.digest(self._key, chain + encode((segment,)), "sha256")
             tag = segment if isinstance(segment, int) else urlsafe_b64encode(chain[:16])[:22].decode("ascii")
-            size, shown = size + 1, (*shown, tag)
+            size, blinded, place = size + 1, (*blinded, tag), place + encode((tag,))
             if len(self._known) >= self._MOST:
                 self._known = dict(self._START)
-            self._known[key[:size]] = chain, shown
-        return shown
+            self._known[key[:size]] = chain, blinded, place
+        return chain, blinded, place

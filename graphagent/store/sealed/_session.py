@@ -55,6 +55,7 @@ _OPERATION, _FOREIGN_COMMIT = 16, 64
 _ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
 """What knowing of an item, of a domain, and of a domain in the list of all takes, in bytes of memory."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
+_ITEMS = encode(("i",))
 
 S = TypeVar("S", DomainState, RootState)
 M = TypeVar("M")
@@ -264,9 +265,8 @@ class SealedSession:
     def locate(self, key: Key) -> Location:
         """Give where the item under a key stands."""
         depth = self.depth(key[0])
-        blinded = self.blind(key)
-        inner = ("i", *blinded)
-        return Location(key, blinded[:depth], inner, encode(inner), len(key) < depth)
+        blinded, place = self.blind.encoded(key)
+        return Location(key, blinded[:depth], ("i", *blinded), _ITEMS + place, len(key) < depth)
 
     def path(self, key: Key) -> Key:
         """Give the blinded segments of the domain of a key."""
