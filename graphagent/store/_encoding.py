@@ -1,8 +1,8 @@
-"""Keys as bytes that sort as keys must.
+"""Encoding keys as bytes, whose order is that of the keys; and checking the arguments of stores.
 
 A text segment is `02`, its UTF-8 with every `00` written as `00 FF`, and `00`. An int segment is `01` and 8 bytes, the
-highest first. So ints sort as numbers, no two keys are alike, and the bytes of a key begin with those of its prefixes and
-of no other key. Lone surrogates are kept, in the three bytes that UTF-8 would have for them.
+highest first. So ints sort as numbers, no two keys have the same bytes, and the bytes of a key begin with those of its prefixes
+and of no other key. Lone surrogates are allowed, in the three bytes that UTF-8 would have for them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from graphagent._article import a
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Key, Put, Segment
 
 INT = struct.Struct(">xQ")
-"""An int segment. Its first byte says that it is one, and has to be looked at separately."""
+"""An int segment. Its first byte, which says that it is one, is skipped and has to be checked separately."""
 MAX_VALUE = 2**29
-"""The largest value, in bytes; SQLite takes not much more."""
+"""The largest value, in bytes; SQLite does not accept much more."""
 
 
 def encode(key: Iterable[Segment]) -> bytes:
-    """Give the bytes of a key or a prefix.
+    """Return the bytes of a key or a prefix.
 
     Raises:
         ValueError: a segment is neither text nor an int of 0 to 2**63 - 1.
@@ -45,10 +45,10 @@ def _number(segment: object) -> bytes:
 
 
 def encode_key(key: Key) -> bytes:
-    """Give the bytes of the key of an item, which has at least one segment.
+    """Return the bytes of the key of an item, which has at least one segment.
 
     Raises:
-        ValueError: it has none, or one that is no segment.
+        ValueError: it has no segment, or one that is neither text nor an int of 0 to 2**63 - 1.
     """
     if not isinstance(key, tuple) or not key:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("a key is a tuple of at least one segment: (room, …)")
@@ -56,12 +56,12 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode(place: bytes, at: int = 0) -> Key:
-    """Give the key of these bytes, or its segments from the one on whose bytes begin at `at`.
+    """Return the key that these bytes encode, without the segments before the one that begins at index `at`.
 
     Raises:
-        ValueError: they are no key's bytes.
+        ValueError: these are not the bytes of a key.
     """
-    # One text without a zero byte, in a third of the time.
+    # One text without a zero byte, which is common: this takes a third of the time.
     if len(place) > at + 1 and place[at] == 2 and place.find(b"\0", at) == len(place) - 1:
         return (place[at + 1 : -1].decode("utf-8", "surrogatepass"),)
     segments: list[Segment] = []
@@ -83,10 +83,10 @@ def decode(place: bytes, at: int = 0) -> Key:
 
 
 def bounds(prefix: Key, after: Key | None = None, *, reverse: bool = False) -> tuple[bytes, bytes]:
-    """Give the first bytes that a scan may find, and the first behind them that it may not.
+    """Return the bounds of a scan: encoded keys are found from the first one on, up to and without the second.
 
     Raises:
-        ValueError: `prefix` or `after` is no key.
+        ValueError: `prefix` or `after` is not a key.
     """
     low = encode(prefix)
     high = low + b"\xff"
@@ -98,7 +98,7 @@ def bounds(prefix: Key, after: Key | None = None, *, reverse: bool = False) -> t
 
 
 def checked_limit(limit: int | None) -> int:
-    """Give how many items a scan may give.
+    """Return how many items a scan returns at most.
 
     Raises:
         ValueError: it is below zero.
@@ -109,10 +109,10 @@ def checked_limit(limit: int | None) -> int:
 
 
 def check_change(change: Change) -> bytes:
-    """Give the bytes of a change's key or prefix.
+    """Return the bytes of a change's key or prefix.
 
     Raises:
-        ValueError: the key is no key, or the value is not bytes or too large.
+        ValueError: the key is not a key, or the value is not bytes or too large.
     """
     if isinstance(change, Put):
         if not isinstance(change.value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]

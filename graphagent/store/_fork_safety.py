@@ -1,8 +1,8 @@
-"""Keeps stores whole when the process forks.
+"""Keeping stores sound when the process forks.
 
-SQLite notes for the whole process which locks it holds on a file. A forked process inherits the notes, but not the locks, and
-would believe that it is protected where it is not, or wait for a thread that it does not have. So a fork waits until no
-connection is in use, and the child closes the connections that it inherited, which clears the notes.
+SQLite remembers, for the whole process, which locks it holds on a file. A forked process inherits this memory, but not the locks:
+it would rely on locks that it does not have, or wait for threads that exist only in its parent. So a fork waits until no
+connection is in use, and the child closes the connections that it inherited, which clears that memory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Protocol
 
 
 class Inherited(Protocol):
-    """What has connections or locks that a forked process must not keep."""
+    """An object with connections or locks that a forked process must not use."""
 
     def abandon(self) -> None:
-        """Let go of them."""
+        """Close or replace them."""
         ...
 
 
@@ -40,7 +40,9 @@ class _Forks:
             self.condition.notify_all()
 
     def after_in_child(self) -> None:
-        self.condition = threading.Condition()  # the inherited one may be held by a thread that is not here
+        self.condition = (
+            threading.Condition()
+        )  # the inherited one may be held by a thread that exists only in the parent
         self.active, self.forking = 0, False
         holders, self.holders = list(self.holders), weakref.WeakSet()
         for each in holders:
@@ -72,12 +74,12 @@ class in_use:
 
 
 def register(holder: Inherited) -> None:
-    """Have a forked process abandon what this one holds."""
+    """Have a forked process call `abandon` of this object."""
     _forks.holders.add(holder)
 
 
 class OwnLock:
-    """A lock that a forked process finds free, since the thread that held it is not there."""
+    """A lock that is free in a forked process, which does not have the thread that holds it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class OwnLock:
         self._lock.release()
 
     def abandon(self) -> None:
-        """Let go of what the parent's threads hold."""
+        """Replace the lock that a thread of the parent may hold."""
         self._lock = threading.Lock()
 
 

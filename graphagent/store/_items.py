@@ -1,4 +1,4 @@
-"""What a store holds, and how it is changed."""
+"""Items, keys and changes: the values that stores exchange."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 Segment = str | int
 Key = tuple[Segment, ...]
-"""Segments from the room on: `("facts", owner, …, 17)`. Text is any text; ints are 0 to 2**63 - 1."""
+"""Segments, of which the first is the room: `("facts", owner, …, 17)`. Text is any text; ints are 0 to 2**63 - 1."""
 
 
-class Item(NamedTuple):  # no dataclass, since many are made at once
+class Item(NamedTuple):  # not a dataclass, because a scan makes many
     """Bytes under a key."""
 
     key: Key
     value: bytes
     version: int
-    """1 when it was first put, one more each time it was put since."""
+    """1 after the first put, and one more after each further put."""
 
     def __repr__(self) -> str:
         return f"Item(version={self.version})"
@@ -24,12 +24,12 @@ class Item(NamedTuple):  # no dataclass, since many are made at once
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Keep a value under a key."""
+    """Store a value under a key."""
 
     key: Key = field(repr=False)
     value: bytes = field(repr=False)
     expected: int | None = None
-    """The version that the item must have now: 0 where there must be none, None where it does not matter."""
+    """The version that the item must have now. 0: it must not exist. None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Delete:
 
     key: Key = field(repr=False)
     expected: int | None = None
-    """The version that the item must have now; None where it does not matter."""
+    """The version that the item must have now. None: any, and it need not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteAll:
-    """Remove every item whose key begins with the segments of a prefix, for good: their bytes leave the files too."""
+    """Remove every item whose key begins with a prefix, and erase their bytes from the files."""
 
     prefix: Key = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Change nothing, provided that there is an item under a key."""
+    """Change nothing, but require that an item exists under a key."""
 
     key: Key = field(repr=False)
 
@@ -60,11 +60,11 @@ Change = Put | Delete | DeleteAll | Exists
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What forgetting removed."""
+    """Counts of what forgetting has removed."""
 
     facts: int = 0
-    """Facts, all their versions counted."""
+    """Facts; every version counts."""
     notes: int = 0
     runs: int = 0
     bytes: int = 0
-    """How much smaller the values are that are left; not how much smaller the files are."""
+    """The size of the removed values, not how much smaller the files are."""

@@ -1,4 +1,4 @@
-"""A store that lasts as long as its object."""
+"""MemoryStore: a store that lasts as long as its object."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CHUNK = 256
 
 
 class MemoryStore:
-    """A store in memory, for tests and for what need not last. It behaves as the stores on disk do.
+    """A store in memory, for tests and for data that need not last. It behaves as the stores on disk do.
 
-    Once an EncryptedStore has sealed it, it is that one's alone, as a SqliteStore is.
+    Once an EncryptedStore has sealed it, it belongs to that store alone, as a SqliteStore does.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class MemoryStore:
         return "MemoryStore()"
 
     async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None.
+        """Return the item under a key, or None.
 
         Raises:
-            SealedStoreError: the store is sealed, and this is no row of the sealed store.
+            SealedStoreError: the store is sealed, and this is not the key of a sealed row.
         """
         place = encode_key(key)
         self._check_plain(key)
@@ -46,7 +46,7 @@ class MemoryStore:
         """Return the items under `keys`, in their order, without those that do not exist.
 
         Raises:
-            SealedStoreError: the store is sealed, and one of the keys is no key of the sealed store.
+            SealedStoreError: the store is sealed, and one of the keys is not that of a sealed row.
         """
         found: dict[Key, Item] = {}
         for number, key in enumerate(keys, 1):
@@ -59,10 +59,10 @@ class MemoryStore:
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen.
+        """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen.
 
         Raises:
-            SealedStoreError: the store is sealed, and these are no rows of the sealed store.
+            SealedStoreError: the store is sealed, and these are not keys of sealed rows.
         """
         left = checked_limit(limit)
         low, high = bounds(prefix, after, reverse=reverse)
@@ -85,8 +85,8 @@ class MemoryStore:
         """Make all changes or none.
 
         Raises:
-            ConflictError: an item is not at the version that a change expects.
-            SealedStoreError: the store is sealed, and a change is none of the sealed store.
+            ConflictError: an item does not have the version that a change expects, or does not exist.
+            SealedStoreError: the store is sealed, and a change is not one of a sealed row.
         """
         places = [check_change(change) for change in changes]
         with in_use(), self._lock:
@@ -128,11 +128,11 @@ class MemoryStore:
             staged[place] = None
 
     async def verify(self) -> int:
-        """Give the number of items; there is nothing that could be damaged."""
+        """Return the number of items; nothing in memory could be damaged."""
         return len(self._items)
 
     async def aclose(self) -> None:
-        """Do nothing; what is kept stays."""
+        """Do nothing; the items stay."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""How a sealed store shows in the rows of the store within, which so takes nothing in plain beside them.
+"""Detecting a sealed store by its rows, so that the inner store can refuse plain items.
 
-The row with the keys is the mark. It is put in the same commit that seals a store, it is never taken away, and it moves with
-every copy, so that it cannot tell anything else than what the store is.
+The key row is what distinguishes a sealed store. It is put in the commit that seals the store, is never removed, and is part of
+every copy.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from graphagent.store._items import Key
 
 MAGIC = b"gakeys\0"
-"""What the value of the row with the keys begins with."""
+"""The first bytes of the key row."""
 KEYS: Key = ("k",)
 KEYS_PLACE = encode(KEYS)
 ROOT: Key = ("r",)
 ROOMS = frozenset({"k", "r", "d", "i"})
-"""The rooms of the store within in which the rows of a sealed store stand."""
+"""The rooms of the inner store that the rows of a sealed store are in."""
 
 
 def is_plain(key: Key) -> bool:
-    """Say whether a key, or a prefix, is none under which a sealed store puts rows."""
+    """Return whether a key or a prefix is outside the rooms of a sealed store."""
     return not key or key[0] not in ROOMS
 
 
 def sealed_after(changes: Iterable[Change], where: str, *, sealed: bool, has_rows: Callable[[], bool]) -> bool:
-    """Say whether a store is sealed once these changes are made; `sealed` says whether it is before.
+    """Return whether a store is sealed after these changes; `sealed` is whether it was sealed before.
 
     Raises:
-        SealedStoreError: it is sealed, and one of the changes is in plain.
-        PlainStoreError: they would seal it, and it holds something.
+        SealedStoreError: it is sealed, and one of the changes is of a plain item.
+        PlainStoreError: they would seal it, but it is not empty.
     """
     if not sealed:
         if not any(isinstance(each, Put) and each.key == KEYS and each.value.startswith(MAGIC) for each in changes):

@@ -1,4 +1,4 @@
-"""A dictionary that also gives its keys in order."""
+"""A dictionary whose keys are sorted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MANY = 64
 class SortedDict(Generic[T]):
     """Values under bytes, in the order of the bytes.
 
-    Looking up costs the same at any size, adding and removing the moving of one list.
+    Looking up takes the same time at any size; adding and removing shift the end of one list.
     """
 
     def __init__(self, entries: Mapping[bytes, T] | None = None) -> None:
@@ -27,17 +27,17 @@ class SortedDict(Generic[T]):
         return place in self._entries
 
     def get(self, place: bytes) -> T | None:
-        """Give what is under `place`, or None."""
+        """Return the value under `place`, or None."""
         return self._entries.get(place)
 
     def put(self, place: bytes, value: T) -> None:
-        """Keep a value, in place of one that is there."""
+        """Set the value under `place`."""
         if place not in self._entries:
             insort(self._order, place)
         self._entries[place] = value
 
     def update(self, entries: Mapping[bytes, T]) -> None:
-        """Keep values, in place of those that are there. Many cost one sorting, not the moving of one list for each."""
+        """Set many values. This sorts once instead of shifting the list for each."""
         if self._entries and len(entries) < _MANY:
             for place, value in entries.items():
                 self.put(place, value)
@@ -47,17 +47,17 @@ class SortedDict(Generic[T]):
         self._order = sorted(self._order + new)
 
     def remove(self, place: bytes) -> None:
-        """Forget what is under `place`, if anything is."""
+        """Remove the value under `place`, if there is one."""
         if self._entries.pop(place, None) is not None:
             del self._order[bisect_left(self._order, place)]
 
     def chunk(self, low: bytes, high: bytes, size: int, *, reverse: bool = False) -> list[bytes]:
-        """Give up to `size` places from `low` on and before `high`, from the other end with `reverse`."""
+        """Return up to `size` places from `low` on and before `high`; with `reverse` the last ones, backwards."""
         start, end = bisect_left(self._order, low), bisect_left(self._order, high)
         return (
             self._order[max(start, end - size) : end][::-1] if reverse else self._order[start : min(end, start + size)]
         )
 
     def between(self, low: bytes, high: bytes) -> Iterator[bytes]:
-        """Give all places from `low` on and before `high`, as they are now."""
+        """Return all present places from `low` on and before `high`."""
         return iter(self._order[bisect_left(self._order, low) : bisect_left(self._order, high)])

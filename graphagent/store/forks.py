@@ -1,4 +1,4 @@
-"""Holding off forks, for whoever has connections to SQLite of their own."""
+"""Preventing forks while a connection is in use, for those who have SQLite connections of their own."""
 
 from __future__ import annotations
 

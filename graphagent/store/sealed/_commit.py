@@ -1,10 +1,15 @@
-"""Commits to an encrypted store, worked out into one commit to the store within."""
+"""Commits to an encrypted store, translated into one commit to the inner store.
+
+A commit of the inner store contains the item rows, each with the version that it must have now, and the rows of their domains and
+of the root, with the new numbers and sums. So whoever else has changed one of the domains meanwhile causes a conflict, after
+which the transaction is made again from what is stored then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
@@ -12,88 +17,92 @@ from graphagent.store._encoding import encode
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
 from graphagent.store._sealed_detection import ROOT
 from graphagent.store._sorted_dict import SortedDict
+from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
 from graphagent.store.sealed._format import DomainState, RootState, UnreadableError, fresh_keys, sum_with
-from graphagent.store.sealed._session import Domain, Location, MismatchError, SealedSession, domain_row
+
+if TYPE_CHECKING:
+    from graphagent.store.sealed._session import SealedSession
 
 
 class OvertakenError(Exception):
-    """A domain has changed since the transaction was begun; it has to be made anew."""
+    """A domain was changed by another process since the transaction was begun, which has to be made again."""
 
 
-class _Now(NamedTuple):
-    """What an item is after the changes so far."""
+class _PlannedItem(NamedTuple):
+    """An item after the changes so far."""
 
     path: Key
     version: int = 0
-    """0 where it is not there."""
+    """0 if it does not exist."""
     digest: bytes = b""
 
 
-class _Sum(NamedTuple):
-    """What a domain is after the changes so far."""
+class _PlannedDomain(NamedTuple):
+    """A domain after the changes so far."""
 
     domain: Domain | None
-    """As it is in the store; None where it was not, or where all of it was deleted before."""
+    """The domain as it is stored; None if it is new, or if it was removed by an earlier change."""
     version: int
     generation: int
     state: DomainState | None
-    """None where it is to be removed."""
+    """None if it is to be removed."""
 
 
 @dataclass
 class SealedTransaction:
-    """What is to be put into the store within. A copy is taken before each commit, so that one that fails leaves nothing."""
+    """The changes to the inner store that make several commits. Each is added to a copy, so that one that fails leaves nothing."""
 
     session: SealedSession
     root_version: int
     root: RootState
-    """As it is to be."""
+    """The root after the changes so far."""
     root_before: RootState
     wary: bool
-    """Whether to look for items that should not be there; else the store within refuses to put over them."""
+    """Whether items that should not exist are looked for. At first they are not, which saves a read for each new item: if one
+    exists, the inner store refuses to put over it, and the second attempt is wary."""
     changes: list[Change] = field(default_factory=list[Change])
-    items: dict[bytes, _Now] = field(default_factory=dict[bytes, "_Now"])
-    there: set[bytes] = field(default_factory=set[bytes])
-    """Those of them that are there."""
-    sums: dict[Key, _Sum] = field(default_factory=dict[Key, _Sum])
-    gone: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
-    """Domains that were there and that this transaction removes: their generations, and the versions that their rows must have."""
+    items: dict[bytes, _PlannedItem] = field(default_factory=dict[bytes, "_PlannedItem"])
+    existing: set[bytes] = field(default_factory=set[bytes])
+    """Those of `items` that exist after the changes so far."""
+    domains: dict[Key, _PlannedDomain] = field(default_factory=dict[Key, _PlannedDomain])
+    removed: dict[Key, tuple[int, int | None]] = field(default_factory=dict[Key, "tuple[int, int | None]"])
+    """The stored domains that are removed: their generations, and the versions that their rows must have (None: any)."""
     read: dict[Key, tuple[Domain, int]] = field(default_factory=dict[Key, "tuple[Domain, int]"])
     """The domains that were consulted, each with the version that it had then."""
     rows: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
-    """The rows of the domains and of the root, as they were sealed at the end."""
+    """The new rows of the domains and of the root, once `finish` has sealed them."""
     applied: bool = False
 
     @classmethod
     def begun(cls, session: SealedSession, *, wary: bool) -> SealedTransaction:
-        """Give a transaction that changes nothing yet."""
+        """Return a transaction without changes."""
         with session.lock:
             return cls(session, session.root.version, session.root.state, session.root.state, wary)
 
     def copy(self) -> SealedTransaction:
-        """Give the same transaction, to be changed apart."""
+        """Return a copy that can be changed independently."""
         return replace(
-            self, changes=list(self.changes), items=dict(self.items), there=set(self.there), sums=dict(self.sums),
-            gone=dict(self.gone), read=dict(self.read),
+            self, changes=list(self.changes), items=dict(self.items), existing=set(self.existing), domains=dict(self.domains),
+            removed=dict(self.removed), read=dict(self.read),
         )  # fmt: skip
 
     async def add(self, change: Change, clear: bytes) -> None:
-        """Take one change in; `clear` is its key, encoded.
+        """Add a change; `clear` is its encoded key.
 
         Raises:
             ConflictError: the item is not at the version that the change expects.
             OvertakenError: another process has changed the domain meanwhile.
-            DamagedStoreError: what stands there now is not what was put there.
+            DamagedStoreError: what is stored now is not what was put.
         """
         if isinstance(change, DeleteAll):
             await self._delete_all(change.prefix)
             return
         location = self.session.locate(change.key)
-        before = await self._sum(location)
+        before = await self._domain(location)
         if isinstance(change, Exists):
             await self._exists(before, location)
             return
-        now = await self._now(before, location)
+        now = await self._item(before, location)
         version = now.version if now else 0
         if change.expected is not None and change.expected != version:
             raise ConflictError(change.key, change.expected, version)
@@ -104,16 +113,16 @@ class SealedTransaction:
             self._take(location.path, [location.place])
             self._without(location.path, [now.digest])
 
-    async def _exists(self, before: _Sum | None, location: Location) -> None:
+    async def _exists(self, before: _PlannedDomain | None, location: Location) -> None:
         domain = before.domain if before else None
         members = domain.members if domain else None
         if location.place in self.items:
-            there = location.place in self.there
+            there = location.place in self.existing
         elif before is None or domain is None:
             there = False
         elif members is not None and location.place[len(domain.items) :] in members:
             there = True
-        else:  # it may have been put there by others meanwhile
+        else:  # others may have put it meanwhile
             found = await self.session.store.get(location.inner)
             await self._checked(before, domain, location.key[0], location.place, found)
             there = found is not None
@@ -122,11 +131,13 @@ class SealedTransaction:
         if location.place not in self.items:
             self.changes.append(Exists(location.inner))  # what is known of the domain may be out of date
 
-    def _put(self, before: _Sum | None, now: _Now | None, location: Location, clear: bytes, value: bytes) -> None:
+    def _put(
+        self, before: _PlannedDomain | None, now: _PlannedItem | None, location: Location, clear: bytes, value: bytes
+    ) -> None:
         session = self.session
         if before is None or before.state is None:
             state = DomainState(fresh_keys(), single=location.single)
-            before = _Sum(None, 0, self.root_version + 1, state)
+            before = _PlannedDomain(None, 0, self.root_version + 1, state)
             depths = {**self.root.depths, encode(location.key[:1]): session.depth(location.key[0])}
             digest = session.domain_digest(location.path, before.generation)
             self.root = RootState(self.root.count + 1, sum_with(self.root.total, digest), depths)
@@ -138,51 +149,51 @@ class SealedTransaction:
         total = sum_with(state.total, digest, without=now.digest if now else None)
         state = replace(state, count=state.count + (now is None), total=total)
         self.changes.append(Put(location.inner, record, expected=version - 1))
-        self.items[location.place] = _Now(location.path, version, digest)
-        self.there.add(location.place)
-        self.sums[location.path] = before._replace(state=state)
+        self.items[location.place] = _PlannedItem(location.path, version, digest)
+        self.existing.add(location.place)
+        self.domains[location.path] = before._replace(state=state)
 
     def _without(self, path: Key, members: list[bytes]) -> None:
-        before = self.sums[path]
+        before = self.domains[path]
         if before.state is None:
             return
         total = before.state.total
         for each in members:
             total = sum_with(total, without=each)
         state = replace(before.state, count=before.state.count - len(members), total=total)
-        self.sums[path] = before._replace(state=state)
+        self.domains[path] = before._replace(state=state)
         if state.count == 0:
             self._remove(path, before.generation, before.version)
 
     def _remove(self, path: Key, generation: int, expected: int | None) -> None:
-        before = self.sums.get(path)
+        before = self.domains.get(path)
         if before is None or before.domain is not None:
-            self.gone[path] = generation, expected
-        self.sums[path] = _Sum(None, 0, 0, None)
+            self.removed[path] = generation, expected
+        self.domains[path] = _PlannedDomain(None, 0, 0, None)
         total = sum_with(self.root.total, without=self.session.domain_digest(path, generation))
         self.root = replace(self.root, count=self.root.count - 1, total=total)
-        self._take(path, [place for place in self.there if self.items[place].path == path])
+        self._take(path, [place for place in self.existing if self.items[place].path == path])
 
     def _take(self, path: Key, places: Iterable[bytes]) -> None:
-        gone = dict.fromkeys(places, _Now(path))
+        gone = dict.fromkeys(places, _PlannedItem(path))
         self.items.update(gone)
-        self.there.difference_update(gone)
+        self.existing.difference_update(gone)
 
-    async def _sum(self, location: Location) -> _Sum | None:
-        before = self.sums.get(location.path)
+    async def _domain(self, location: Location) -> _PlannedDomain | None:
+        before = self.domains.get(location.path)
         if before is None:
             domain = await self.session.domain(location.path, location.key[0])
             if domain is None:
                 return None
             with self.session.lock:
-                before = _Sum(domain, domain.version, domain.generation, domain.state)
-            self.sums[location.path] = before
+                before = _PlannedDomain(domain, domain.version, domain.generation, domain.state)
+            self.domains[location.path] = before
             self.read[location.path] = domain, before.version
         return before
 
-    async def _now(self, before: _Sum | None, location: Location) -> _Now | None:
+    async def _item(self, before: _PlannedDomain | None, location: Location) -> _PlannedItem | None:
         if location.place in self.items:
-            return self.items[location.place] if location.place in self.there else None
+            return self.items[location.place] if location.place in self.existing else None
         if before is None or before.domain is None:
             return None
         members = before.domain.members
@@ -190,9 +201,11 @@ class SealedTransaction:
             return None
         found = await self.session.store.get(location.inner)
         digest = await self._checked(before, before.domain, location.key[0], location.place, found)
-        return _Now(location.path, found.version, digest) if found else None
+        return _PlannedItem(location.path, found.version, digest) if found else None
 
-    async def _checked(self, before: _Sum, domain: Domain, room: object, place: bytes, found: Item | None) -> bytes:
+    async def _checked(
+        self, before: _PlannedDomain, domain: Domain, room: object, place: bytes, found: Item | None
+    ) -> bytes:
         reason = ""
         if domain.version == before.version:
             try:
@@ -212,7 +225,7 @@ class SealedTransaction:
         there = dict(await session.domains_under(blinded))
         if session.root.version != self.root_version:
             raise OvertakenError
-        for path, each in list(self.sums.items()):
+        for path, each in list(self.domains.items()):
             if path[: len(blinded)] != blinded:
                 continue
             if each.domain is not None and there.get(path) != each.generation:  # another process has removed it
@@ -220,27 +233,27 @@ class SealedTransaction:
                     raise OvertakenError
                 raise session.damaged("(any)", "a domain is missing")
             there[path] = each.generation
-        self.gone.update((path, (gone, None)) for path, (gone, _) in self.gone.items() if path in there)
+        self.removed.update((path, (gone, None)) for path, (gone, _) in self.removed.items() if path in there)
         if there:
             self.changes += [DeleteAll(("i", *blinded)), DeleteAll(("d", *blinded))]
         for path, generation in there.items():
-            if path not in self.sums or self.sums[path].state is not None:
+            if path not in self.domains or self.domains[path].state is not None:
                 self._remove(path, generation, None)
 
     async def _delete_part(self, prefix: Key, blinded: Key) -> None:
         location = self.session.locate(prefix)
-        before = await self._sum(location)
+        before = await self._domain(location)
         if before is None or before.state is None:
             return
         low = encode(("i", *blinded))
-        doomed = {place: self.items[place] for place in self.there if low <= place < low + b"\xff"}
+        doomed = {place: self.items[place] for place in self.existing if low <= place < low + b"\xff"}
         domain = before.domain
         if domain is not None:
             async for found in self.session.store.scan(("i", *blinded)):
                 place = encode(found.key)
                 if place not in self.items:
                     digest = await self._checked(before, domain, prefix[0], place, found)
-                    doomed[place] = _Now(location.path, found.version, digest)
+                    doomed[place] = _PlannedItem(location.path, found.version, digest)
             cut, members = len(domain.items), domain.members
             for rest in members.between(low[cut:], low[cut:] + b"\xff") if members else ():
                 if domain.items + rest not in doomed and domain.items + rest not in self.items:
@@ -251,45 +264,45 @@ class SealedTransaction:
             self._without(location.path, [now.digest for now in doomed.values()])
 
     async def finish(self) -> list[Change]:
-        """Return the one commit to the store within: the items, one row for each domain, and the root where it changed."""
+        """Return the one commit to the inner store: the items, one row for each changed domain, and the root if it changed."""
         rows: list[Change] = []
-        for number, (path, each) in enumerate(self.sums.items(), 1):
+        for number, (path, each) in enumerate(self.domains.items(), 1):
             await turn(number)
             if each.state is None or (each.domain is not None and each.state == each.domain.state):
                 continue
             row = domain_row(path, each.generation)
             self.rows[row] = self.session.sealed_domain(encode(row), each.version + 1, each.state)
             rows.append(Put(row, self.rows[row], expected=each.version))
-        for path, (generation, version) in self.gone.items():
+        for path, (generation, version) in self.removed.items():
             rows += [] if version is None else [Delete(domain_row(path, generation), expected=version)]
         if self.root != self.root_before:
             self.rows[ROOT] = self.session.sealed_root(self.root, self.root_version + 1)
             rows.append(Put(ROOT, self.rows[ROOT], expected=self.root_version))
         return [*self.changes, *rows] if self.changes else []
 
-    # As a flight of the session
+    # As the session's InFlight
 
     def landed(self, row: Key, found: Item) -> bool:
-        """Say whether `found` is what this transaction puts at `row`; if so, take over all that it changes."""
+        """Return whether `found` is what this transaction puts under `row`; if so, apply everything that it changes."""
         if self.rows.get(row) != found.value:
             return False
         self.apply()
         return True
 
     def apply(self) -> None:
-        """Let the session know what the store within has taken, once."""
+        """Apply to the session, once, what the inner store has committed."""
         session = self.session
         with session.lock:
             if self.applied:
                 return
             self.applied = True
             self._apply_root()
-            for path in self.gone:
+            for path in self.removed:
                 session.drop(path)
-            changed: dict[Key, dict[bytes, _Now]] = {}
+            changed: dict[Key, dict[bytes, _PlannedItem]] = {}
             for place, now in self.items.items():
                 changed.setdefault(now.path, {})[place] = now
-            for path, each in self.sums.items():
+            for path, each in self.domains.items():
                 if each.state is None:
                     continue
                 if each.domain is None:
@@ -310,16 +323,16 @@ class SealedTransaction:
         root.version, root.state = self.root_version + 1, self.root
         if root.members is None:
             return
-        for path in self.gone:
+        for path in self.removed:
             root.members.remove(encode(path))
-        for path, each in self.sums.items():
+        for path, each in self.domains.items():
             if each.state is not None and each.domain is None:
                 root.members.put(encode(path), each.generation)
         if not self.session.may_list(len(root.members)):
             root.members, root.debt = None, 0
 
 
-def _apply_items(domain: Domain, changed: Mapping[bytes, _Now]) -> None:
+def _apply_items(domain: Domain, changed: Mapping[bytes, _PlannedItem]) -> None:
     if domain.members is None:
         return
     cut = len(domain.items)
@@ -330,10 +343,10 @@ def _apply_items(domain: Domain, changed: Mapping[bytes, _Now]) -> None:
 
 
 def check(session: SealedSession, domain: Domain, place: bytes, found: Item | None) -> bytes:
-    """Give the digest of an item that was read, or nothing for one that is not there.
+    """Return the digest of an item that was read, or b"" if it does not exist.
 
     Raises:
-        MismatchError: it is not what the domain says.
+        MismatchError: it contradicts the domain.
     """
     members = domain.members
     if found is None:

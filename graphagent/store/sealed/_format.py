@@ -1,4 +1,4 @@
-"""The sealed format, which `docs/format.md` specifies: records, what they contain, the key row and blinded keys.
+"""The sealed format, which `docs/format.md` specifies: records, sums and plaintexts. The key row is in `_keyset.py`.
 
 Everything here is bytes in, bytes out. Whoever changes it changes the specification, and needs a new format number.
 """
@@ -9,35 +9,23 @@ import hashlib
 import hmac
 import os
 import struct
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
-
-from graphagent.store._encoding import encode
-from graphagent.store._sealed_detection import MAGIC
-
-if TYPE_CHECKING:
-    from graphagent.store._items import Key
+from typing import NamedTuple
 
 ALGORITHM = 1
-FORMAT = 1
 _LABEL = b"graphagent/1"
-_HEAD = struct.Struct(">BI")
+HEAD = struct.Struct(">BI")
 """Algorithm and key number of a record, kind and number of a slot, or state and number of a key."""
 _RECORD = struct.Struct(">5s24s32s")
 """Head, salt and commitment of a record; the ciphertext and its tag follow ("Records" in `docs/format.md`)."""
-_SALT = slice(_HEAD.size, _HEAD.size + 24)
+_SALT = slice(HEAD.size, HEAD.size + 24)
 _TAG_BYTES = 16
 OVERHEAD = _RECORD.size + _TAG_BYTES
-_KEY_ROW_HEAD = struct.Struct(">7sB16s8s")
-"""Magic, format, store id and checksum ("The key row" in `docs/format.md`)."""
 _NONCE = bytes(12)
 _SMALLEST = 256
 _SUM = 2**256
-_LARGEST_ROW = 2**16
-_MOST_SLOTS = 32
 
 
 class UnreadableError(Exception):
@@ -55,17 +43,6 @@ class State(IntEnum):
     """It only opens what it has sealed."""
     DESTROYED = 4
     """It was replaced by 32 zero bytes."""
-
-
-class Purpose(IntEnum):
-    """What a key of the keyset is for."""
-
-    SEAL = 1
-    """Sealing the rows of the domains and of the root."""
-    INDEX = 2
-    """Blinding text segments."""
-    SUM = 3
-    """Computing the digests that a sum adds up."""
 
 
 class NamedKey(NamedTuple):
@@ -113,7 +90,7 @@ def seal(key: NamedKey, data: bytes, plain: bytes) -> bytes:
     """Return the record of `plain`, which also authenticates the associated data."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    head = _HEAD.pack(ALGORITHM, key.number)
+    head = HEAD.pack(ALGORITHM, key.number)
     salt = os.urandom(24)
     record_key, commitment = _derived(key.key, salt, head + data)
     padded = len(plain).to_bytes(4, "big") + plain
@@ -133,14 +110,14 @@ def unseal(keys: Iterable[NamedKey], data: bytes, record: bytes) -> bytes:
     if len(record) < OVERHEAD + 4:
         raise UnreadableError("is cut off")
     head, salt, commitment = _RECORD.unpack_from(record)
-    algorithm, number = _HEAD.unpack(head)
+    algorithm, number = HEAD.unpack(head)
     key = next((key for key in keys if key.number == number and key.state is not State.DESTROYED), None)
     if algorithm != ALGORITHM or key is None:
         raise UnreadableError("is sealed with an unknown key or in an unknown way")
     record_key, expected = _derived(key.key, salt, head + data)
     # AES-GCM alone does not commit to its key: a record could be made that opens with two keys, to different plaintexts.
     if not hmac.compare_digest(expected, commitment):
-        raise UnreadableError("was changed, or stands where it was not put")
+        raise UnreadableError("was changed, or is not where it was put")
     try:
         padded = AESGCM(record_key).decrypt(_NONCE, record[_RECORD.size :], head + data)
     except InvalidTag:
@@ -190,7 +167,7 @@ def sum_with(total: int, digest: bytes | None = None, *, without: bytes | None =
 # Plaintexts
 
 
-class _Reader:
+class Reader:
     """Reads bytes from front to back, and refuses what does not fit exactly."""
 
     def __init__(self, data: bytes) -> None:
@@ -244,7 +221,7 @@ class DomainState:
     def plain(self) -> bytes:
         """Return its bytes."""
         numbers = self.single.to_bytes(1, "big") + self.count.to_bytes(8, "big") + self.total.to_bytes(32, "big")
-        return numbers + _keys_plain(self.keys)
+        return numbers + keys_plain(self.keys)
 
     @classmethod
     def read(cls, plain: bytes) -> DomainState:
@@ -253,9 +230,9 @@ class DomainState:
         Raises:
             UnreadableError: the bytes do not follow the format.
         """
-        reader = _Reader(plain)
+        reader = Reader(plain)
         single, count, total = reader.number(1), reader.number(8), reader.number(32)
-        keys = _read_keys(reader)
+        keys = read_keys(reader)
         reader.end()
         if single > 1:
             raise UnreadableError("is of an unknown kind")
@@ -289,7 +266,7 @@ class RootState:
         Raises:
             UnreadableError: the bytes do not follow the format.
         """
-        reader = _Reader(plain)
+        reader = Reader(plain)
         count, total = reader.number(8), reader.number(32)
         depths: dict[bytes, int] = {}
         for _ in range(reader.number(4)):
@@ -299,11 +276,11 @@ class RootState:
         return cls(count, total, depths)
 
 
-def _keys_plain(keys: tuple[NamedKey, ...]) -> bytes:
-    return bytes([len(keys)]) + b"".join(_HEAD.pack(key.state, key.number) + key.key for key in keys)
+def keys_plain(keys: tuple[NamedKey, ...]) -> bytes:
+    return bytes([len(keys)]) + b"".join(HEAD.pack(key.state, key.number) + key.key for key in keys)
 
 
-def _read_keys(reader: _Reader) -> tuple[NamedKey, ...]:
+def read_keys(reader: Reader) -> tuple[NamedKey, ...]:
     keys: list[NamedKey] = []
     for _ in range(reader.number(1)):
         state, number, key = reader.number(1), reader.number(4), reader.take(32)
@@ -320,158 +297,3 @@ def _read_keys(reader: _Reader) -> tuple[NamedKey, ...]:
 def fresh_keys() -> tuple[NamedKey, ...]:
     """Return one new random key, which is the primary one."""
     return (NamedKey(1, State.PRIMARY, os.urandom(32)),)
-
-
-# The key row
-
-
-class OtherFormatError(Exception):
-    """The key row is sound, but of another format, whose number is the argument."""
-
-
-class OtherKeyError(Exception):
-    """Every slot of the key row is sound, but none opens with this key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keyset:
-    """The keys of a store."""
-
-    store_id: bytes
-    keys: Mapping[Purpose, tuple[NamedKey, ...]] = field(repr=False)
-
-    @classmethod
-    def fresh(cls) -> Keyset:
-        """Return the keyset of a new store."""
-        return cls(os.urandom(16), {purpose: fresh_keys() for purpose in Purpose})
-
-    def row(self, key: bytes) -> bytes:
-        """Return the key row, with one slot, which opens with `key`."""
-        head = MAGIC + bytes([FORMAT]) + self.store_id
-        head += _checksum(head, 8)
-        slot = _HEAD.pack(_RAW_KEY, 1) + b"\0\0"
-        plain = bytes([len(self.keys)]) + b"".join(
-            bytes([purpose]) + _keys_plain(keys) for purpose, keys in sorted(self.keys.items())
-        )
-        sealed = seal(NamedKey(1, State.PRIMARY, key), associated_data(self.store_id, b"slot", slot, 0), plain)
-        slot += len(sealed).to_bytes(2, "big") + sealed
-        return head + b"\x01" + slot + _checksum(head + slot, 16)
-
-    @classmethod
-    def open(cls, row: bytes, key: bytes) -> Keyset:
-        """Return the keyset from a key row, opened with the first slot that fits.
-
-        Raises:
-            UnreadableError: the row is damaged.
-            OtherFormatError: the row is sound, but of another format.
-            OtherKeyError: the row is sound, but no slot opens with `key`.
-        """
-        reader = _Reader(row)
-        head = reader.take(_KEY_ROW_HEAD.size)
-        magic, format_, store_id, checksum = _KEY_ROW_HEAD.unpack(head)
-        if magic != MAGIC or _checksum(head[: -len(checksum)], len(checksum)) != checksum or len(row) > _LARGEST_ROW:
-            raise UnreadableError("has no sound head")
-        if format_ != FORMAT:
-            raise OtherFormatError(format_)
-        count = reader.number(1)
-        if not 1 <= count <= _MOST_SLOTS:
-            raise UnreadableError("has a wrong number of slots")
-        slots = [_read_slot(reader, head) for _ in range(count)]
-        reader.end()
-        for slot in slots:
-            if slot is not None and slot.kind == _RAW_KEY:
-                opening = NamedKey(slot.number, State.OPENS, key)
-                try:
-                    plain = unseal((opening,), associated_data(store_id, b"slot", slot.name, 0), slot.sealed)
-                except UnreadableError:
-                    continue
-                return cls(store_id, _read_purposes(_Reader(plain)))
-        if None in slots:
-            raise UnreadableError("has a slot that was changed")
-        raise OtherKeyError
-
-
-_RAW_KEY = 1
-"""The kind of slot that opens with a key of 32 bytes; there is no other yet."""
-
-
-def _checksum(data: bytes, size: int) -> bytes:
-    # It tells a damaged key row from a wrong key. It protects from accidents only, for which the key is not needed.
-    return hashlib.sha256(data).digest()[:size]
-
-
-class _Slot(NamedTuple):
-    kind: int
-    number: int
-    name: bytes
-    sealed: bytes
-
-
-def _read_slot(reader: _Reader, head: bytes) -> _Slot | None:
-    """Return the next slot, or None if its checksum says that it was changed."""
-    name = reader.take(_HEAD.size)
-    size = reader.take(2)
-    parameters = reader.take(int.from_bytes(size, "big"))
-    sealed_size = reader.take(2)
-    sealed = reader.take(int.from_bytes(sealed_size, "big"))
-    whole = b"".join((name, size, parameters, sealed_size, sealed))
-    if _checksum(head + whole, 16) != reader.take(16):
-        return None
-    kind, number = _HEAD.unpack(name)
-    return _Slot(kind, number, name + size + parameters, sealed)
-
-
-def _read_purposes(reader: _Reader) -> dict[Purpose, tuple[NamedKey, ...]]:
-    keys: dict[Purpose, tuple[NamedKey, ...]] = {}
-    for _ in range(reader.number(1)):
-        purpose = reader.number(1)
-        if purpose not in Purpose.__members__.values() or purpose in keys:
-            raise UnreadableError("has keys for an unknown purpose")
-        keys[Purpose(purpose)] = _read_keys(reader)
-    reader.end()
-    if len(keys) != len(Purpose):
-        raise UnreadableError("lacks keys for a purpose")
-    return keys
-
-
-# Blinding
-
-
-class Blinder:
-    """Blinds keys, so that they show their lengths, their ints and which of them have a common prefix, and nothing else."""
-
-    _MOST = 8192
-    """How many prefixes are cached. Few are in use at a time, and those are soon cached again."""
-    _START: Mapping[Key, tuple[bytes, Key, bytes]] = {(): (bytes(32), (), b"")}
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._known = dict(self._START)
-        """By prefix: the chain, the blinded prefix, and that encoded."""
-
-    def __call__(self, key: Key) -> Key:
-        """Return the blinded key: ints stay; a text becomes 22 characters, which depend on all segments up to it."""
-        return self.encoded(key)[0]
-
-    def encoded(self, key: Key) -> tuple[Key, bytes]:
-        """Return the blinded key, and that encoded."""
-        if key and type(key[-1]) is int:
-            # Most keys end with a number of their own, which would fill the cache, and whose chain nothing depends on.
-            _, blinded, place = self._prefix(key[:-1])
-            return (*blinded, key[-1]), place + encode(key[-1:])
-        _, blinded, place = self._prefix(key)
-        return blinded, place
-
-    def _prefix(self, key: Key) -> tuple[bytes, Key, bytes]:
-        size = len(key)
-        while key[:size] not in self._known:
-            size -= 1
-        chain, blinded, place = self._known[key[:size]]
-        for segment in key[size:]:
-            chain = hmac.digest(self._key, chain + encode((segment,)), "sha256")
-            tag = segment if isinstance(segment, int) else urlsafe_b64encode(chain[:16])[:22].decode("ascii")
-            size, blinded, place = size + 1, (*blinded, tag), place + encode((tag,))
-            if len(self._known) >= self._MOST:
-                self._known = dict(self._START)
-            self._known[key[:size]] = chain, blinded, place
-        return chain, blinded, place

@@ -16,26 +16,26 @@ import anyio.to_thread
 from graphagent.errors import StoreError
 
 KeySource = bytes | str | Callable[[], bytes | Awaitable[bytes]]
-"""A key, or where to find it: 32 bytes, base64 text of 32 bytes, `env:NAME`, `file:PATH`, or a function that gives 32 bytes.
+"""A key, or where to find it: 32 bytes, base64 text of 32 bytes, `env:NAME`, `file:PATH`, or a function that returns 32 bytes.
 
-The variable or the file holds base64 text of 32 bytes; the file belongs to this user and no one else may read it. The
+The variable or the file holds base64 text of 32 bytes; the file belongs to this user, and nobody else may read it. The
 function may be async; it is called at the first use.
 """
 
 KEY_BYTES = 32
 _FORMS = (
     "a key is 32 bytes, base64 text of 32 bytes (new_key() makes one), 'env:NAME' or 'file:PATH' of such text, "
-    "or a function that gives 32 bytes"
+    "or a function that returns 32 bytes"
 )
 
 
 def new_key() -> str:
-    """Give a fresh key as base64 text of 32 random bytes. Keep it: what is sealed with it cannot be read without it."""
+    """Return a new key, as base64 text of 32 random bytes. Store it safely: what is sealed with it cannot be read without it."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
 
 
 class HeldKey:
-    """A checked key source. Neither its text nor its pickle shows a key.
+    """A checked key source. Its repr shows no key, and it cannot be pickled.
 
     Raises:
         ValueError: it is no key source. The message says what is, and does not show what was given.
@@ -49,7 +49,7 @@ class HeldKey:
             return
         if isinstance(source, str) and source.startswith(("env:", "file:")):
             if not source.partition(":")[2]:
-                raise ValueError(f"no name stands behind the colon; {_FORMS}")
+                raise ValueError(f"there is no name after the colon; {_FORMS}")
         elif isinstance(source, str):
             self._source = _decoded(source) or _refuse("this text is not a key")
         elif not _is_key(source):
@@ -62,7 +62,7 @@ class HeldKey:
         raise TypeError("a key cannot be pickled")
 
     async def read(self) -> bytes:
-        """Give the 32 bytes.
+        """Return the 32 bytes.
 
         Raises:
             StoreError: the variable, the file or the function has none. What a function raises comes through.
@@ -77,11 +77,11 @@ class HeldKey:
         else:
             [given] = await anyio.to_thread.run_sync(
                 lambda: [source()]
-            )  # listed, since trio allows no bare coroutine here
+            )  # in a list, because trio refuses a function that returns a coroutine
             if inspect.isawaitable(given):
                 given = cast(object, await given)
         if not _is_key(given):
-            raise StoreError("the function that was given as key gave something else than 32 bytes")
+            raise StoreError("the function that was passed as key did not return 32 bytes")
         return given
 
 

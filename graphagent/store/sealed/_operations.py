@@ -1,4 +1,8 @@
-"""What an encrypted store does: seals what is put, checks what is read, and commits for all tasks together."""
+"""The operations of an encrypted store: read and check, scan, commit for all tasks together, verify.
+
+Commits that arrive while another one is being made wait, and are then made together, in one commit of the inner store: one of the
+waiting tasks *leads* and does it for the others. There is no thread or task of the store's own, so nothing has to be closed.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +36,12 @@ if TYPE_CHECKING:
 _TOGETHER = 256
 _LONGEST_PAUSE = 0.05
 _INLINE_DOMAINS = 32
-"""Domains of one commit that are taken account of in the thread of the event loop; for more, another thread does it."""
+"""For up to so many domains a commit is applied in the thread of the event loop, for more in a worker thread."""
 _PASSES = 5
 
 
 class SealedStore:
-    """What an EncryptedStore does, apart from it because the cryptography behind it is slow to import."""
+    """The operations of an EncryptedStore, in a module of their own because the cryptography they need is slow to import."""
 
     def __init__(self, store: Store, key: HeldKey, depths: Mapping[str, int], where: str, *, cache_bytes: int) -> None:
         self.session: SealedSession | None = None
@@ -49,7 +53,7 @@ class SealedStore:
         self._pid = os.getpid()
         self._opening = Gate()
         self._lock = threading.Lock()
-        self._waiting: list[_Commit] = []
+        self._waiting: list[_WaitingCommit] = []
         self._led = False
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -96,12 +100,12 @@ class SealedStore:
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with the segments of `prefix`, those equal up to an int in its order."""
+        """Return the items whose keys begin with `prefix`; keys that are equal up to an int come in the order of that int."""
         bounds(prefix, after)
         return Scan(SealedScan(self.ready, prefix, after, checked_limit(limit), reverse=reverse).more)
 
     async def commit(self, *changes: Change) -> None:
-        """Make all changes or none; they are as durable as the store within makes them when this returns."""
+        """Make all changes or none; when this returns, they are as durable as the inner store makes them."""
         checked: list[tuple[Change, bytes]] = []
         for number, change in enumerate(changes, 1):
             await turn(number)
@@ -116,11 +120,10 @@ class SealedStore:
             key = change.prefix if isinstance(change, DeleteAll) else change.key
             if key:
                 paths.add(session.path(key))
-            if not isinstance(
-                change, DeleteAll
-            ):  # a long first reading is not to hold up those that commit after this one
+            # Read the domain now: the first reading may be long, and would hold up the commits of others later.
+            if not isinstance(change, DeleteAll):
                 await session.domain(session.path(key), key[0])
-        mine = _Commit(checked, frozenset(paths))
+        mine = _WaitingCommit(checked, frozenset(paths))
         with self._lock:
             self._waiting.append(mine)
             mine.leads, self._led = not self._led, True
@@ -148,7 +151,7 @@ class SealedStore:
         self._led = False
 
     async def _commit_waiting(self, session: SealedSession) -> None:
-        """Commit what is waiting, in one commit of the store within."""
+        """Make all waiting commits in one commit of the inner store."""
         with self._lock:
             batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
         if len(batch) == 1:
@@ -158,22 +161,22 @@ class SealedStore:
             # Others wait for what this task does for them, so it is finished however this task is cancelled.
             await unbroken(partial(self._commit_batch, session, batch))
 
-    async def _commit_batch(self, session: SealedSession, batch: list[_Commit]) -> None:
+    async def _commit_batch(self, session: SealedSession, batch: list[_WaitingCommit]) -> None:
         try:
             errors = await self._committed(session, batch)
         except BaseException as error:
             broken = f"{self._where}: a commit was broken off; all of it was made or none"
-            told = error if isinstance(error, StoreError) else StoreError(broken)
+            failure = error if isinstance(error, StoreError) else StoreError(broken)
             for each in batch:
-                each.finish(copy.copy(told))
+                each.finish(copy.copy(failure))
             if not isinstance(error, StoreError):
                 raise
             return
         for each in batch:
             each.finish(errors.get(each))
 
-    async def _committed(self, session: SealedSession, batch: list[_Commit]) -> dict[_Commit, StoreError]:
-        """Commit a batch; gives what went wrong with single commits of it, which left nothing, or not all that they should."""
+    async def _committed(self, session: SealedSession, batch: list[_WaitingCommit]) -> dict[_WaitingCommit, StoreError]:
+        """Make a batch of commits. Return the errors of single ones, which changed nothing, or whose bytes were not all erased."""
         session.pinned = frozenset[Key]().union(*(each.paths for each in batch))
         try:
             return await self._attempted(session, batch)
@@ -181,9 +184,9 @@ class SealedStore:
             session.pinned = frozenset()
             session.trim()
 
-    async def _attempted(self, session: SealedSession, batch: list[_Commit]) -> dict[_Commit, StoreError]:
+    async def _attempted(self, session: SealedSession, batch: list[_WaitingCommit]) -> dict[_WaitingCommit, StoreError]:
         for attempt in range(TRIES):
-            errors: dict[_Commit, StoreError] = {}
+            errors: dict[_WaitingCommit, StoreError] = {}
             transaction = SealedTransaction.begun(session, wary=attempt > 0)
             try:
                 for each in batch:
@@ -205,7 +208,7 @@ class SealedStore:
                         for each in batch:
                             if any(isinstance(change, DeleteAll) for change, _ in each.changes):
                                 errors.setdefault(each, copy.copy(error))
-                    if len(transaction.sums) > _INLINE_DOMAINS:
+                    if len(transaction.domains) > _INLINE_DOMAINS:
                         await to_thread.run_sync(transaction.apply)
                     else:
                         transaction.apply()
@@ -220,14 +223,14 @@ class SealedStore:
         raise session.restless("(several)")
 
     async def _catch_up(self, session: SealedSession, transaction: SealedTransaction) -> None:
-        """Find out what another process has changed."""
+        """Take over what another process has changed."""
         await session.renew_root()
         for number, (domain, seen) in enumerate(transaction.read.values(), 1):
             await turn(number)
             await session.moved(domain, seen, "(any)")
 
     async def verify(self) -> int:
-        """Read everything, here and in the store within, and check it. Gives the number of items."""
+        """Read and check everything, also in the inner store. Return the number of items."""
         self._check_process()
         verify_within = getattr(self._store, "verify", None)
         if verify_within is not None:
@@ -240,14 +243,14 @@ class SealedStore:
         raise StoreError(f"{self._where} is being written to all the time; verify it when it is at rest")
 
     def _check_process(self) -> None:
-        """Refuse a forked process, whose parent's tasks and threads are not there to finish what they had begun."""
+        """Refuse a forked process: the tasks and threads of its parent do not exist in it and cannot finish what they began."""
         if self._pid != os.getpid():
             raise StoreError(
                 f"{self._where} was opened before this process was forked; make a new EncryptedStore here, around a new store"
             )
 
     async def ready(self, *, make: bool = False) -> SealedSession | None:
-        """Return what is open; with `make`, a new store is begun where there is none, else it is None.
+        """Return the open session; if the store is new, make it, or without `make` return None.
 
         Raises:
             StoreError: it cannot be opened, or was opened before this process was forked.
@@ -255,7 +258,7 @@ class SealedStore:
         self._check_process()
         while self.session is None:
             if not await self._opening.entered():
-                continue  # whoever opened it may have been cancelled, or met an error that this task has to meet too
+                continue  # the task that opened it may have been cancelled, or met an error, which this one must raise too
             try:
                 self.session = await SealedSession.open(
                     self._store, self._key, self._depths, self._where, make=make, cache_bytes=self._cache_bytes
@@ -267,15 +270,15 @@ class SealedStore:
 
 
 @dataclass(eq=False, slots=True)
-class _Commit:
-    """A commit that waits for its turn."""
+class _WaitingCommit:
+    """A commit that waits to be made."""
 
     changes: list[tuple[Change, bytes]]
     paths: frozenset[Key] = frozenset()
-    """The domains that it changes."""
+    """The paths of the domains that it changes."""
     reply: Reply | None = None
     leads: bool = False
-    """Whether its task is the one that commits for all that wait."""
+    """Whether its task makes the commits of all that wait."""
     done: bool = False
     error: StoreError | None = None
 

@@ -1,4 +1,4 @@
-"""Where a scan of an encrypted store is."""
+"""Reading from an encrypted store: scans over domains, and several items by their keys."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import anyio.to_thread
 from graphagent.store._encoding import bounds, decode, encode
 from graphagent.store._items import Item, Key
 from graphagent.store.sealed._commit import check
+from graphagent.store.sealed._domains import Domain, Location, MismatchError
 from graphagent.store.sealed._format import UnreadableError
-from graphagent.store.sealed._session import TRIES, Domain, Location, MismatchError, SealedSession
+from graphagent.store.sealed._session import TRIES, SealedSession
 
 INLINE, _CHUNK = 32, 1024
 
 
 class SealedScan:
-    """Goes through the domains under a prefix, and through the members of each.
+    """The position of a scan, which goes through the domains under a prefix, and in each through the members.
 
-    What the store within gives is held against the members in their order; what it leaves out is asked for by its key.
+    The inner store is scanned in step with the members, and the two are compared: an item that the inner scan leaves out, because it
+    was put since, is read by its key, and an item that is no member is skipped, because it was removed since. If items
+    contradict the members after all, the domain is looked at again: only if it has not changed since is it damaged.
     """
 
     def __init__(
@@ -38,17 +41,17 @@ class SealedScan:
         self._within: Key = ()
         self._paths: list[Key] | None = None
         self._looked_at: Key | None = None
-        """The domain whose row was looked at, so that all of what others had put there when it was begun is found."""
+        """The domain whose row was read again when the scan reached it, so that it finds all that others had put by then."""
         self._size = INLINE
         self._last: Key | None = None
-        """The inner key behind which the scan goes on."""
-        self._pulled: AsyncIterator[Item] | None = None
-        self._pulled_of: tuple[Domain, int] | None = None
-        """Which domain, at which version, was known when `_pulled` was begun."""
-        self._hand: Item | None = None
+        """The inner key after which the scan continues."""
+        self._inner: AsyncIterator[Item] | None = None
+        self._inner_of: tuple[Domain, int] | None = None
+        """The domain and its version when the inner scan was begun: what that read ahead may be out of date after a change."""
+        self._ahead: Item | None = None
 
     async def more(self) -> list[Item]:
-        """Give the next items, none at the end."""
+        """Return the next page of items, which is empty only at the end."""
         session = await self._ready()
         if session is None or not self._left:
             return []
@@ -60,11 +63,11 @@ class SealedScan:
                 self._left -= len(found)
                 return found
             self._paths.pop()
-            self._pulled = self._hand = None
+            self._inner = self._ahead = None
         return []
 
     async def _begin(self, session: SealedSession) -> list[Key]:
-        """Give the paths of the domains, the first one last."""
+        """Return the paths of the domains, the first one last, where `pop` takes it."""
         if self._prefix and len(self._prefix) >= session.depth(self._prefix[0]):
             depth = session.depth(self._prefix[0])
             paths = [session.blind(self._prefix[:depth])]
@@ -76,7 +79,7 @@ class SealedScan:
         self._last = None if self._after is None else ("i", *session.blind(self._after))
         self._within = ("i", *session.blind(self._prefix))
         self._low, self._high = bounds(self._within, self._last, reverse=self._reverse)
-        if self._last is not None:  # domains that the scan has behind it are not read again
+        if self._last is not None:  # domains before the position are not read again
             places = [(path, encode(("i", *path))) for path in paths]
             paths = [path for path, place in places if place < self._high and self._low < place + b"\xff"]
         return paths if self._reverse else paths[::-1]
@@ -91,9 +94,9 @@ class SealedScan:
                 self._looked_at = path
                 if await session.moved(domain, seen, self._room):
                     continue
-            if self._pulled_of is None or self._pulled_of[0] is not domain or self._pulled_of[1] != seen:
-                # What was pulled before the domain changed would look damaged beside the members that it has now.
-                self._pulled = self._hand = None
+            if self._inner_of is None or self._inner_of[0] is not domain or self._inner_of[1] != seen:
+                # What was read ahead before the domain changed would contradict the members that it has now.
+                self._inner = self._ahead = None
             reason, rows = "", list[Item]()
             try:
                 rows = await self._rows(session, domain)
@@ -104,13 +107,13 @@ class SealedScan:
                 items = work() if len(rows) <= INLINE else await anyio.to_thread.run_sync(work)
                 if items:
                     self._advance(rows[len(items) - 1])
-                    self._pulled, self._hand = (None, None) if work.reason else (self._pulled, self._hand)
+                    self._inner, self._ahead = (None, None) if work.reason else (self._inner, self._ahead)
                     self._size = _CHUNK
                     return items
                 reason = work.reason
             if not reason:
                 return []
-            self._pulled = self._hand = None
+            self._inner = self._ahead = None
             if not await session.moved(domain, seen, self._room):
                 raise session.damaged(self._room, reason)
         raise session.restless(self._room)
@@ -120,13 +123,13 @@ class SealedScan:
         self._low, self._high = (self._low, place) if self._reverse else (place + b"\0", self._high)
 
     async def _rows(self, session: SealedSession, domain: Domain) -> list[Item]:
-        """Give the sealed items that come next in a domain."""
+        """Return the sealed items that come next in a domain."""
         size, rows = min(self._size, self._left), list[Item]()
-        # Held here, since another task may take over what another process has changed while this one waits.
+        # In a variable, because another task may take over what another process has changed while this one waits.
         members = domain.members
         if members is None:
-            while len(rows) < size and (found := await self._pull(session, domain)) is not None:
-                self._hand = None
+            while len(rows) < size and (found := await self._next(session, domain)) is not None:
+                self._ahead = None
                 rows.append(found)
             return rows
         cut = len(domain.items)
@@ -136,9 +139,9 @@ class SealedScan:
         rests = members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
         for rest in rests:
             inner = decode(domain.items + rest)
-            found = await self._pull(session, domain)
+            found = await self._next(session, domain)
             if found is not None and found.key == inner:
-                self._hand = None
+                self._ahead = None
             else:
                 if found is not None and encode(found.key)[cut:] not in members:
                     found = None
@@ -149,25 +152,25 @@ class SealedScan:
                     break
                 raise MismatchError("an item is missing, or one was added by someone without the key")
             rows.append(found)
-        if not rests and (stray := await self._pull(session, domain)) is not None:
+        if not rests and (stray := await self._next(session, domain)) is not None:
             check(session, domain, encode(stray.key), stray)
         return rows
 
-    async def _pull(self, session: SealedSession, domain: Domain) -> Item | None:
-        """Give the item that the store within gives next, until it is taken from the hand."""
-        if self._hand is None:
-            if self._pulled is None:
+    async def _next(self, session: SealedSession, domain: Domain) -> Item | None:
+        """Return the next item of the inner scan, the same one until `_ahead` is set to None."""
+        if self._ahead is None:
+            if self._inner is None:
                 within = max(self._within, ("i", *domain.path), key=len)
                 inside = self._last is not None and self._last[: len(within)] == within
                 after = self._last if inside else None
-                self._pulled = session.rows(domain, within, after, reverse=self._reverse)
-                self._pulled_of = domain, domain.version
-            self._hand = await anext(self._pulled, None)
-        return self._hand
+                self._inner = session.rows(domain, within, after, reverse=self._reverse)
+                self._inner_of = domain, domain.version
+            self._ahead = await anext(self._inner, None)
+        return self._ahead
 
 
 class _Opening:
-    """Opens items up to the first that cannot be, and says why that cannot."""
+    """Opens items up to the first that cannot be opened, and keeps the reason."""
 
     def __init__(self, session: SealedSession, domain: Domain, rows: list[Item]) -> None:
         self._session, self._domain, self._rows = session, domain, rows
@@ -187,10 +190,10 @@ class _Opening:
 
 
 def open_item(session: SealedSession, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
-    """Give the encoded key and the value that a row seals, held against the members of its domain.
+    """Return the encoded key and the value of a sealed item, compared with the members of its domain.
 
     Raises:
-        MismatchError: it is not what the domain says, or cannot be opened.
+        MismatchError: it contradicts the domain, or cannot be opened.
     """
     if domain.members is not None:
         check(session, domain, place, found)
@@ -208,7 +211,7 @@ class Read(NamedTuple):
     seen: int
     """The version that the domain had before the item was read."""
     clear: bytes
-    """The key of the item, encoded."""
+    """The encoded key of the item."""
 
 
 def open_all(

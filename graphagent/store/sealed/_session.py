@@ -1,9 +1,13 @@
-"""An opened encrypted store: what it must hold, and whether it does.
+"""An opened encrypted store: what it must contain, and checking that it does.
 
-The row of a domain tells how many items it has and what they sum up to; the row of the root tells the same of the domains.
-Read once in full, each of both gives a list of members against which every later read is held. Where another process has
-changed a row, the list is dropped (`lagging`): what is read is then held against its seal alone, until as many operations
-have passed as make reading in full worth while again, so that no operation costs more the more is kept.
+The row of a domain states how many items the domain has, and the sum of their digests; the row of the root states the same of the
+domains. Reading a domain (or the list of domains) in full once yields its members, each with its digest. If their number and sum
+are those of the row, every later read is compared with them: nothing can be missing, exchanged or added without being noticed.
+
+When another process has changed a row, the members that are known are out of date and are dropped: the set *lags*. What is read
+then is checked against its own seal alone, which still tells who wrote it, but not whether something is missing. Reading in full
+again would cost more the more is stored, so it is put off: each operation adds to a *debt*, and when the debt exceeds the number
+of members, reading in full costs no more than what was saved by putting it off. So no operation gets slower as a store grows.
 """
 
 from __future__ import annotations
@@ -12,8 +16,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
@@ -24,13 +27,9 @@ from graphagent.store._items import Item, Key, Put, Segment
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS, ROOMS, ROOT
 from graphagent.store._sorted_dict import SortedDict
+from graphagent.store.sealed._domains import Domain, InFlight, IntegritySet, Location, domain_row
 from graphagent.store.sealed._format import (
-    Blinder,
     DomainState,
-    Keyset,
-    OtherFormatError,
-    OtherKeyError,
-    Purpose,
     RootState,
     UnreadableError,
     associated_data,
@@ -43,6 +42,7 @@ from graphagent.store.sealed._format import (
     sum_with,
     unseal,
 )
+from graphagent.store.sealed._keyset import Blinder, Keyset, OtherFormatError, OtherKeyError, Purpose
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -50,89 +50,19 @@ if TYPE_CHECKING:
 
 DEFAULT_DEPTH = 2
 TRIES = 100
+"""How often an operation is repeated because others changed what it had read."""
 _FULL_READS = 3
-_OPERATION, _FOREIGN_COMMIT = 16, 64
+_OPERATION = 16
+"""What an operation on a set that lags adds to its debt, in members to be read."""
 _ITEM_BYTES, _DOMAIN_BYTES, _LISTED_BYTES = 300, 3_000, 300
-"""What knowing of an item, of a domain, and of a domain in the list of all takes, in bytes of memory."""
+"""How many bytes of memory an item, a domain, and an entry in the list of domains take."""
 _CHUNK_INLINE, _CHUNK = 64, 4096
+"""How many rows are added up by the thread of the event loop, and how many by another thread at once."""
 _ITEMS = encode(("i",))
-
-S = TypeVar("S", DomainState, RootState)
-M = TypeVar("M")
-
-
-class MismatchError(Exception):
-    """What was read is not what the list of members says; the domain may have been changed meanwhile, or forged."""
-
-
-@dataclass(eq=False)
-class IntegritySet(Generic[S, M]):
-    """What the row of a domain, or of the root, says, and the members that it speaks of."""
-
-    row: Key
-    """Where the row stands."""
-    version: int
-    state: S
-    members: SortedDict[M] | None = None
-    """By the place behind that of the domain: None while it lags."""
-    debt: int = 0
-    """How much a reading in full has been put off; it is due when there are fewer members."""
-
-    def adopt(self, version: int, state: S) -> None:
-        """Take over what another process has written."""
-        self.debt += _FOREIGN_COMMIT * (version - self.version)
-        self.version, self.state, self.members = version, state, None
-
-
-@dataclass(eq=False)
-class Domain(IntegritySet[DomainState, bytes]):
-    """The items under one path."""
-
-    path: Key = ()
-    generation: int = 0
-    place: bytes = b""
-    """The inner key of its row, encoded."""
-    items: bytes = b""
-    """The encoded inner key that begins the keys of its items."""
-    weight: int = 0
-    """How many bytes it was last taken to need."""
-    gone: bool = False
-    """Whether it was removed since, as far as is known."""
-    gate: Gate = field(default_factory=Gate)
-    """Who reads it in full."""
-
-    @classmethod
-    def at(cls, path: Key, generation: int, version: int, state: DomainState) -> Domain:
-        """Give a domain that was not read yet."""
-        row, items = domain_row(path, generation), encode(("i", *path))
-        domain = cls(row, version, state, path=path, generation=generation, place=encode(row), items=items)
-        domain.debt = state.count + 1
-        return domain
-
-
-class Location(NamedTuple):
-    """Where an item stands."""
-
-    key: Key
-    path: Key
-    """The blinded segments of its domain."""
-    inner: Key
-    place: bytes
-    """The inner key, encoded."""
-    single: bool
-    """The key is too short to be in a domain of many: it is a domain of its own."""
-
-
-class InFlight(Protocol):
-    """A commit of this process that may have landed already."""
-
-    def landed(self, row: Key, found: Item) -> bool:
-        """Say whether `found` is what this commit puts at `row`; if so, take over all that it changes."""
-        ...
 
 
 class SealedSession:
-    """The keys of a store, and the ledgers of what was used of it last, within `cache_bytes` of memory."""
+    """The keys of a store, and the integrity sets of the domains that were used last, within `cache_bytes` of memory."""
 
     def __init__(
         self, store: Store, keyset: Keyset, depths: Mapping[str, int], where: str, *, cache_bytes: int = sys.maxsize
@@ -148,7 +78,7 @@ class SealedSession:
         self.blind = Blinder(primary(keyset.keys[Purpose.INDEX]).key)
         self._declared = depths
         self.pinned: frozenset[Key] = frozenset()
-        """The domains of a commit that is being made; they are kept."""
+        """The paths of the domains of the commit that is being made, which stay in the cache."""
         self._domains: OrderedDict[Key, Domain] = OrderedDict()
         self._weight = 0
         self._cache_bytes = cache_bytes
@@ -165,12 +95,12 @@ class SealedSession:
         make: bool,
         cache_bytes: int = sys.maxsize,
     ) -> SealedSession | None:
-        """Open a store; gives None where it is new and is not to be made.
+        """Open a store; return None if it is new and is not to be made.
 
         Raises:
             WrongKeyError: it was sealed with another key.
-            PlainStoreError: it holds something and was never sealed.
-            DamagedStoreError: its keys or its root are missing or damaged.
+            PlainStoreError: it is not empty and was never sealed.
+            DamagedStoreError: its key row or its root are missing or damaged.
         """
         for _ in range(TRIES):
             found = await store.get(KEYS)
@@ -207,17 +137,17 @@ class SealedSession:
     # Sealing and opening
 
     def sealed_item(self, state: DomainState, location: Location, version: int, clear: bytes, value: bytes) -> bytes:
-        """Give the record of an item; `clear` is its key, encoded."""
+        """Return the record of an item; `clear` is its encoded key."""
         to = associated_data(self._keyset.store_id, b"item", location.place, version)
         return seal(primary(state.keys), to, item_plain(clear, value))
 
     def sealed_domain(self, place: bytes, version: int, state: DomainState) -> bytes:
-        """Give the record of a domain's row, which stands at `place`."""
+        """Return the record of a domain's row; `place` is the encoded key of the row."""
         to = associated_data(self._keyset.store_id, b"domain", place, version)
         return seal(primary(self._seal_keys), to, state.plain())
 
     def sealed_root(self, state: RootState, version: int) -> bytes:
-        """Give the record of the root's row."""
+        """Return the record of the root's row."""
         return seal(
             primary(self._seal_keys),
             associated_data(self._keyset.store_id, b"root", encode(ROOT), version),
@@ -225,33 +155,33 @@ class SealedSession:
         )
 
     def opened(self, domain: Domain, place: bytes, found: Item) -> tuple[bytes, bytes]:
-        """Give the encoded key and the value that a record seals.
+        """Return the encoded key and the value from the record of an item.
 
         Raises:
-            UnreadableError: it was changed, or does not belong there.
+            UnreadableError: it was changed, or belongs somewhere else.
         """
         to = associated_data(self._keyset.store_id, b"item", place, found.version)
         return read_item(unseal(domain.state.keys, to, found.value))
 
     def item_digest(self, place: bytes, found: Item) -> bytes:
-        """Give what an item adds to the sum of its domain."""
+        """Return what an item adds to the sum of its domain."""
         return item_digest(self._sum_key, place, found.version, found.value)
 
     def domain_digest(self, path: Key, generation: int) -> bytes:
-        """Give what a domain adds to the sum of the root."""
+        """Return what a domain adds to the sum of the root."""
         return domain_digest(self._sum_key, encode(domain_row(path, generation)))
 
     def damaged(self, room: object, reason: str) -> DamagedStoreError:
-        """Give the error for what is wrong in a room."""
+        """Return the error for damage in a room."""
         return DamagedStoreError(self.where, f"room {room!r}: {reason}")
 
     # Finding
 
     def depth(self, room: Segment) -> int:
-        """Give how many segments make a domain in a room.
+        """Return how many segments make a domain in a room.
 
         Raises:
-            StoreError: the store was made with another depth than is declared now.
+            StoreError: the room was made with another depth than is declared now.
         """
         made = self.root.state.depths.get(encode((room,)))
         declared = self._declared.get(room) if isinstance(room, str) else None
@@ -263,20 +193,20 @@ class SealedSession:
         return made or declared or DEFAULT_DEPTH
 
     def locate(self, key: Key) -> Location:
-        """Give where the item under a key stands."""
+        """Return where the item under a key is stored."""
         depth = self.depth(key[0])
         blinded, place = self.blind.encoded(key)
         return Location(key, blinded[:depth], ("i", *blinded), _ITEMS + place, len(key) < depth)
 
     def path(self, key: Key) -> Key:
-        """Give the blinded segments of the domain of a key."""
+        """Return the blinded path of the domain of a key."""
         return self.blind(key[: self.depth(key[0])])
 
     async def domain(self, path: Key, room: object) -> Domain | None:
-        """Give a domain, checked, or None where there is none."""
+        """Return a domain whose members were checked, or one that lags; None if it does not exist."""
         known: Domain | None = None
         for _ in range(TRIES):
-            # One that was forgotten meanwhile, for want of memory, still serves this task.
+            # A domain that was dropped from the cache meanwhile, for want of memory, still serves this task.
             known = self._domains.get(path) or (known if known and not known.gone else await self._found(path, room))
             if known is None:
                 return None
@@ -296,7 +226,7 @@ class SealedSession:
         raise self.restless(room)
 
     async def _found(self, path: Key, room: object) -> Domain | None:
-        """Return a domain as its row tells, not checked yet."""
+        """Return a domain as its row describes it, whose items were not read yet."""
         place = encode(path)
         for _ in range(TRIES):
             generation = await self._generation(path, place, room)
@@ -316,14 +246,14 @@ class SealedSession:
         raise self.restless(room)
 
     def keep(self, domain: Domain) -> None:
-        """Remember a domain."""
+        """Put a domain into the cache."""
         with self.lock:
             self.drop(domain.path)
             self._domains[domain.path] = domain
             self.weigh(domain)
 
     def drop(self, path: Key) -> None:
-        """Forget a domain."""
+        """Drop a domain from the cache."""
         with self.lock:
             known = self._domains.pop(path, None)
             if known is not None:
@@ -331,7 +261,7 @@ class SealedSession:
                 known.weight = 0
 
     def weigh(self, domain: Domain) -> None:
-        """Take account of what is known of a domain now."""
+        """Update the memory that a domain in the cache counts for."""
         with self.lock:
             if self._domains.get(domain.path) is domain:
                 weight = _DOMAIN_BYTES + _ITEM_BYTES * (len(domain.members) if domain.members else 0)
@@ -340,7 +270,7 @@ class SealedSession:
                 self.trim()
 
     def trim(self) -> None:
-        """Forget domains, those first that were not used for longest, but neither the last one nor what a commit needs."""
+        """Drop the domains that were not used for longest, but neither the last one nor those that a commit needs."""
         with self.lock:
             members = self.root.members
             most = self._cache_bytes - (len(members) * _LISTED_BYTES if members else 0)
@@ -352,11 +282,11 @@ class SealedSession:
                 self.drop(oldest)
 
     def may_list(self, count: int) -> bool:
-        """Say whether a list of so many domains may be kept: half of the memory is for the domains themselves."""
+        """Return whether a list of `count` domains may be cached: half of the memory is for the domains themselves."""
         return count * _LISTED_BYTES <= self._cache_bytes // 2
 
     async def domains_under(self, prefix: Key) -> list[tuple[Key, int]]:
-        """Give the paths of the domains that begin with the segments of `prefix`, in order, and their generations."""
+        """Return the paths of the domains that begin with `prefix`, in order, and their generations."""
         await self.renew_root()
         members, low = self.root.members, encode(prefix)
         if members is not None:
@@ -376,15 +306,15 @@ class SealedSession:
         return rows[0][1] if rows else None
 
     async def _gone(self, place: bytes, generation: int) -> bool:
-        """Say whether a domain may be missing, because it was removed meanwhile."""
+        """Return whether a missing domain may have been removed meanwhile, rather than lost."""
         await self.renew_root()
         members = self.root.members
         return members is None or members.get(place) != generation
 
-    # Keeping up with others
+    # What others have changed
 
     async def moved(self, domain: Domain, seen: int, room: object) -> bool:
-        """Say whether a domain is not as it was at version `seen`, and take over what it is now."""
+        """Return whether a domain was changed since version `seen`, and take over its present state."""
         if domain.version != seen:
             return True
         found = await self.store.get(domain.row)
@@ -406,7 +336,7 @@ class SealedSession:
         return True
 
     async def renew_root(self) -> None:
-        """Take over what the root is now."""
+        """Take over the present state of the root, and read the list of domains if that is due."""
         root = self.root
         for _ in range(_FULL_READS):
             seen = root.version
@@ -465,7 +395,7 @@ class SealedSession:
         return False
 
     async def _read_in_full(self, domain: Domain, room: object) -> None:
-        """Make the list of members anew and hold it against the row; put it off where others keep writing."""
+        """Read the members and compare them with the row; put it off if others keep writing."""
         for _ in range(_FULL_READS):
             version = domain.version
             members: dict[bytes, bytes] = {}
@@ -497,7 +427,7 @@ class SealedSession:
     def rows(
         self, domain: Domain, within: Key = (), after: Key | None = None, *, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give what stands under a domain, sealed, or under an inner prefix in it."""
+        """Return the sealed items of a domain, or those under an inner prefix in it."""
         if not domain.state.single:
             return self.store.scan(within or ("i", *domain.path), after=after, reverse=reverse)
         left = [] if after else [("i", *domain.path)]
@@ -516,17 +446,12 @@ class SealedSession:
             raise self.damaged(room, f"the row of a domain {error}") from None
 
     def restless(self, room: object) -> StoreError:
-        """Give the error for a room that others change faster than it can be read."""
+        """Return the error for a room that others change faster than it can be read."""
         return StoreError(f"{self.where}: room {room!r} is changed by others all the time; try again")
 
 
-def domain_row(path: Key, generation: int) -> Key:
-    """Give where the row of a domain stands. The generation is the root's version when the domain was made."""
-    return ("d", *path, "#", generation)
-
-
 async def folded(rows: AsyncIterator[Item], fold: Callable[[list[Item]], None]) -> None:
-    """Give rows to a function, in chunks, in a worker thread where they are many."""
+    """Call a function with the rows, in chunks; if they are many, in a worker thread."""
     chunk: list[Item] = []
     async for found in rows:
         chunk.append(found)
@@ -552,5 +477,5 @@ def _place(entry: tuple[Key, int]) -> bytes:
 def _split(session: SealedSession, row: Key) -> tuple[Key, int]:
     generation = row[-1]
     if len(row) < 4 or row[-2] != "#" or not isinstance(generation, int):
-        raise DamagedStoreError(session.where, "a row of a domain stands where none is put")
+        raise DamagedStoreError(session.where, "a row of a domain is under a key where none is put")
     return row[1:-2], generation

@@ -1,4 +1,4 @@
-"""Encryption as a store around a store."""
+"""EncryptedStore: encryption as a store around a store."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ if TYPE_CHECKING:
     from graphagent.store.sealed._operations import SealedStore
 
 _DOMAINS = {"facts": 5, "runs": 4, "notes": 2}
-"""Of the rooms that graphagent itself keeps: facts are forgotten by owner, scope (kind and name) and subject, runs one by one."""
+"""The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject, runs singly."""
 
 
 class EncryptedStore:
-    """A store that keeps everything sealed in another one, which it has to itself.
+    """A store that encrypts everything and stores it in another store, the inner one, which must contain nothing else.
 
-    Values are encrypted, text segments of keys are blinded, ints stay. Each domain has a random key of its own, which is
-    destroyed with it, and an account of what it holds: what was changed, exchanged, put back, taken away or added by someone
-    without the key is refused as damaged. That an old copy of the whole store, or of a whole domain, was put in its place
-    cannot be seen from within. `docs/format.md` specifies the format and says what still shows.
+    Values are encrypted, text segments of keys are blinded, ints are stored as they are. Each domain has a random key of its own,
+    which is destroyed with it, and a record of its items: whatever someone without the key changes, exchanges, puts back, removes
+    or adds is refused as damage. If an old copy of the whole store, or of a whole domain, is put in its place, that cannot be
+    detected from within. `docs/format.md` specifies the format and says what remains visible.
 
-    A domain is what is forgotten together: the items whose keys begin with the same first n segments. `domains` gives n for
-    a room of one's own, such as `{"documents": 3}`; it is 5 for `facts`, 4 for `runs`, 2 for others, and stays what it was
-    when the room was first used. The first use of a domain reads it in full; from then on no operation costs more the more there is. `key` is
-    32 bytes, or one of the other forms of `KeySource`.
+    A domain is what is forgotten together: the items whose keys begin with the same n segments. `domains` contains n for rooms of
+    your own, such as `{"documents": 3}`; it is 5 for `facts`, 4 for `runs` and 2 for others, and cannot be changed once the room
+    has been used. The first use of a domain reads all of it; after that no operation gets slower as the store grows. `key` is 32
+    bytes, or one of the other forms of `KeySource`.
 
-    What is known of domains is kept in memory, about `cache_bytes` in all: 300 bytes for each item. Beyond that, the domains
-    that were not used for longest are let go, and are read in full again at their next use. Let go with them is the knowledge
-    which versions they had. What the last used domain and a commit under way need is kept in any case. `aclose` lets go of all.
+    Knowledge of the domains is cached in about `cache_bytes` of memory, at 300 bytes for each item. Beyond that, the domains that
+    were not used for longest are dropped, with the knowledge which versions they had, and are read in full at their next use. The
+    domain that was used last and those of a commit under way stay in any case. `aclose` drops all.
 
-    Any number of tasks, threads and processes may use one store, of which a process forked after the first use makes its own
-    EncryptedStore. `async with` closes the store within. Once it is sealed, a
-    SqliteStore or a MemoryStore refuses whoever would use it without the key (SealedStoreError); one that holds something
-    in plain is never sealed (PlainStoreError).
+    Any number of tasks, threads and processes may use one store; a process that is forked after the first use makes its own
+    EncryptedStore. `async with` closes the inner store. Once a SqliteStore or a MemoryStore is sealed, it refuses everyone who
+    uses it without the key (SealedStoreError). One that contains plain items is never sealed (PlainStoreError).
 
     Raises:
-        TypeError: `store` is no store.
-        ValueError: `key` is no key, a depth in `domains` is not 1 to 255, or `cache_bytes` is no number of bytes. No key is shown.
+        TypeError: `store` is not a store.
+        ValueError: `key` is not a key, a depth in `domains` is not 1 to 255, or `cache_bytes` is not a number of bytes. No key is shown.
     """
 
     def __init__(
@@ -80,13 +79,13 @@ class EncryptedStore:
         raise TypeError("an EncryptedStore holds a key and cannot be pickled")
 
     async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None.
+        """Return the item under a key, or None.
 
         Raises:
             WrongKeyError: the store was sealed with another key.
-            PlainStoreError: the store within was never sealed, and holds something.
-            DamagedStoreError: the item, or what speaks of it, is not what was put there last.
-            StoreError: the store within cannot be read.
+            PlainStoreError: the inner store was never sealed and is not empty.
+            DamagedStoreError: the item, or what authenticates it, is not what was stored last.
+            StoreError: the inner store cannot be read.
         """
         return (await self._sealed().get_many((key,))).get(key)
 
@@ -104,42 +103,42 @@ class EncryptedStore:
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with the segments of `prefix`, those equal up to an int in its order.
+        """Return the items whose keys begin with `prefix`; keys that are equal up to an int come in the order of that int.
 
         Raises:
             WrongKeyError: the store was sealed with another key.
-            PlainStoreError: the store within was never sealed, and holds something.
-            DamagedStoreError: what is there is not what was put there last.
-            StoreError: the store within cannot be read.
+            PlainStoreError: the inner store was never sealed and is not empty.
+            DamagedStoreError: what is stored is not what was stored last.
+            StoreError: the inner store cannot be read.
         """
         return self._sealed().scan(prefix, after=after, limit=limit, reverse=reverse)
 
     async def commit(self, *changes: Change) -> None:
-        """Make all changes or none; they are as durable as the store within makes them when this returns.
+        """Make all changes or none; when this returns, they are as durable as the inner store makes them.
 
         Raises:
-            ConflictError: an item is not at the version that a change expects, or not there where one must be.
+            ConflictError: an item does not have the version that a change expects, or does not exist.
             WrongKeyError: the store was sealed with another key.
-            PlainStoreError: the store within was never sealed, and holds something.
-            DamagedStoreError: what is to be changed is not what was put there last.
+            PlainStoreError: the inner store was never sealed and is not empty.
+            DamagedStoreError: what is to be changed is not what was stored last.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
-            StoreError: the store within cannot be written.
+            StoreError: the inner store cannot be written.
         """
         await self._sealed().commit(*changes)
 
     async def verify(self) -> int:
-        """Read everything, here and in the store within, and check it. Gives the number of items.
+        """Read and check everything, also in the inner store. Return the number of items.
 
         Raises:
             WrongKeyError: the store was sealed with another key.
-            PlainStoreError: the store within was never sealed, and holds something.
-            DamagedStoreError: something is not what was put there last.
-            StoreError: the store within cannot be read, or others keep writing to it.
+            PlainStoreError: the inner store was never sealed and is not empty.
+            DamagedStoreError: something is not what was stored last.
+            StoreError: the inner store cannot be read, or others keep writing to it.
         """
         return await self._sealed().verify()
 
     async def aclose(self) -> None:
-        """Close the store within, if it can be closed, and forget what was read of it."""
+        """Close the inner store, if it can be closed, and drop what is cached of it."""
         self._opened = None
         close = getattr(self._store, "aclose", None)
         if close is not None:

@@ -1,4 +1,4 @@
-"""Reading an encrypted store from end to end."""
+"""Verifying an encrypted store: everything is read and compared."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 from graphagent.errors import DamagedStoreError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._sealed_detection import is_plain
+from graphagent.store.sealed._domains import Domain, MismatchError
 from graphagent.store.sealed._scan import open_item
-from graphagent.store.sealed._session import Domain, MismatchError, SealedSession, folded
+from graphagent.store.sealed._session import SealedSession, folded
 
 if TYPE_CHECKING:
     from graphagent.store._items import Item
 
 
 async def verify(session: SealedSession) -> int | None:
-    """Open every item of a store that was opened for this alone.
+    """Open every item of a store, in a session that was opened for this alone.
 
-    Return the number of items; None where others have written meanwhile, so that no state of the store was read in full.
+    Return the number of items, or None if others have written meanwhile, so that no single state of the store was read.
 
     Raises:
-        DamagedStoreError: something is not what was put there last.
+        DamagedStoreError: something is not what was stored last.
     """
     domains: list[Domain] = []
     for path, _generation in await session.domains_under(()):
@@ -31,7 +32,7 @@ async def verify(session: SealedSession) -> int | None:
             return None
         domains.append(domain)
         session.drop(path)
-        domain.members = None  # what was compared is not needed any more, and all of it together may be much
+        domain.members = None  # it was compared and is not needed any more; of all domains together it may be much
     rows, plain = 0, Counter[object]()
     async for found in session.store.scan(()):
         rows += 1
@@ -56,14 +57,14 @@ def _beside_plain(session: SealedSession, plain: Counter[object]) -> DamagedStor
     rooms = ", ".join(f"{count} in room {room!r}" for room, count in plain.items())
     return DamagedStoreError(
         session.where,
-        f"beside what is sealed stand rows in plain text ({rooms}), put there by someone who opened it without its key",
+        f"besides what is sealed, there are rows in plain text ({rooms}), put there by someone who opened it without its key",
         remedy="What is sealed is sound: export it with the key, import it into a new store, and delete this one with its plain "
-        "text. Of a SqliteStore, scan(()) still gives the plain rows",
+        "text. Of a SqliteStore, scan(()) still returns the plain rows",
     )
 
 
 async def _opens(session: SealedSession, domain: Domain) -> bool:
-    """Open all items of a domain; gives False where others have changed it meanwhile."""
+    """Open all items of a domain; return False if others have changed it meanwhile."""
     seen = domain.version
     try:
         await folded(session.rows(domain), partial(_open, session, domain))

@@ -1,4 +1,4 @@
-"""The file of a SqliteStore: making it, opening it, and what its errors mean."""
+"""The file of a SqliteStore: making it, opening it, reading its rows, and translating its errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 APPLICATION_ID = 0x67616731
 FORMAT = 2
 FORMAT_BITS = 8
-"""How much of `user_version` the format is; above stands the mark of a deletion whose bytes may still be in the file."""
-# Short values lie beside their neighbours: a commit writes one page, a scan reads few. Longer ones lie apart, in the
-# order in which they came. There they fill their pages, of which by key a sixth would stay empty, and a search for a key
-# does not have to read them.
+"""How many bits of `user_version` are the format. The others are the mark of a deletion whose bytes may still be in the file."""
+# Short values are stored in the table of keys: a commit writes one page, and a scan reads few. Longer ones are stored apart, in
+# the order of their commits. There they fill their pages, of which a sixth would stay empty in the order of keys, and finding a
+# key does not read them.
 SCHEMA = (
     (
         "CREATE TABLE items (key BLOB PRIMARY KEY, version INTEGER NOT NULL, value BLOB, apart INTEGER,"
@@ -31,27 +31,27 @@ SCHEMA = (
     "CREATE TABLE apart (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
 _OWN_SCHEMA = "SELECT sql FROM sqlite_schema WHERE tbl_name NOT GLOB 'notes_*' AND tbl_name <> 'sqlite_sequence'"
-"""Without what is derived of items, which may stand beside them."""
+"""The schema without the tables of data that is derived from items (`SqliteStore.commit(…, along=)`)."""
 SHORT = 256
-"""The longest value that lies beside its key, in bytes; a page holds thirteen of them. Any store can be read with another."""
+"""The longest value that is stored with its key, in bytes; a page holds thirteen of them. Files written with another limit are read too."""
 ROWS = "SELECT key, version, ifnull(items.value, apart.value) FROM items LEFT JOIN apart ON id = apart"
-"""Every item. The value is NULL where one that should lie apart is missing."""
+"""Every item. The value is NULL if it should be stored apart and is missing."""
 _FRESH = re.compile(r"\.new-[0-9a-f]{16}(-wal|-shm|-journal)?")
-"""The names of a file that is being made, and of those that SQLite puts beside it."""
+"""The names of a file that is being made, and of the files that SQLite makes for it."""
 BUSY_SECONDS = 30
 CACHE_KIBIBYTES = 8 * 1024
-"""How much of the file each connection may keep in memory."""
+"""How much of the file each connection may cache."""
 
 
 class Cursor(Iterable[tuple[object, ...]], Protocol):
-    """What is used of a cursor of the driver."""
+    """The methods that are used of a cursor of the driver."""
 
     def fetchall(self) -> list[tuple[object, ...]]: ...
     def close(self) -> None: ...
 
 
 class Connection(Protocol):
-    """What is used of a connection of the driver."""
+    """The methods that are used of a connection of the driver."""
 
     def execute(self, statements: str, bindings: tuple[bytes | int | None, ...] = ()) -> Cursor: ...
     def executemany(self, statements: str, bindings: Iterable[tuple[bytes | int | None, ...]]) -> Cursor: ...
@@ -64,16 +64,16 @@ class Connection(Protocol):
 
 
 def make(path: Path) -> None:
-    """Make an empty store, where there is no file yet, so that it is there whole or not at all.
+    """Make an empty store if there is no file yet, completely or not at all.
 
     Raises:
         StoreError: the folder or the file cannot be made.
-        DamagedStoreError: only the log of a file is there.
+        DamagedStoreError: the file is missing, but its log exists.
     """
     import apsw
 
     if _has_log(path) and not path.exists():
-        # SQLite would put the commits of the lost file into the new one.
+        # SQLite would apply the commits of the lost file to the new one.
         raise DamagedStoreError(
             os.fspath(path), f"the file is missing, but the log '{path.name}-wal' that belongs to it is there"
         )
@@ -90,11 +90,11 @@ def make(path: Path) -> None:
                     left.unlink(missing_ok=True)
         _sync_folder(path.parent)
     except (OSError, apsw.Error) as error:
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
 
 
-def clear_away(folder: Path) -> None:
-    """Remove what processes left in a folder that ended while they made a store there; nothing while another one makes one."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove unfinished files of processes that ended while they made a store in a folder, unless another one is making one now."""
     try:
         left = [each for each in folder.iterdir() if _FRESH.fullmatch(each.name)]
         if left:
@@ -102,16 +102,16 @@ def clear_away(folder: Path) -> None:
                 for each in left if locked else ():
                     each.unlink(missing_ok=True)
     except OSError:
-        pass  # they do no harm; whoever may write here removes them
+        pass  # they do no harm, and whoever may write here removes them later
 
 
 @contextmanager
 def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
-    """Hold the lock of a folder that those who make a store there share; with `alone`, say whether nobody else has it.
+    """Hold the lock of a folder, which all who make a store there share; with `alone`, yield whether nobody else has it.
 
-    It is a lock of the folder, not of the file that is being made: closing that would release the locks that SQLite has on it.
+    The lock is on the folder and not on the new file, because closing that file would release the locks that SQLite has on it.
     """
-    if os.name == "nt":  # folders cannot be locked there; what is left stays
+    if os.name == "nt":  # folders cannot be locked there; unfinished files stay
         yield not alone
         return
     import fcntl
@@ -121,7 +121,7 @@ def _locked(folder: Path, *, alone: bool) -> Generator[bool]:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
             locked = True
-        except OSError:  # somebody else has it, or this file system knows no such locks
+        except OSError:  # somebody else has it, or this file system has no such locks
             locked = False
         yield locked
     finally:
@@ -152,7 +152,7 @@ def _make_folder(folder: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     if os.name == "nt":
-        return  # folders cannot be opened there, and need not be
+        return  # folders cannot be opened there, and need no syncing
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -161,7 +161,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _publish(fresh: Path, path: Path) -> None:
-    # A link never replaces what another process made meanwhile; a rename would.
+    # A link never replaces a file that another process has made meanwhile; renaming would.
     try:
         os.link(fresh, path)
     except FileExistsError:
@@ -172,24 +172,24 @@ def _publish(fresh: Path, path: Path) -> None:
             or path.exists()
         ):
             raise
-        fresh.rename(path)  # this file system knows no links
+        fresh.rename(path)  # this file system has no links
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Give what tells this file from another one that may take its name.
+    """Return what distinguishes this file from another one under the same name.
 
     Raises:
-        StoreError: there is none.
+        StoreError: it does not exist.
     """
     try:
         status = path.stat()
     except OSError as error:
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
     return status.st_dev, status.st_ino
 
 
 def check_identity(path: Path, known: tuple[int, int]) -> None:
-    """Look whether the file is still the one that was opened; what is written to a deleted one is lost.
+    """Check that the file is still the one that was opened, because what is written to a deleted file is lost.
 
     Raises:
         StoreError: it is not.
@@ -198,7 +198,7 @@ def check_identity(path: Path, known: tuple[int, int]) -> None:
         status = path.stat()
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise explained(error, path) from error
+            raise as_store_error(error, path) from error
     else:
         if (status.st_dev, status.st_ino) == known:
             return
@@ -206,10 +206,10 @@ def check_identity(path: Path, known: tuple[int, int]) -> None:
 
 
 def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
-    """Open a store that exists.
+    """Return a connection to a store that exists.
 
     Raises:
-        StoreError: it cannot be opened, or is something else than a store (DamagedStoreError: it is damaged).
+        StoreError: it cannot be opened, or is not a store (DamagedStoreError: it is damaged).
     """
     import apsw
 
@@ -218,10 +218,10 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
             raise DamagedStoreError(os.fspath(path), "the file is empty")
         connection = cast(Connection, apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE))
     except (OSError, apsw.Error) as error:
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
     try:
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
-        # Else SQLite prepares the join of ROWS anew for each key that it is asked for.
+        # Otherwise SQLite would prepare the join of ROWS again for each key.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(
             f"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA secure_delete=ON;"
@@ -231,14 +231,14 @@ def connect(path: Path, synchronous: str, *, writing: bool) -> Connection:
         _check(connection, path)
     except Exception as error:  # a damaged header makes the driver raise nearly anything
         connection.close()
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
     return connection
 
 
 def is_sound(path: Path) -> bool:
-    """Tell what SQLite's own check says, asked over a connection of its own.
+    """Return the result of SQLite's own check, over a new connection.
 
-    An older one may remember of a full-text index what another process has changed since, and take that for damage.
+    An older connection may have cached parts of a full-text index that another process has changed since, and report damage.
     """
     connection = connect(path, "FULL", writing=False)
     try:
@@ -250,7 +250,7 @@ def is_sound(path: Path) -> bool:
 def _check(connection: Connection, path: Path) -> None:
     [(page,)] = connection.execute("PRAGMA page_size").fetchall()
     if path.stat().st_size % cast(int, page) and not _has_log(path):
-        # SQLite would read zeros for what is missing of the last page.
+        # SQLite would read zeros in place of the missing part of the last page.
         raise DamagedStoreError(os.fspath(path), "it is cut off")
     schema = tuple(sql for (sql,) in connection.execute(_OWN_SCHEMA).fetchall())
     [(application, user)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
@@ -266,7 +266,7 @@ def _check(connection: Connection, path: Path) -> None:
 
 
 def is_sealed(connection: Connection) -> bool:
-    """Say whether the rows are those of a sealed store."""
+    """Return whether the file is sealed."""
     found = connection.execute(f"{ROWS} WHERE key=?", (KEYS_PLACE,)).fetchall()
     return any(type(value) is bytes and value.startswith(MAGIC) for _, _, value in found)
 
@@ -274,16 +274,16 @@ def is_sealed(connection: Connection) -> bool:
 def items(
     rows: Iterable[tuple[object, ...]], path: Path, prefix: Key = (), low: bytes = b"", *, most_bytes: int = sys.maxsize
 ) -> list[Item]:
-    """Return the items of ROWS up to the one with which their values have `most_bytes` or more.
+    """Return the items of ROWS, up to the one with which their values reach `most_bytes`.
 
-    All keys begin with `prefix`, which is encoded as `low`: only the rest of each is decoded.
+    All keys begin with `prefix`, encoded `low`, so only the rest of each is decoded.
 
     Raises:
-        DamagedStoreError: no store writes such a row.
+        DamagedStoreError: a row is not one that a store writes.
     """
     found: list[Item] = []
     size, at, end = 0, len(low), len(low) + INT.size
-    # This is executed for every row of a scan, and Item(…) itself takes twice as long.
+    # This is executed for every row of a scan, and calling Item itself takes twice as long.
     make: Callable[..., Item] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     unpack = INT.unpack_from
     try:
@@ -292,7 +292,7 @@ def items(
                 break
             if not (type(version) is int and version > 0):
                 break
-            # Most scans are over one int, such as a version: then this does what `decode` does in a third of the time.
+            # In most scans the rest is one int, such as a version. This decodes it in a third of the time that `decode` takes.
             if len(place) == end and place[at] == 1 and place[at + 1] < 128:
                 key = prefix + unpack(place, at)
             else:
@@ -308,8 +308,8 @@ def items(
     raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")
 
 
-def explained(error: BaseException, path: Path) -> StoreError:
-    """Give the StoreError that says what an error of the driver or the system means for this file, and what to do."""
+def as_store_error(error: BaseException, path: Path) -> StoreError:
+    """Return the StoreError for an error of the driver or the system, which says what is wrong with this file and what to do."""
     import apsw
 
     if isinstance(error, StoreError):
@@ -342,5 +342,5 @@ def explained(error: BaseException, path: Path) -> StoreError:
     for kinds, reason in reasons:
         if isinstance(error, kinds):
             return StoreError(f"{where}: {reason}")
-    # Whatever else SQLite or its driver raises here (no such table, a wrong type, text that is no UTF-8) comes from the file.
+    # Whatever else SQLite or its driver raises (no such table, a wrong type, text that is not UTF-8) is caused by the file.
     return DamagedStoreError(where, f"SQLite cannot make sense of it ({type(error).__name__})")

@@ -1,4 +1,8 @@
-"""A store in one SQLite file. SQLite comes with the driver, apsw, so that its version is a known one."""
+"""SqliteStore: a store in one SQLite file. SQLite comes with the driver, apsw, so its version is known.
+
+Reading uses up to four connections, each by one thread at a time. Single items and short scans are read by the thread that asks,
+which takes less time than asking another thread; everything longer is read by a worker thread. See `_writer.py` for writing.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,18 @@ from graphagent.store.sqlite._erasure import marked
 from graphagent.store.sqlite._file import (
     ROWS,
     Connection,
+    as_store_error,
     check_identity,
-    clear_away,
     connect,
-    explained,
     identity,
     is_sealed,
     is_sound,
     items,
     make,
+    remove_leftovers,
 )
-from graphagent.store.sqlite._writer import Job, Writer
+from graphagent.store.sqlite._transaction import Job
+from graphagent.store.sqlite._writer import Writer
 
 if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key
@@ -55,16 +60,16 @@ class SqliteStore:
 
     It opens (and makes its folder and file, for this user alone) at the first use. A commit is on the disk when it returns;
     with `synchronous="NORMAL"` it survives the end of the process at once, and a loss of power a little later. Any number
-    of tasks, event loops, threads and processes may use one file, of which a process forked after the first use makes its
-    own SqliteStore. Nothing needs closing; `async with` closes early, and a closed store opens again when used.
+    of tasks, event loops, threads and processes may use one file; a process that is forked after the first use makes its
+    own SqliteStore. Nothing needs closing; `async with` closes early, and a closed store opens again when it is used.
 
-    What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is written anew,
-    which takes as long as the file is large, once for all who wait, while other commits wait too and reads go on. Where that
-    fails, or the process ends meanwhile, a mark in the file has it done later, by this store or by the next that opens the
-    file. What Delete removes and what Put replaces is overwritten sooner or later, but copies of it may stay until then.
+    What DeleteAll removes has left the files when the commit returns, with every older copy of it: the file is rewritten, which
+    takes the longer the larger it is, once for all commits that wait. Other commits wait too, while reads continue. If rewriting
+    fails, or the process ends meanwhile, a mark in the file makes this store, or the next one that opens the file, do it later.
+    What Delete removes and Put replaces is overwritten sooner or later, but copies of it may remain until then.
 
-    A file that an EncryptedStore has sealed is that one's alone: whoever else reads or writes items there gets
-    SealedStoreError. `scan(())` and `verify()` go over its rows as they stand.
+    A file that an EncryptedStore has sealed belongs to that store alone: reading or writing items without it raises
+    SealedStoreError. `scan(())` and `verify()` read its rows as they are.
     """
 
     def __init__(
@@ -73,19 +78,19 @@ class SqliteStore:
         if synchronous not in ("EXTRA", "FULL", "NORMAL"):
             raise ValueError(f"synchronous={synchronous!r} is not known; there are 'EXTRA', 'FULL' and 'NORMAL'")
         self.path: Path = Path(path).absolute()
-        """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
+        """The file. While it is open, there are two more, which belong to it: their names end with `-wal` and `-shm`."""
         self._synchronous = synchronous
-        self._opened: _Opened | None = None
+        self._opened: _OpenFile | None = None
         self._opening = OwnLock()
 
     def __repr__(self) -> str:
         return f"SqliteStore({os.fspath(self.path)!r})"
 
     async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None.
+        """Return the item under a key, or None.
 
         Raises:
-            SealedStoreError: the file is sealed, and this is no row of the sealed store.
+            SealedStoreError: the file is sealed, and this is not the key of a sealed row.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         place = encode_key(key)
@@ -95,7 +100,7 @@ class SqliteStore:
         """Return the items under `keys` as of one moment, in their order, without those that do not exist.
 
         Raises:
-            SealedStoreError: the file is sealed, and one of the keys is no key of the sealed store.
+            SealedStoreError: the file is sealed, and one of the keys is not that of a sealed row.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         places: dict[bytes, Key] = {}
@@ -111,25 +116,25 @@ class SqliteStore:
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen.
+        """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen.
 
         Raises:
-            SealedStoreError: the file is sealed, and these are no rows of the sealed store.
+            SealedStoreError: the file is sealed, and these are not keys of sealed rows.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         low, high = bounds(prefix, after, reverse=reverse)
-        return Scan(_Range(self._open, self.path, prefix, low, high, checked_limit(limit), reverse=reverse).more)
+        return Scan(_ScanPosition(self._open, self.path, prefix, low, high, checked_limit(limit), reverse=reverse).more)
 
     async def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
-        """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none.
+        """Make all changes or none; they are durable when this returns. If it is cancelled, it has made all or none.
 
-        `along` is called by the thread that writes, behind the changes and in their transaction, with a connection of apsw:
-        so that what is derived of items stands beside them in the file, in tables whose names begin with `notes_`. What it
-        raises is raised here, and then nothing is changed.
+        `along` is called by the thread that writes, after the changes and in the same transaction, with a connection of apsw. So
+        data that is derived from items can be stored with them, in tables whose names begin with `notes_`. If it raises, nothing
+        is changed, and the exception is raised here.
 
         Raises:
-            ConflictError: an item is not at the version that a change expects.
-            SealedStoreError: the file is sealed, and a change is none of the sealed store.
+            ConflictError: an item does not have the version that a change expects, or does not exist.
+            SealedStoreError: the file is sealed, and a change is not one of a sealed row.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be in the file.
             StoreError: the file cannot be written (DamagedStoreError: it is damaged).
         """
@@ -156,17 +161,17 @@ class SqliteStore:
             raise job.error
 
     async def read(self, function: Callable[[Any], T]) -> T:
-        """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile.
+        """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile.
 
         Raises:
-            SealedStoreError: the file is sealed; nothing but sealed rows stands there.
+            SealedStoreError: the file is sealed, and contains nothing but sealed rows.
             StoreError: the file cannot be read (DamagedStoreError: it is damaged).
         """
         opened = await self._open(())
         return await anyio.to_thread.run_sync(opened.read_for, function)
 
     async def verify(self) -> int:
-        """Read everything and check it, as far as SQLite can. Gives the number of items.
+        """Read and check everything, as far as SQLite can check it. Return the number of items.
 
         Raises:
             DamagedStoreError: the file is damaged.
@@ -175,7 +180,7 @@ class SqliteStore:
         return await anyio.to_thread.run_sync(opened.read, partial(_verify, path=self.path))
 
     async def aclose(self) -> None:
-        """Close the file and its helpers; what is being committed, or is to leave the file, is done first."""
+        """Close the file and end its thread, after all commits and erasures that were begun."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.pid == os.getpid():
             reply = Reply()
@@ -191,7 +196,7 @@ class SqliteStore:
     ) -> None:
         await self.aclose()
 
-    async def _open(self, *keys: Key) -> _Opened:
+    async def _open(self, *keys: Key) -> _OpenFile:
         """Return the opened file; `keys` are the keys and prefixes that will be read, which a sealed file may refuse."""
         opened = self._opened
         if opened is None:
@@ -202,14 +207,14 @@ class SqliteStore:
             raise SealedStoreError(os.fspath(self.path))
         return opened
 
-    def _open_here(self) -> _Opened:
+    def _open_here(self) -> _OpenFile:
         with self._opening:
             if self._opened is None:
                 with in_use():
-                    clear_away(self.path.parent)
+                    remove_leftovers(self.path.parent)
                     if not self.path.exists():
                         make(self.path)
-                opened = _Opened(self.path, self._synchronous)
+                opened = _OpenFile(self.path, self._synchronous)
                 if opened.read(marked):
                     opened.writer.erase()
                 weakref.finalize(self, opened.writer.end).atexit = False
@@ -217,8 +222,8 @@ class SqliteStore:
             return self._opened
 
 
-class _Opened:
-    """What an open store has: connections to read with, and the thread that writes."""
+class _OpenFile:
+    """An open file: connections that read, and the writer."""
 
     def __init__(self, path: Path, synchronous: str) -> None:
         self.pid = os.getpid()
@@ -231,7 +236,7 @@ class _Opened:
         self.writer = Writer(path, synchronous, self._identity, sealed=self.read(is_sealed))
 
     def read(self, function: Callable[[Connection], T]) -> T:
-        """Call a function with a connection that no one else uses meanwhile."""
+        """Call a function with a connection that nobody else uses meanwhile."""
         with in_use():
             check_identity(self._path, self._identity)
             try:
@@ -242,7 +247,7 @@ class _Opened:
                 found = function(connection)
             except Exception as error:  # a damaged file makes the driver raise nearly anything
                 connection.close()
-                raise explained(error, self._path) from error
+                raise as_store_error(error, self._path) from error
             if self._closed or len(self._idle) >= _READERS_KEPT:
                 connection.close()
             else:
@@ -250,7 +255,7 @@ class _Opened:
             return found
 
     def read_for(self, function: Callable[[Connection], T]) -> T:
-        """Do the same for a function of someone else: what it raises itself tells nothing of the file."""
+        """Do the same for a function from outside: what it raises, unless it is an error of SQLite, says nothing about the file."""
         import apsw
 
         raised: Exception | None = None
@@ -271,13 +276,13 @@ class _Opened:
         return cast(T, found)
 
     def close_readers(self) -> None:
-        """Close the connections that no one uses, and the others as soon as they are given back."""
+        """Close the connections that nobody uses, and the others as soon as they are returned."""
         self._closed = True
         with in_use():
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the connections that no one uses."""
+        """Close the connections that nobody uses."""
         while self._idle:
             self._idle.pop().close()
 
@@ -291,7 +296,7 @@ def _several(connection: Connection, places: dict[bytes, Key], path: Path) -> di
         [(place, key)] = places.items()
         item = _one(connection, key, place, path)
         return {} if item is None else {key: item}
-    # In one transaction, since each statement outside of one locks the file anew, which takes longer than finding a row.
+    # In one transaction, because each statement outside of one locks the file again, which takes longer than finding a row.
     connection.execute("BEGIN")
     rows = connection.executemany(_ONE, [(place,) for place in places]).fetchall()
     connection.execute("COMMIT")
@@ -302,12 +307,12 @@ def _several(connection: Connection, places: dict[bytes, Key], path: Path) -> di
     return found
 
 
-class _Range:
-    """Where a scan is: a few items are read at once, so that most scans cost no thread, then many by a worker thread."""
+class _ScanPosition:
+    """The position of a scan. The first page is short and is read here, so that most scans cost no thread; later ones are long."""
 
     def __init__(
         self,
-        ready: Callable[..., Awaitable[_Opened]],
+        ready: Callable[..., Awaitable[_OpenFile]],
         path: Path,
         prefix: Key,
         low: bytes,
@@ -326,7 +331,7 @@ class _Range:
     async def more(self) -> list[Item]:
         if self._left == 0:
             return []
-        # Everything together may be read whether the file is sealed or not.
+        # Scanning everything is allowed in a sealed file too.
         opened = await (self._ready(self._prefix) if self._prefix else self._ready())
         if self._rows == _INLINE_ROWS:
             found = opened.read(self._read)
@@ -353,7 +358,7 @@ class _Range:
 def _verify(connection: Connection, path: Path) -> int:
     if not is_sound(path):
         raise DamagedStoreError(os.fspath(path), "SQLite's own check failed")
-    connection.execute("BEGIN")  # so that all that follows sees one state
+    connection.execute("BEGIN")  # so that all statements see one state
     count, rows = 0, connection.execute(ROWS)
     while page := items(rows, path, most_bytes=_CHUNK_BYTES):
         count += len(page)

@@ -12,33 +12,27 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphagent.errors import (
-    ConflictError,
-    DamagedStoreError,
     NotErasedError,
-    PlainStoreError,
-    SealedStoreError,
     StoreError,
 )
 from graphagent.store._fork_safety import in_use, register
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
-from graphagent.store._sealed_detection import sealed_after
-from graphagent.store.sqlite._erasure import alone, empty_log, mark, marked, rewrite, unmark
+from graphagent.store._items import Delete, DeleteAll
+from graphagent.store.sqlite._erasure import empty_log, mark, marked, rewrite, unmark, wait_and_execute
 from graphagent.store.sqlite._file import (
     BUSY_SECONDS,
-    SHORT,
     Connection,
+    as_store_error,
     check_identity,
     connect,
-    explained,
     is_sealed,
 )
+from graphagent.store.sqlite._transaction import QUICK_BYTES, QUICK_CHANGES, Job, SlowError, make_all
 
 if TYPE_CHECKING:
     from graphagent._concurrency import Reply
@@ -52,57 +46,11 @@ _READERS_SECONDS, _READERS_UNASKED_SECONDS = 5.0, 0.3
 """How long readers are waited for: when a commit waits until deleted bytes have left the file, and when none does."""
 _LOG_PAGES = 1000
 """How many pages the log may grow before they are moved to the file; SQLite's own default."""
-_QUICK_CHANGES, _QUICK_BYTES = 32, 2**16
-"""The most that is written, or overwritten, by the thread that asks for it."""
-
-
-@dataclass(eq=False, slots=True)
-class Job:
-    """A commit."""
-
-    changes: list[tuple[Change, bytes]]
-    """Each with its encoded key or prefix."""
-    along: Callable[[Any], object] | None = None
-    """Changes other tables in the same transaction."""
-    reply: Reply | None = None
-    """Wakes up the task that waits for a commit that was queued."""
-    size: int = 0
-    """How many bytes are written, as far as `is_quick` had to count them."""
-    abandoned: bool = False
-    """No one waits for the commit any more, so it need not be begun."""
-    done: bool = False
-    error: BaseException | None = None
-    """Why nothing was committed, if it is done."""
-
-    def answer(self, error: BaseException | None = None) -> None:
-        """Take note that the commit was made, or that it failed."""
-        self.error, self.done = error, True
-        if self.reply is not None:
-            self.reply.send(error)
-
-    def has(self, kind: type[Change]) -> bool:
-        """Return whether one of the changes is of a kind."""
-        return any(isinstance(change, kind) for change, _ in self.changes)
-
-    def is_quick(self) -> bool:
-        """Return whether the changes are few and short, and delete nothing, which would have to leave the file later."""
-        if self.along is not None or len(self.changes) > _QUICK_CHANGES:
-            return False
-        for change, _ in self.changes:
-            if isinstance(change, Put):
-                self.size += len(change.value)
-            elif not isinstance(change, Exists):
-                return False
-        return self.size <= _QUICK_BYTES
 
 
 @dataclass(eq=False, slots=True)
 class _Stop:
     reply: Reply | None
-
-
-class _SlowError(Exception):
-    """A change turned out to take long, because it overwrites a long value."""
 
 
 class Writer:
@@ -127,7 +75,7 @@ class Writer:
         self._thread_waits = False
         """The writer's thread wants its turn: else it might never get it from one that commits again and again."""
         self._sync_due = True
-        """With NORMAL: whether the next commit may begin the log anew, for which SQLite waits for the disk."""
+        """With NORMAL: whether the next commit may restart the log, for which SQLite waits for the disk."""
         self._data_version = -1
         """What the connection last knew of the file. It differs from what the connection knows now if others have written since."""
         self._log_pages = 0
@@ -158,10 +106,10 @@ class Writer:
         If the commit is not done afterwards, it has to be submitted. A commit on the calling thread, which is that of an event
         loop, blocks it no longer than handing the commit to another thread would, since nothing is waited for:
 
-        - not for the disk: with NORMAL a commit is only written to the system's cache. The exceptions are the first commit after
-          the log was begun anew, which syncs its head, and moving the log to the file. Both are left to the writer's thread.
+        - not for the disk: with NORMAL a commit is only written to the system's cache. The exceptions are the commit that
+          restarts the log, which syncs its head, and moving the log to the file. Both are left to the writer's thread.
         - not for others: whoever has the connection or the file locked leaves the commit to the writer's thread. So does another
-          process that has written since the last commit: it may have begun the log anew, or sealed the file.
+          process that has written since the last commit: it may have restarted the log, or sealed the file.
         - not for much work: what is written is little, and the length of a value that is overwritten is looked at before.
         """
         if job.done:
@@ -170,7 +118,7 @@ class Writer:
         others = [each for each in self._entered.pop(threading.get_ident(), ()) if each is not job]
         for number, each in enumerate(others):
             changes, size = changes + len(each.changes), size + each.size
-            if changes > _QUICK_CHANGES or size > _QUICK_BYTES:
+            if changes > QUICK_CHANGES or size > QUICK_BYTES:
                 self._entered[threading.get_ident()] = others[number:]
                 break
             batch.append(each)
@@ -201,8 +149,8 @@ class Writer:
                 connection.execute("ROLLBACK")
                 return
             try:
-                conflicts, _, sealed = _make_all(connection, batch, self._path, sealed=self.sealed, quick=True)
-            except _SlowError:
+                conflicts, _, sealed = make_all(connection, batch, self._path, sealed=self.sealed, quick=True)
+            except SlowError:
                 connection.execute("ROLLBACK")
                 return
             connection.execute("COMMIT")
@@ -219,7 +167,7 @@ class Writer:
         # A connection that met an error is closed: what it remembers of the file may be wrong.
         self._close_connection()
         for job in batch:
-            failure = copy.copy(explained(error, self._path))
+            failure = copy.copy(as_store_error(error, self._path))
             failure.__cause__ = error.__cause__ if isinstance(error, StoreError) else error
             job.answer(failure)
 
@@ -301,11 +249,11 @@ class Writer:
         try:
             connection = self._connect()
             check_identity(self._path, self._identity)
-            alone(connection, "BEGIN IMMEDIATE")
+            wait_and_execute(connection, "BEGIN IMMEDIATE")
             # Another process may have sealed the file just now.
             others_wrote = connection.data_version() != self._data_version
             sealed = self.sealed or (others_wrote and is_sealed(connection))
-            conflicts, removed, sealed = _make_all(connection, batch, self._path, sealed=sealed)
+            conflicts, removed, sealed = make_all(connection, batch, self._path, sealed=sealed)
             if removed:
                 mark(connection)
             forgetting = {job for job in batch if job not in conflicts and job.has(DeleteAll)}
@@ -319,7 +267,7 @@ class Writer:
         for job in batch:
             if job not in forgetting:
                 raised = conflicts.get(job)
-                job.answer(explained(raised, self._path) if isinstance(raised, apsw.Error) else raised)
+                job.answer(as_store_error(raised, self._path) if isinstance(raised, apsw.Error) else raised)
         if self._due is None and any(job.has(Delete) for job in batch):
             self._due = time.monotonic() + _PAUSE_SECONDS
         if forgetting:
@@ -340,10 +288,10 @@ class Writer:
         try:
             check_identity(self._path, self._identity)
             connection = self._connect()
-            alone(connection, "BEGIN IMMEDIATE")  # another process may be about to finish the same
+            wait_and_execute(connection, "BEGIN IMMEDIATE")  # another process may be about to finish the same
             number = marked(connection)
             connection.execute("COMMIT")
-            self._sync_due = True  # the log will be begun anew
+            self._sync_due = True  # the log will be restarted
             if number not in (0, self._rewritten):
                 rewrite(connection, self._path)
                 self._rewritten = number
@@ -355,13 +303,13 @@ class Writer:
             reason = StoreError(f"{self._path}: it is being read all the time; end what reads it that long")
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; the commit is made in any case
             self._close_connection()
-            reason = explained(error, self._path)
+            reason = as_store_error(error, self._path)
         self._due = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
         return reason
 
     def _move_log(self) -> None:
-        """Move the pages of the log to the file, as far as no reader needs them, so that the log can begin anew.
+        """Move the pages of the log to the file, as far as no reader needs them, so that the log can restart.
 
         SQLite would do it within a commit, which would wait for the disk then.
         """
@@ -375,7 +323,7 @@ class Writer:
 
     def _log_has(self, _connection: object, _name: str, pages: int) -> int:
         """Take note of the length of the log; called by SQLite within each commit."""
-        if pages < self._log_pages:  # it was begun anew
+        if pages < self._log_pages:  # it was restarted
             self._log_limit = _LOG_PAGES
         self._log_pages = pages
         return 0
@@ -395,104 +343,3 @@ class Writer:
     def abandon(self) -> None:
         """Close the connection that a forked process has inherited."""
         self._close_connection()
-
-
-def _make_all(
-    connection: Connection, batch: list[Job], path: Path, *, sealed: bool, quick: bool = False
-) -> tuple[dict[Job, Exception], bool, bool]:
-    """Make the changes of all commits that can be made; `sealed` says whether the file is sealed before.
-
-    Gives those that meet a conflict, are refused, or whose `along` fails, with what it raised; whether a DeleteAll has removed
-    anything; and whether the file is sealed then.
-    """
-    conflicts: dict[Job, Exception] = {}
-    removed = False
-    # A savepoint has SQLite copy old pages, so a single commit goes without: much that is deleted would get into temporary files.
-    begin, back, end = (
-        ("SAVEPOINT job", "ROLLBACK TO job", "RELEASE job") if len(batch) > 1 else ("", "ROLLBACK; BEGIN", "")
-    )
-    for job in batch:
-        if begin:
-            connection.execute(begin)
-        try:
-            sealed_then = _sealed_after(connection, job, path, sealed=sealed)
-            removes = _make(connection, job, path, quick=quick)
-            if job.along is not None:
-                try:
-                    job.along(connection)
-                except Exception as error:  # noqa: BLE001  it is for the one who gave it
-                    conflicts[job] = error
-                    connection.execute(back)
-                    removes = False
-            removed, sealed = removed or removes, sealed_then
-        except (ConflictError, SealedStoreError, PlainStoreError) as error:
-            conflicts[job] = error
-            connection.execute(back)
-        if end:
-            connection.execute(end)
-    return conflicts, removed, sealed
-
-
-def _sealed_after(connection: Connection, job: Job, path: Path, *, sealed: bool) -> bool:
-    where = os.fspath(path)
-    if sealed and job.along is not None:
-        raise SealedStoreError(where)
-    return sealed_after(
-        [change for change, _ in job.changes],
-        where,
-        sealed=sealed,
-        has_rows=lambda: connection.execute("SELECT 1 FROM items LIMIT 1").fetchall() != [],
-    )
-
-
-def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
-    """Make the changes of a commit; says whether a DeleteAll has removed anything."""
-    removed = False
-    for change, place in job.changes:
-        if isinstance(change, DeleteAll):
-            among = (place, place + b"\xff")
-            connection.execute("DELETE FROM apart WHERE id IN (SELECT apart FROM items WHERE key>=? AND key<?)", among)
-            connection.execute("DELETE FROM items WHERE key>=? AND key<?", among)
-            removed = removed or connection.changes() > 0
-        else:
-            _apply(connection, change, place, path, quick=quick)
-    return removed
-
-
-def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool) -> None:
-    version, apart = _find(connection, place, path)
-    if isinstance(change, Exists):
-        if not version:
-            raise ConflictError(change.key, 1, 0)
-        return
-    if change.expected is not None and change.expected != version:
-        raise ConflictError(change.key, change.expected, version)
-    if quick and apart is not None and _length(connection, apart) > _QUICK_BYTES:
-        raise _SlowError
-    if isinstance(change, Put) and len(change.value) > SHORT:
-        connection.execute("REPLACE INTO apart VALUES (?, ?)", (apart, change.value))
-        connection.execute("REPLACE INTO items VALUES (?, ?, NULL, last_insert_rowid())", (place, version + 1))
-        return
-    if apart is not None:
-        connection.execute("DELETE FROM apart WHERE id=?", (apart,))
-    if isinstance(change, Put):
-        connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version + 1, change.value))
-    else:
-        connection.execute("DELETE FROM items WHERE key=?", (place,))
-
-
-def _length(connection: Connection, apart: int) -> int:
-    # SQLite knows the length of a value without reading it.
-    [(length,)] = connection.execute("SELECT length(value) FROM apart WHERE id=?", (apart,)).fetchall() or [(0,)]
-    return length if isinstance(length, int) else 0
-
-
-def _find(connection: Connection, place: bytes, path: Path) -> tuple[int, int | None]:
-    """Give the version of the item under a key, 0 where there is none, and the id of its value if that lies apart."""
-    rows = connection.execute("SELECT version, apart FROM items WHERE key=?", (place,)).fetchall()
-    if not rows:
-        return 0, None
-    version, apart = rows[0]
-    if isinstance(version, int) and version > 0 and (apart is None or isinstance(apart, int)):
-        return version, apart
-    raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")

@@ -6,7 +6,7 @@ import pytest
 
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, MemoryStore, Put
-from graphagent.store.sealed import _session
+from graphagent.store.sealed import _domains, _session
 
 KEY = bytes(range(32))
 OWNER = ("room", "ann")
@@ -97,7 +97,7 @@ SIGHTS = ("unread", "read", "noticed")
 def sight(request, monkeypatch):
     """One of SIGHTS; what is noticed is not read in full at once, as where there is much."""
     if request.param == "noticed":
-        monkeypatch.setattr(_session, "_FOREIGN_COMMIT", 0)
+        monkeypatch.setattr(_domains, "_FOREIGN_COMMIT", 0)
         monkeypatch.setattr(_session, "_OPERATION", 0)
     return request.param
 
