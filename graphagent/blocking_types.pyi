@@ -750,11 +750,11 @@ class BlockingSqliteStore(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file. Beside it stand, while it is open, `-wal` and `-shm`: they belong to it."""
+        """The file. While it is open, there are two more, which belong to it: their names end with `-wal` and `-shm`."""
         ...
 
     def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None."""
+        """Return the item under a key, or None."""
         ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -764,23 +764,23 @@ class BlockingSqliteStore(Protocol):
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
-        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen."""
         ...
 
     def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
-        """Make all changes or none; they are durable when this returns. Cancelled, it has made all or none."""
+        """Make all changes or none; they are durable when this returns. If it is cancelled, it has made all or none."""
         ...
 
     def read(self, function: Callable[[Any], T]) -> T:
-        """Give what a function gives, called in a worker thread with a connection of apsw that no one else uses meanwhile."""
+        """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile."""
         ...
 
     def verify(self) -> int:
-        """Read everything and check it, as far as SQLite can. Gives the number of items."""
+        """Read and check everything, as far as SQLite can check it. Return the number of items."""
         ...
 
     def aclose(self) -> None:
-        """Close the file and its helpers; what is being committed, or is to leave the file, is done first."""
+        """Close the file and end its thread, after all commits and erasures that were begun."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -792,7 +792,7 @@ class BlockingMemoryStore(Protocol):
     """`MemoryStore` where nothing is async."""
 
     def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None."""
+        """Return the item under a key, or None."""
         ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -802,7 +802,7 @@ class BlockingMemoryStore(Protocol):
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
-        """Give the items whose keys begin with `prefix`, in order. What changes meanwhile behind the last one is seen."""
+        """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen."""
         ...
 
     def commit(self, *changes: Change) -> None:
@@ -810,11 +810,11 @@ class BlockingMemoryStore(Protocol):
         ...
 
     def verify(self) -> int:
-        """Give the number of items; there is nothing that could be damaged."""
+        """Return the number of items; nothing in memory could be damaged."""
         ...
 
     def aclose(self) -> None:
-        """Do nothing; what is kept stays."""
+        """Do nothing; the items stay."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -826,7 +826,7 @@ class BlockingEncryptedStore(Protocol):
     """`EncryptedStore` where nothing is async."""
 
     def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None."""
+        """Return the item under a key, or None."""
         ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -836,19 +836,19 @@ class BlockingEncryptedStore(Protocol):
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
-        """Give the items whose keys begin with the segments of `prefix`, those equal up to an int in its order."""
+        """Return the items whose keys begin with `prefix`; keys that are equal up to an int come in the order of that int."""
         ...
 
     def commit(self, *changes: Change) -> None:
-        """Make all changes or none; they are as durable as the store within makes them when this returns."""
+        """Make all changes or none; when this returns, they are as durable as the inner store makes them."""
         ...
 
     def verify(self) -> int:
-        """Read everything, here and in the store within, and check it. Gives the number of items."""
+        """Read and check everything, also in the inner store. Return the number of items."""
         ...
 
     def aclose(self) -> None:
-        """Close the store within, if it can be closed, and forget what was read of it."""
+        """Close the inner store, if it can be closed, and drop what is cached of it."""
         ...
 
     def __enter__(self) -> Self: ...
