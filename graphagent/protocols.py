@@ -98,13 +98,13 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Names who makes the vectors, and the version: vectors of different makers cannot be compared."""
+        """The name and version of the embedder. Vectors of embedders with different names are never compared."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Iterable[Iterable[float]]:
-        """Give a vector for each text, in their order, all of the same number of dimensions: lists or a numpy array.
+        """Return a vector for each text, in their order, all with the same number of dimensions: lists or a numpy array.
 
-        Their length does not matter.
+        The vectors need not be normalised.
 
         Raises:
             EmbedderError: they could not be made.
@@ -113,20 +113,20 @@ class Embedder(Protocol):
 
 
 class NoteIndex(Protocol):
-    """A search engine for notes, beside the store that keeps them. What it finds is ranked by the notes."""
+    """A search engine for notes, besides their store. What it finds is ranked by the notes."""
 
     async def add(self, records: Sequence[Record]) -> None:
-        """Take up records that were committed; those whose ids are there already are replaced."""
+        """Add records that were committed; they replace those with the same ids."""
         ...
 
     async def remove(self, owner: str, ids: Sequence[str]) -> None:
-        """Forget records of an owner, for good."""
+        """Erase records of an owner."""
         ...
 
     async def search(self, query: str, fits: Filter, limit: int) -> Mapping[str, Mapping[str, float]]:
-        """Give, for each kind of score (`lexical`, `semantic`), the scores of the records that it finds, by their ids.
+        """Return, for each kind of score (`lexical`, `semantic`), the scores of the records that it finds, by their ids.
 
-        What does not fit must not be found: the limit is one of what fits.
+        Only records for which `fits.matches(record)` holds should be found, because they alone count towards the limit.
         """
         ...
 
