@@ -91,7 +91,7 @@ class Agent(Generic[I, O]):
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
 
     Raises:
-        StrategyError: there are tools, and the strategy has no way for tool calls.
+        StrategyError: there are tools, and no edge of the strategy takes tool calls.
         SerializationError: there is a store, and a node gives what cannot be kept.
         ValueError: a budget is none, or `max_cost` has no prices to count with.
         TypeError: an argument is not of its type, or a callback cannot be called with a step.
@@ -196,7 +196,7 @@ class Agent(Generic[I, O]):
     def offer(self, tools: Sequence[Tool]) -> bool:
         """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out.
 
-        Gives False, and does nothing, where the strategy has no node that takes tool calls, or a place without a way for them.
+        Return False, and do nothing, if no node of the strategy takes tool calls, or if some of its nodes have no edge for them.
 
         Raises:
             FeatureError: the agent has run already.
@@ -205,7 +205,7 @@ class Agent(Generic[I, O]):
             raise FeatureError("tools must be added before the agent's first run; make a new agent for them")
         taken = {tool.name for tool in self.tools}
         more = tuple(tool for tool in tools if tool.name not in taken)
-        if not any(element.takes is ToolCalls for _, element in self.strategy.walk()):
+        if not any(element.input_type is ToolCalls for _, element in self.strategy.walk()):
             return False
         try:
             check_ways(self.strategy, more)
@@ -293,7 +293,7 @@ class Agent(Generic[I, O]):
             TypeError: an argument is not of the type that the strategy, a node or a tool takes.
             ValueError, OSError: an image is none, or cannot be read; the text says which.
             NodeFailedError: a node raised; the original exception is the cause.
-            NoPathError: no way out of a node takes its output.
+            NoPathError: no edge of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed, or asks a model and there is none.
         """
@@ -623,11 +623,13 @@ class Agent(Generic[I, O]):
     ) -> Run[Any]:
         if task is _NO_TASK:
             task = None
-            if not fits(None, self.strategy.takes):
-                raise TypeError(f"strategy {self.strategy.name!r} takes {show(self.strategy.takes)}: write run(task)")
-        elif not is_a(task, self.strategy.takes):
-            takes, given = show(self.strategy.takes), kind_of(task)
-            origin = get_origin(self.strategy.takes)
+            if not fits(None, self.strategy.input_type):
+                raise TypeError(
+                    f"strategy {self.strategy.name!r} takes {show(self.strategy.input_type)}: write run(task)"
+                )
+        elif not is_a(task, self.strategy.input_type):
+            takes, given = show(self.strategy.input_type), kind_of(task)
+            origin = get_origin(self.strategy.input_type)
             if isinstance(origin, type) and isinstance(task, origin):
                 given += " with other items"
             raise TypeError(

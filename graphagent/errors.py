@@ -6,7 +6,7 @@ GraphAgentError
 ├ FeatureError                        a feature is missing, or installed wrongly or too late
 ├ RunError                            .run_id
 │  ├ NodeFailedError                  .node; what the node raised is the __cause__
-│  ├ NoPathError                      .node, .tried; no way out of a node takes its output
+│  ├ NoPathError                      .node, .tried; no edge of a node takes its output
 │  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
 │  ├ BudgetError                      .budget, .limit, .result (what was done so far)
 │  ├ VetoError                        .step, .reason; a callback refused a step
@@ -122,16 +122,16 @@ class NodeFailedError(RunError):
 
 
 class NoPathError(RunError):
-    """A node's output fits none of its ways out."""
+    """No edge of a node takes its output."""
 
     def __init__(self, node: str, output: object, tried: Sequence[str]) -> None:
         self.node = node
         """The path of the node."""
         self.tried = tuple(tried)
-        """The ways out that were tried, in order, each as it is drawn."""
-        ways = ", ".join(self.tried) or "none"
+        """The edges that were tried, in order, each as it is drawn."""
+        tried = ", ".join(self.tried) or "none"
         super().__init__(
-            f"node {node!r} gave {a(type(output).__name__)} that none of its ways out takes (tried: {ways}); "
+            f"node {node!r} gave {a(type(output).__name__)} that none of its edges takes (tried: {tried}); "
             f"add a path for it, or .otherwise() for the rest"
         )
 

@@ -97,11 +97,11 @@ class NodeFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PathTaken(Event):
-    """A way out of a node was chosen."""
+    """An edge of a node was chosen."""
 
     node: str
     path: str
-    """The way out as it is drawn, such as `on ToolCalls`."""
+    """The edge as it is drawn, such as `on ToolCalls`."""
     target: str
     """The name of the next node, or `END`."""
 

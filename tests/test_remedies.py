@@ -131,7 +131,7 @@ def test_a_type_that_does_not_fit_can_be_mapped_as_the_error_says(paths, ended):
 @pytest.mark.parametrize(
     ("paths", "pattern"),
     [
-        (lambda: [START >> up >> ln], r"end it with (.*)$"),
+        (lambda: [START >> up >> ln], r"end its path with (.*)$"),
     ],
 )
 def test_a_path_that_a_problem_suggests_mends_the_strategy(paths, pattern):
@@ -142,7 +142,7 @@ def test_a_path_that_a_problem_suggests_mends_the_strategy(paths, pattern):
 
 def test_other_problems_of_a_strategy_are_mended_as_they_say():
     """Another name, a way for the rest, parallel in the place of two plain edges, a way out of a cycle."""
-    again = Node(ln.function, name="up", takes=str, gives=str)
+    again = Node(ln.function, name="up", input_type=str, output_type=str)
     error = refusal(lambda: Strategy("s", START >> up >> again >> END))
     Strategy("s", START >> up >> done("again" + found(error, r"rename one with (\.named\(.*?\))"), again=again) >> END)
 
@@ -165,7 +165,7 @@ def test_other_problems_of_a_strategy_are_mended_as_they_say():
 def test_a_way_out_inside_a_path_is_placed_as_the_error_says():
     """The path is ended before it, and it begins one more."""
     error = refusal(lambda: START >> ln.map(str) >> up)
-    assert "end this one with ln, and give Strategy one more that begins with the way out" in str(error)
+    assert "end this one with ln, and give Strategy one more that begins with the outlet" in str(error)
     Strategy("s", START >> ln, ln.map(str) >> up >> END)
 
 
@@ -182,7 +182,7 @@ def test_nodes_tools_and_callbacks_are_declared_as_the_errors_say():
         names: dict[str, Any] = {}
         line = found(refusal(wrong), "write `(.*?)`").replace("<lambda>", "f").replace("…", "text: str")
         exec(f"{line}:\n    return text", globals(), names)
-        assert node(next(iter(names.values()))).takes is str
+        assert node(next(iter(names.values()))).input_type is str
 
     for made, pattern in (
         (lambda: Agent(single_run(), step_callbacks=[lambda: None]), "write `(.*?)`"),

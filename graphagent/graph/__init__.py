@@ -1,4 +1,4 @@
-"""Strategies as values: declared, checked, drawn. Knows no model and no running."""
+"""Strategies as values: declared, checked and drawn. Nothing here knows a model or a run."""
 
 from __future__ import annotations
 

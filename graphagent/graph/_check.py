@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a strategy, found before it exists and told at once."""
+"""The check of a strategy when it is made, which reports all problems at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphagent.graph import _types
 from graphagent.graph._node import END, START, End, Node, Rule, Start, Tap, TapOf
 from graphagent.graph._strategy import Edge, Element
 
-Place = Element | Start | End
+Point = Element | Start | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Problem:
     """One thing that is wrong with a strategy."""
 
     node: str
-    """The node, tap, START or END that it is about."""
+    """The name of the node or tap that has it; START or END."""
     message: str
-    """What is wrong, what exists, and what to do."""
+    """The problem, what exists, and what to do."""
 
     def __str__(self) -> str:
         return f"{self.node!r}: {self.message}"
@@ -28,35 +28,35 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found."""
+    """The problems of a strategy, and its types."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
-    takes: Any = Any
-    """The type that the strategy takes."""
-    gives: Any = Never
-    """The type that it gives."""
+    input_type: Any = Any
+    """The type of the strategy's input."""
+    output_type: Any = Never
+    """The type of its output."""
     without_tools: list[Problem] = field(default_factory=list[Problem])
-    """What would be wrong with it where tools are offered."""
+    """The problems that it has only if tools are offered."""
 
 
 def check(edges: tuple[Edge, ...]) -> Report:
-    """Check the edges of a strategy."""
+    """Return the problems and the types of a strategy with these edges."""
     report = Report()
-    ways: dict[Place, list[Edge]] = defaultdict(list)
+    edges_from: dict[Point, list[Edge]] = defaultdict(list)
     for edge in edges:
-        ways[edge.source].append(edge)
+        edges_from[edge.source].append(edge)
     _check_names(edges, report)
     _check_reach(edges, report)
-    for source, out in ways.items():
-        _check_ways(source, out, report)
-    _check_types(ways, report)
+    for source, out in edges_from.items():
+        _check_edges_of(source, out, report)
+    _check_types(edges_from, report)
     order = {place.name: at for at, place in reversed([*enumerate(edge.source for edge in edges)])}
     report.problems.sort(key=lambda problem: order.get(problem.node, len(edges)))
     return report
 
 
 def _check_names(edges: tuple[Edge, ...], report: Report) -> None:
-    seen: dict[str, Place] = {}
+    seen: dict[str, Point] = {}
     told: set[str] = set()
     for edge in edges:
         for place in (edge.source, edge.target):
@@ -73,7 +73,7 @@ def _check_names(edges: tuple[Edge, ...], report: Report) -> None:
 def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
     import networkx
 
-    graph: networkx.DiGraph[Place] = networkx.DiGraph((edge.source, edge.target) for edge in edges)
+    graph: networkx.DiGraph[Point] = networkx.DiGraph((edge.source, edge.target) for edge in edges)
     graph.add_node(END)
     reached = set(networkx.dfs_preorder_nodes(graph, START))
     ending = set(networkx.dfs_preorder_nodes(graph.reverse(copy=False), END))
@@ -84,7 +84,7 @@ def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
             )
     for place in graph:
         if place in reached and place not in ending and graph.out_degree(place) == 0:
-            report.problems.append(Problem(place.name, f"no path goes on from it; end it with {place.name} >> END"))
+            report.problems.append(Problem(place.name, f"no edge leaves it; end its path with {place.name} >> END"))
     stuck = graph.subgraph(place for place in graph if place in reached and place not in ending)
     for loop in networkx.strongly_connected_components(stuck):
         names = sorted(place.name for place in loop)
@@ -93,14 +93,14 @@ def _check_reach(edges: tuple[Edge, ...], report: Report) -> None:
             report.problems.append(
                 Problem(
                     names[0],
-                    f"the cycle of {', '.join(map(repr, names))} has no way out; add one before the plain edge of a node, such "
-                    f"as {leaving}.when(…) >> END",
+                    f"no edge leaves the cycle of {', '.join(map(repr, names))}; add one before the plain edge of a node, such as "
+                    f"{leaving}.when(…) >> END",
                 )
             )
 
 
-def _check_ways(source: Place, out: list[Edge], report: Report) -> None:
-    """Check the order and number of an element's ways on."""
+def _check_edges_of(source: Point, out: list[Edge], report: Report) -> None:
+    """Check the order and number of the edges of an element."""
     plain: Edge | None = None
     caught: str | None = None
     for edge in out:
@@ -139,13 +139,13 @@ def _catches_all(edge: Edge) -> bool:
     return edge.outlet is None or not (_on_error(edge) or any(rule.test for rule in edge.outlet.rules))
 
 
-def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
+def _check_types(edges_from: dict[Point, list[Edge]], report: Report) -> None:
     """Follow the types from START, through taps, and compare them edge by edge."""
-    begins = ways.get(START, [])
-    report.takes = _first_type(ways)
-    arriving: dict[Place, list[Any]] = defaultdict(list)
-    waiting: list[tuple[Edge, Any]] = [(edge, report.takes) for edge in begins[:1]]
-    followed: set[Place] = set()
+    begins = edges_from.get(START, [])
+    report.input_type = _first_type(edges_from)
+    arriving: dict[Point, list[Any]] = defaultdict(list)
+    waiting: list[tuple[Edge, Any]] = [(edge, report.input_type) for edge in begins[:1]]
+    followed: set[Point] = set()
     ends: list[Any] = []
     while waiting:
         edge, kind = waiting.pop()
@@ -156,14 +156,14 @@ def _check_types(ways: dict[Place, list[Edge]], report: Report) -> None:
         if kind in arriving[target]:
             continue
         arriving[target].append(kind)
-        if edge.source is not START and not _types.fits(kind, target.takes):
+        if edge.source is not START and not _types.fits(kind, target.input_type):
             report.problems.append(_misfit(edge, kind, target))
         if isinstance(target, Tap | TapOf):
-            waiting.extend(_passing(target, kind, ways.get(target, []), report, first=len(arriving[target]) == 1))
+            waiting.extend(_passing(target, kind, edges_from.get(target, []), report, first=len(arriving[target]) == 1))
         elif target not in followed:
             followed.add(target)
-            waiting.extend(_leaving(target, ways.get(target, []), report))
-    report.gives = _types.union(ends)
+            waiting.extend(_leaving(target, edges_from.get(target, []), report))
+    report.output_type = _types.union(ends)
 
 
 def _passing(
@@ -181,20 +181,20 @@ def _passing(
             report.problems.append(problem)
     if first and out and all(map(_on_error, out)):
         report.problems.append(
-            Problem(tap.name, f"no way on takes what it passes on, only its errors; go on with {tap.name} >> …")
+            Problem(tap.name, f"no edge takes what it passes on, only its errors; continue with {tap.name} >> …")
         )
     return found
 
 
-def _first_type(ways: dict[Place, list[Edge]]) -> Any:
-    """Give what a strategy takes: the input of what comes first, taps that take anything aside."""
-    place: Place = START
-    seen: set[Place] = set()
-    while place not in seen and ways.get(place):
+def _first_type(edges_from: dict[Point, list[Edge]]) -> Any:
+    """Return the input type of a strategy: that of its first element, not counting taps that take anything."""
+    place: Point = START
+    seen: set[Point] = set()
+    while place not in seen and edges_from.get(place):
         seen.add(place)
-        place = ways[place][0].target
+        place = edges_from[place][0].target
         if not isinstance(place, Tap | End | Start):
-            return place.takes
+            return place.input_type
     return Any
 
 
@@ -208,7 +208,7 @@ def _misfit(edge: Edge, kind: Any, target: Element) -> Problem:
         advice = ""
     return Problem(
         edge.source.name,
-        f"its output {_types.show(kind)} does not fit the input {_types.show(target.takes)} of {target.name!r}; change one "
+        f"its output {_types.show(kind)} does not fit the input {_types.show(target.input_type)} of {target.name!r}; change one "
         f"of them{advice}",
     )
 
@@ -222,13 +222,13 @@ def _written(rule: Rule) -> str:
 
 
 def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tuple[Edge, Any]]:
-    """Give the types that leave a node along each of its ways, and check that together they take its whole output."""
-    every = _types.members(node.gives)
+    """Return the types that leave a node along each of its edges, and check that together they take its whole output."""
+    every = _types.members(node.output_type)
     rest, caught, errors = every, False, list[type[Exception]]()
     found: list[tuple[Edge, Any]] = []
     for edge in out:
         rules = edge.outlet.rules if edge.outlet else ()
-        kind = node.gives if rest == every or not rest else _types.union(rest)
+        kind = node.output_type if rest == every or not rest else _types.union(rest)
         if rules and rules[0].error is not None:
             problem, kind = _error_problem(node, edge, errors), rules[0].value
         elif rules and rules[0].kinds:
@@ -244,18 +244,18 @@ def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tupl
             caught = caught or _catches_all(edge)
         found.append((edge, next((rule.value for rule in reversed(rules) if rule.change is not None), kind)))
     if rest and out and (rest != [Any] or all(map(_on_error, out))):
-        missing = _types.show(node.gives if rest == every else _types.union(rest))
+        missing = _types.show(node.output_type if rest == every else _types.union(rest))
         tried = ", ".join(edge.label for edge in out)
         only_with_tools = all(member in _types.members(node.tool_outputs) for member in rest)
         (report.without_tools if only_with_tools else report.problems).append(
-            Problem(node.name, f"no way on takes its output {missing} (there are: {tried}); add .on(…) or .otherwise()")
+            Problem(node.name, f"no edge takes its output {missing} (there are: {tried}); add .on(…) or .otherwise()")
         )
     found.reverse()
     return found
 
 
 def _error_problem(node: Element, edge: Edge, before: list[type[Exception]]) -> Problem | None:
-    """Find that an error is taken by an earlier way; note what this one takes."""
+    """Return the problem if an earlier edge takes the error of this one; otherwise add this one to `before`."""
     rules = edge.outlet.rules if edge.outlet else ()
     for rule in rules[:1]:
         earlier = next((kind for kind in before if rule.error and issubclass(rule.error, kind)), None)
@@ -271,13 +271,14 @@ def _error_problem(node: Element, edge: Edge, before: list[type[Exception]]) -> 
 
 
 def _kind_problem(node: Node[Any, Any], edge: Edge, wanted: Any, every: list[Any], rest: list[Any]) -> Problem | None:
-    """Find that an outlet for a type or a value is never taken, or takes more than it says."""
+    """Return the problem if an edge for a type or a value is never taken, or would take more than it says."""
     matching = [member for member in every if member is Any or member is object or _meet(member, wanted)]
     if not matching:
-        return Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.gives)}")
+        return Problem(node.name, f"{edge.label} is never taken: its output is {_types.show(node.output_type)}")
     if not any(member in rest for member in matching):
         return Problem(
-            node.name, f"{edge.label} to {edge.target.name!r} is never taken, because ways before it take all of that"
+            node.name,
+            f"{edge.label} to {edge.target.name!r} is never taken, because the edges before it take all of that",
         )
     for member in rest:
         if member is not Any and all(_types.erases(part, member) for part in _types.members(wanted)):
@@ -290,7 +291,7 @@ def _kind_problem(node: Node[Any, Any], edge: Edge, wanted: Any, every: list[Any
 
 
 def _left(rest: list[Any], edge: Edge) -> list[Any]:
-    """Give the members of an output that may still come after an edge was tried."""
+    """Return the members of an output type that an edge does not take, or not with every value."""
     rules = edge.outlet.rules if edge.outlet else ()
     if any(rule.part or (rule.test is not None and not rule.kinds) for rule in rules):
         return rest

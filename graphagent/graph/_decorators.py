@@ -1,4 +1,4 @@
-"""Nodes and taps made of functions."""
+"""The decorators that make nodes and taps of functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def node(function: Any = None, /, *, name: str | None = None) -> Any:
     """Make a node of an async function `(ctx, input) -> output`; its types are read from the annotations.
 
     Raises:
-        TypeError: the function is not async, or takes something else than a context and an input.
+        TypeError: the function is not async, or takes something other than a context and an input.
     """
     if function is None:
 
@@ -36,11 +36,13 @@ def node(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
-    context, takes, gives = _read(function, "node")
-    return Node[Any, Any](function, name=name or name_of(function), takes=takes, gives=gives, context=context)
+    context, input_type, output_type = _read(function, "node")
+    return Node[Any, Any](
+        function, name=name or name_of(function), input_type=input_type, output_type=output_type, context=context
+    )
 
 
-# A function that takes anything fits both: the first is asked first, and its Tap goes wherever the TapOf would.
+# A function that takes anything matches both overloads. The first is tried first, and its Tap fits wherever the TapOf would.
 @overload
 def tap(function: Callable[[Context[Any], object], Awaitable[None]], /) -> Tap: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
@@ -48,12 +50,12 @@ def tap(function: Callable[[Context[Any], A], Awaitable[None]], /) -> TapOf[A]: 
 @overload
 def tap(*, name: str) -> Callable[[Callable[[Context[Any], A], Awaitable[None]]], TapOf[A]]: ...
 def tap(function: Any = None, /, *, name: str | None = None) -> Any:
-    """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input goes on unchanged.
+    """Make a tap of an async function `(ctx, input) -> None`: it does something, and its input is passed on unchanged.
 
-    One that takes `object` stands before and behind any node.
+    One whose input is annotated as `object` fits before and after any node.
 
     Raises:
-        TypeError: the function is not async, or takes something else than a context and an input.
+        TypeError: the function is not async, or takes something other than a context and an input.
     """
     if function is None:
 
@@ -65,9 +67,9 @@ def tap(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
-    context, takes, _ = _read(function, "tap")
-    kind = Tap if takes is object else TapOf[Any]
-    return kind(function, name=name or name_of(function), takes=takes, context=context)
+    context, input_type, _ = _read(function, "tap")
+    kind = Tap if input_type is object else TapOf[Any]
+    return kind(function, name=name or name_of(function), input_type=input_type, context=context)
 
 
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""Nodes that fork: several branches at once, over items, or for the first to succeed."""
+"""Nodes that fork: several branches at once, one branch for each item, or the first branch to succeed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ G = TypeVar("G")
 Failures = Literal["cancel", "collect"]
 """When a branch fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result."""
 Transcript = Literal["drop", "keep"]
-"""What the branches said: `drop` it at the join, or `keep` it in the parent's transcript, in the order of the branches."""
+"""The transcripts of the branches: `drop` them at the join, or `keep` them in the parent's, in the order of the branches."""
 
 
 class _Fork(Node[Any, Any]):
@@ -32,19 +32,19 @@ class _Fork(Node[Any, Any]):
         branches: tuple[Node[Any, Any], ...],
         *,
         name: str,
-        takes: Any,
-        gives: Any,
+        input_type: Any,
+        output_type: Any,
         limit: int | None,
         failures: Failures,
         transcript: Transcript,
     ) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
-        super().__init__(_engine_only, name=name, takes=takes, gives=gives)
+        super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)
         self.branches = branches
-        """What is executed, in the order of their numbers."""
+        """The branches, in the order of their numbers."""
         self.limit = limit
-        """How many branches run at once; None means all."""
+        """The largest number of branches that run at once; None means all."""
         self.failures: Failures = failures
         self.transcript: Transcript = transcript
 
@@ -54,19 +54,19 @@ async def _engine_only(ctx: Any, value: Any) -> Any:
 
 
 class Parallel(_Fork):
-    """Every branch gets the input; the results come as a tuple, in the order of the branches."""
+    """Passes its input to every branch and returns a tuple of their results, in the order of the branches."""
 
     __slots__ = ()
 
 
 class Each(_Fork):
-    """One branch, once for every item of the input; the results come as a list, in the order of the items."""
+    """Executes one branch for every item of its input and returns a list of the results, in the order of the items."""
 
     __slots__ = ()
 
 
 class Race(_Fork):
-    """Every branch gets the input; the first that succeeds gives the result, the others are cancelled."""
+    """Passes its input to every branch and returns the result of the first that succeeds; the others are cancelled."""
 
     __slots__ = ()
 
@@ -167,22 +167,28 @@ def parallel(
     transcript: Transcript = "drop",
     name: str = "parallel",
 ) -> Node[Any, Any]:
-    """Make a node that executes several nodes at once on the same input and gives their results as a tuple.
+    """Make a node that executes several nodes at once on the same input and returns their results as a tuple.
 
-    Each branch has its own transcript, which begins with what was said before the fork.
+    Each branch has its own transcript, which begins with the transcript before the fork.
 
     Args:
-        nodes: The branches; they may give different types.
-        limit: How many run at once; None means all.
-        failures: What a failing branch does: `cancel` the others and fail, or `collect` its NodeFailedError in its place.
+        nodes: The branches; they may return different types.
+        limit: The largest number that run at once; None means all.
+        failures: When a branch fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result.
         transcript: What happens to the branches' transcripts at the join: `drop` them, or `keep` them in order.
-        name: How the node is called.
+        name: The name of the node.
     """
     _check_branches(nodes, name)
-    found = [branch.gives for branch in nodes]
-    gives = _types.tuple_of(map(_or_failed, found) if failures == "collect" else found)
+    found = [branch.output_type for branch in nodes]
+    output_type = _types.tuple_of(map(_or_failed, found) if failures == "collect" else found)
     return Parallel(
-        nodes, name=name, takes=_common(nodes, name), gives=gives, limit=limit, failures=failures, transcript=transcript
+        nodes,
+        name=name,
+        input_type=_common(nodes, name),
+        output_type=output_type,
+        limit=limit,
+        failures=failures,
+        transcript=transcript,
     )
 
 
@@ -215,19 +221,27 @@ def each(
     transcript: Transcript = "drop",
     name: str = "each",
 ) -> Node[Any, Any]:
-    """Make a node that executes another for every item of its input and gives the results as a list, in order.
+    """Make a node that executes another for every item of its input and returns the results as a list, in order.
 
     Args:
-        branch: What is executed for an item.
-        limit: How many items are worked on at once; None means all.
-        failures: What a failing item does: `cancel` the others and fail, or `collect` its NodeFailedError in its place.
+        branch: The node that is executed for each item.
+        limit: The largest number of items that are worked on at once; None means all.
+        failures: When an item fails: `cancel` the others and fail, or `collect` its NodeFailedError in the place of its result.
         transcript: What happens to the items' transcripts at the join: `drop` them, or `keep` them in order.
-        name: How the node is called.
+        name: The name of the node.
     """
     _check_branches((branch,), name)
-    takes = _types.iterable_of(branch.takes)
-    gives = _types.list_of(_or_failed(branch.gives) if failures == "collect" else branch.gives)
-    return Each((branch,), name=name, takes=takes, gives=gives, limit=limit, failures=failures, transcript=transcript)
+    input_type = _types.iterable_of(branch.input_type)
+    output_type = _types.list_of(_or_failed(branch.output_type) if failures == "collect" else branch.output_type)
+    return Each(
+        (branch,),
+        name=name,
+        input_type=input_type,
+        output_type=output_type,
+        limit=limit,
+        failures=failures,
+        transcript=transcript,
+    )
 
 
 @overload
@@ -239,18 +253,26 @@ def race(
 @overload
 def race(*nodes: Node[A, B], transcript: Transcript = "drop", name: str = ...) -> Node[A, B]: ...
 def race(*nodes: Node[Any, Any], transcript: Transcript = "drop", name: str = "race") -> Node[Any, Any]:
-    """Make a node that executes several at once on the same input and gives what the first to succeed gave.
+    """Make a node that executes several at once on the same input and returns the result of the first that succeeds.
 
-    The others are cancelled. It fails only when all fail, with the error of the first branch; the rest are its notes.
+    The others are cancelled. It fails only if all fail, with the error of the first branch; the other errors are its notes.
 
     Args:
         nodes: The branches.
         transcript: What happens to the winner's transcript: `drop` it, or `keep` it in the parent's.
-        name: How the node is called.
+        name: The name of the node.
     """
     _check_branches(nodes, name)
-    takes, gives = _common(nodes, name), _types.union(branch.gives for branch in nodes)
-    return Race(nodes, name=name, takes=takes, gives=gives, limit=None, failures="collect", transcript=transcript)
+    input_type, output_type = _common(nodes, name), _types.union(branch.output_type for branch in nodes)
+    return Race(
+        nodes,
+        name=name,
+        input_type=input_type,
+        output_type=output_type,
+        limit=None,
+        failures="collect",
+        transcript=transcript,
+    )
 
 
 def _check_branches(nodes: tuple[object, ...], name: str) -> None:
@@ -264,15 +286,15 @@ def _check_branches(nodes: tuple[object, ...], name: str) -> None:
 
 
 def _common(nodes: tuple[Node[Any, Any], ...], name: str) -> Any:
-    """Give the type that every branch takes: the narrowest of theirs, or what their unions share."""
-    kinds = [branch.takes for branch in nodes]
-    told = [kind for kind in kinds if kind is not Any] or [Any]
-    shared = [part for kind in told for part in (kind, *_types.members(kind))]
-    fitting = [kind for kind in shared if all(_types.fits(kind, other) for other in told)]
+    """Return the input type that fits every branch: the narrowest of theirs, or what their unions have in common."""
+    kinds = [branch.input_type for branch in nodes]
+    declared = [kind for kind in kinds if kind is not Any] or [Any]
+    shared = [part for kind in declared for part in (kind, *_types.members(kind))]
+    fitting = [kind for kind in shared if all(_types.fits(kind, other) for other in declared)]
     if not fitting:
-        shown = ", ".join(f"{branch.name!r} takes {_types.show(branch.takes)}" for branch in nodes)
+        shown = ", ".join(f"{branch.name!r} takes {_types.show(branch.input_type)}" for branch in nodes)
         raise TypeError(f"the branches of {name!r} get the same input, but no type fits all: {shown}")
-    return fitting[0] if fitting[0] in told else _types.union(fitting)
+    return fitting[0] if fitting[0] in declared else _types.union(fitting)
 
 
 def _or_failed(kind: Any) -> Any:

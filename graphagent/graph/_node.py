@@ -1,13 +1,14 @@
 """The parts of a strategy: nodes, taps, outlets, and the paths that `>>` makes of them.
 
-A path is a chain of links, each of which knows the one before: `>>` adds one link and copies nothing. The many small
-classes carry the types: `Strategy` infers its input and output from them, and an edge between nodes whose types do not fit
-is a static error.
+A path is a chain of links, each of which knows the one before it: `>>` adds one link and copies nothing. There are many small
+classes because they carry the types: type checkers infer the input and output of `Strategy` from them, and report an edge
+between nodes whose types do not fit.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
@@ -29,7 +30,7 @@ E = TypeVar("E", bound=Exception)
 
 @final
 class PathLink:
-    """One place in a path."""
+    """One element of a path, and the link before it."""
 
     __slots__ = ("element", "previous")
 
@@ -39,13 +40,13 @@ class PathLink:
 
 
 class Chain:
-    """What any argument of Strategy is when the program runs."""
+    """The class of every argument of Strategy when the program runs."""
 
     __slots__ = ("_link",)
     _link: PathLink
 
     def elements(self) -> list[Placed]:
-        """Give the nodes, taps and outlets of the path, from its head on."""
+        """Return the nodes, taps and outlets of the path, from its head to its end."""
         found: list[Placed] = []
         link: PathLink | None = self._link
         while link is not None:
@@ -56,7 +57,7 @@ class Chain:
 
 
 class PathPart(Chain, Generic[O]):
-    """An argument of Strategy after the first. O is what it lets reach END; Never, when nothing does."""
+    """An argument of Strategy after the first. O is the type that it leads to END; Never if it does not lead there."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -84,37 +85,42 @@ class End:
 
 
 class _Tapping:
-    """What a Tap and a TapOf are when the program runs."""
+    """What Tap and TapOf have in common, which differ only for type checkers."""
 
-    __slots__ = ("asks_model", "context", "function", "name", "needs", "policies", "takes")
+    __slots__ = ("asks_model", "context", "function", "input_type", "name", "needs", "policies")
 
     def __init__(
         self,
         function: Callable[..., Awaitable[None]],
         *,
         name: str,
-        takes: Any = object,
+        input_type: Any = object,
         needs: tuple[type[Any], ...] = (),
         asks_model: bool = False,
         context: Any = None,
     ) -> None:
         self.function = function
-        """What is executed: `async (ctx, input) -> None`."""
+        """The function that is executed: `async (ctx, input) -> None`."""
         self.name = _checked_name(name)
-        """How it is called in this strategy, in events and in pictures."""
-        self.takes = takes
+        """Its name in this strategy, in events and in pictures."""
+        self.input_type = input_type
         """The type that the input must have."""
         self.needs = needs
         """The features that must be installed."""
         self.asks_model = asks_model
-        """Whether it asks a model, so that no run begins without one."""
+        """Whether it asks a model. If so, a run without a model is refused."""
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
-        """What wraps its execution, the innermost first."""
+        """Retries and timeouts around its execution, the innermost first."""
+
+    @property
+    def takes(self) -> Any:
+        """Deprecated: `input_type`."""
+        return _renamed(self, "takes", "input_type")
 
     def named(self, name: str) -> Self:
-        """Give the same tap under another name, for a second place in one strategy."""
+        """Return the same tap under another name, to use it twice in one strategy."""
         tap = copy.copy(self)
         tap.name = _checked_name(name)
         return tap
@@ -133,20 +139,20 @@ class _Tapping:
         max_wait: float = 60.0,
         errors: type[Exception] | tuple[type[Exception], ...] = Exception,
     ) -> Self:
-        """Return a tap that is executed again when it raises; each attempt counts in the budget.
+        """Return a tap that is executed again if it raises; each attempt counts towards the budget.
 
         Args:
-            attempts: How often at the most, the first one counted.
-            wait: Seconds before the second attempt; an error's `retry_after` counts where it is longer.
-            factor: How much longer each further wait is.
-            max_wait: Seconds that no wait exceeds.
-            errors: What is tried again.
+            attempts: The largest number of executions, including the first.
+            wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
+            factor: The factor by which each further wait is longer.
+            max_wait: The longest wait, in seconds.
+            errors: The classes of errors after which it is executed again.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
     def timeout(self, seconds: float) -> Self:
-        """Return a tap that is cancelled, and raises TimeoutError, after so many seconds."""
+        """Return a tap that is cancelled, and raises TimeoutError, after this many seconds."""
         return self._with(Timeout(seconds))
 
     def __repr__(self) -> str:
@@ -160,30 +166,30 @@ class _Tapping:
 
 @final
 class Tap(_Tapping):
-    """Does something and passes any input on unchanged."""
+    """Does something, and passes on any input unchanged."""
 
     __slots__ = ()
 
     def on_error(self, kind: type[Exception]) -> Outlet[Any, Any]:
-        """Take this way out when the tap raises such an error; what the tap was given is passed on, as always."""
+        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, as other edges do."""
         return _error_outlet(self, kind)
 
 
 @final
 class TapOf(_Tapping, Generic[T]):
-    """A tap that needs an input of type T."""
+    """A tap whose input must be of type T."""
 
     __slots__ = ()
     if TYPE_CHECKING:
         _takes: Callable[[T], None]
 
     def on_error(self: TapOf[A], kind: type[Exception]) -> Outlet[A, A]:
-        """Take this way out when the tap raises such an error; what the tap was given is passed on, as always."""
+        """Begin the edge that is taken if the tap raises such an error. It passes on the input of the tap, as other edges do."""
         return _error_outlet(self, kind)
 
 
 class Edges(First[I, O], Generic[I, O]):
-    """START >> … >> END."""
+    """A whole path, `START >> … >> END`."""
 
     __slots__ = ()
 
@@ -192,7 +198,7 @@ class Edges(First[I, O], Generic[I, O]):
 
 
 class Tail(PathPart[O], Generic[O]):
-    """node >> … >> END."""
+    """The end of a strategy, `node >> … >> END`."""
 
     __slots__ = ()
 
@@ -201,7 +207,7 @@ class Tail(PathPart[O], Generic[O]):
 
 
 class Path(PathPart[Never], Generic[I, O]):
-    """node >> … with a loose end that yields O."""
+    """A path that has not reached END, `node >> …`, whose last node returns O."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -223,7 +229,7 @@ class Path(PathPart[Never], Generic[I, O]):
 
 
 class EntryPath(First[I, Never], Generic[I, O]):
-    """START >> … with a loose end that yields O."""
+    """A path from START that has not reached END, `START >> …`, whose last node returns O."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -262,33 +268,33 @@ class Rule:
         context: Any = None,
     ) -> None:
         self.label = label
-        """As it is drawn, such as `on ToolCalls`."""
+        """Its text in pictures and errors, such as `on ToolCalls`."""
         self.test = test
-        """`(ctx, value) -> bool`; None lets everything pass."""
+        """`(ctx, value) -> bool`; None if every value passes."""
         self.change = change
         self.kinds = kinds
-        """The types that pass, for the check."""
+        """The types that pass, as the check of a strategy compares them."""
         self.part = part
         """Whether only some values of these types pass."""
         self.value = value
-        """The type that the change gives, for the check."""
+        """The type that `change` returns, as the check of a strategy compares it."""
         self.error = error
-        """The error that is taken, for a way out that is taken when the node raises."""
+        """The class of errors after which the edge is taken, if it is one for errors."""
         self.context = context
         """The type of the context that the test takes, such as `Context[Db]`."""
 
 
 class Outlet(Path[I, O]):
-    """One way out of a node; it stands at the head of a path."""
+    """The beginning of an edge of a node, with its conditions and changes; the head of a path."""
 
     __slots__ = ("node", "rules")
 
     def __init__(self, node: Node[Any, Any] | _Tapping, rules: tuple[Rule, ...]) -> None:
         super().__init__(PathLink(None, self))
         self.node = node
-        """The node, or the tap, whose way out it is."""
+        """The node or tap that the edge leaves."""
         self.rules = rules
-        """Its conditions and changes, tried and made from left to right."""
+        """Its conditions and changes, applied from left to right."""
 
     def _add(self, rule: Rule) -> Outlet[Any, Any]:
         return Outlet[Any, Any](self.node, (*self.rules, rule))
@@ -298,7 +304,7 @@ class Outlet(Path[I, O]):
     @overload
     def when(self, test: Callable[[Context[Any], O], bool]) -> Outlet[I, O]: ...
     def when(self, test: Any) -> Any:
-        """Take this way out when the test of `(output)` or `(ctx, output)` says so. It must not have effects."""
+        """Add a condition: a test of `(output)` or `(ctx, output)`, which must have no effects."""
         count = plain_arguments(test)
         if count not in (1, 2):
             raise TypeError(
@@ -311,7 +317,7 @@ class Outlet(Path[I, O]):
         return self._add(Rule(described("when", test), test=test, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
-        """Hand on what `change` makes of the output. It must not have effects."""
+        """Pass on what `change` returns for the output. It must have no effects."""
         if plain_arguments(change) not in (0, 1):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         if isinstance(change, type):
@@ -328,20 +334,20 @@ def _error_outlet(tap: _Tapping, kind: type[Exception]) -> Outlet[Any, Any]:
 
 
 class Node(Outlet[I, O]):
-    """A named, typed step: an async function `(ctx, input) -> output`. `@node` makes one of a function.
+    """A named, typed step: an async function `(ctx, input) -> output`. `@node` makes one from a function.
 
-    A node is a value. It holds nothing of a run, so any number of strategies and runs may share it.
+    A node is a value. It holds no state of a run, so any number of strategies and runs may share it.
     """
 
     __slots__ = (
         "asks_model",
         "context",
         "function",
-        "gives",
+        "input_type",
         "name",
         "needs",
+        "output_type",
         "policies",
-        "takes",
         "tool_outputs",
     )
 
@@ -350,32 +356,42 @@ class Node(Outlet[I, O]):
         function: Callable[[Context[Any], I], Awaitable[O]],
         *,
         name: str,
-        takes: Any = Any,
-        gives: Any = Any,
+        input_type: Any = Any,
+        output_type: Any = Any,
         needs: tuple[type[Any], ...] = (),
         tool_outputs: Any = Never,
         asks_model: bool = False,
         context: Any = None,
     ) -> None:
         self.function = function
-        """What is executed."""
+        """The function that is executed."""
         self.name = _checked_name(name)
-        """How it is called in this strategy, in events and in pictures."""
-        self.takes = takes
+        """Its name in this strategy, in events and in pictures."""
+        self.input_type = input_type
         """The type of its input."""
-        self.gives = gives
+        self.output_type = output_type
         """The type of its output."""
         self.needs = needs
         """The features that must be installed."""
         self.tool_outputs = tool_outputs
-        """The part of its output that there is only where tools are offered: a way for it is asked for only there."""
+        """The part of its output type that it returns only if tools are offered. Only then must an edge take it."""
         self.asks_model = asks_model
-        """Whether it asks a model, so that no run begins without one."""
+        """Whether it asks a model. If so, a run without a model is refused."""
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
-        """What wraps its execution, the innermost first."""
+        """Retries and timeouts around its execution, the innermost first."""
         super().__init__(self, ())
+
+    @property
+    def takes(self) -> Any:
+        """Deprecated: `input_type`."""
+        return _renamed(self, "takes", "input_type")
+
+    @property
+    def gives(self) -> Any:
+        """Deprecated: `output_type`."""
+        return _renamed(self, "gives", "output_type")
 
     def _copy(self) -> Self:
         own = copy.copy(self)
@@ -394,9 +410,11 @@ class Node(Outlet[I, O]):
     @overload
     def on(self, value: A, /) -> Outlet[I, A]: ...
     def on(self, *kinds: Any) -> Any:
-        """Take this way out for outputs of one or two types, or for one value: True, None, an enum member, a literal."""
+        """Begin the edge for outputs of one or two types, or for one value: True, None, an enum member, a literal."""
         if not kinds:
-            raise TypeError(f".on() of node {self.name!r} takes a type or a value; for the rest there is .otherwise()")
+            raise TypeError(
+                f".on() of node {self.name!r} takes a type or a value; for all other outputs use .otherwise()"
+            )
         if len(kinds) == 1 and not _types.is_type(kinds[0]):
             wanted = kinds[0]
             return self._add(
@@ -407,21 +425,21 @@ class Node(Outlet[I, O]):
                     part=wanted is not None and _types.literal(wanted) is type(wanted),
                 )
             )
-        fitting = _types.tester(kinds, self.gives)
+        fitting = _types.tester(kinds, self.output_type)
         label = " | ".join(_types.show(kind) for kind in kinds)
         return self._add(Rule(f"on {label}", test=lambda _, value: fitting(value), kinds=kinds))
 
     def otherwise(self) -> Outlet[I, O]:
-        """Take this way out for every output that no way out before it takes."""
+        """Begin the edge for every output that no edge before it takes."""
         return self._add(Rule("otherwise"))
 
     def on_error(self, kind: type[E]) -> Outlet[I, E]:
-        """Take this way out when the node raises such an error; the error is handed on."""
+        """Begin the edge that is taken if the node raises such an error, which is passed on."""
         check_errors(f".on_error() of node {self.name!r}", kind)
         return self._add(Rule(f"on error {kind.__name__}", error=kind, value=kind))
 
     def named(self, name: str) -> Self:
-        """Give the same node under another name, for a second place in one strategy."""
+        """Return the same node under another name, to use it twice in one strategy."""
         node = self._copy()
         node.name = _checked_name(name)
         return node
@@ -435,29 +453,29 @@ class Node(Outlet[I, O]):
         max_wait: float = 60.0,
         errors: type[Exception] | tuple[type[Exception], ...] = Exception,
     ) -> Self:
-        """Give a node that is executed again when it raises; each attempt counts in the budget.
+        """Return a node that is executed again if it raises; each attempt counts towards the budget.
 
         Args:
-            attempts: How often at the most, the first one counted.
-            wait: Seconds before the second attempt; an error's `retry_after` counts where it is longer.
-            factor: How much longer each further wait is.
-            max_wait: Seconds that no wait exceeds.
-            errors: What is tried again.
+            attempts: The largest number of executions, including the first.
+            wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
+            factor: The factor by which each further wait is longer.
+            max_wait: The longest wait, in seconds.
+            errors: The classes of errors after which it is executed again.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
     def timeout(self, seconds: float) -> Self:
-        """Give a node that is cancelled, and raises TimeoutError, after so many seconds."""
+        """Return a node that is cancelled, and raises TimeoutError, after this many seconds."""
         return self._with(Timeout(seconds))
 
     def __repr__(self) -> str:
-        return f"<node {self.name!r}: {_types.show(self.takes)} -> {_types.show(self.gives)}>"
+        return f"<node {self.name!r}: {_types.show(self.input_type)} -> {_types.show(self.output_type)}>"
 
 
 @final
 class Start:
-    """The beginning of a strategy; what a run is given leaves it."""
+    """The beginning of a strategy; the task of a run leaves it."""
 
     __slots__ = ("_taps",)
     name: ClassVar[str] = "START"
@@ -487,22 +505,27 @@ class Start:
 START: Final = Start()
 END: Final = End()
 Placed = Outlet[Any, Any] | _Tapping | Start | End
-"""What stands in a path; a node is an outlet, and a bare outlet stands only at the head."""
+"""An element of a path. A node is an outlet; any other outlet can only be the head of a path."""
 
 
 def _next(link: PathLink, other: Placed) -> Placed:
     if isinstance(other, Node | _Tapping | End):
         return other
     if isinstance(other, Outlet):
-        way = f"{other.node.name!r}, {', '.join(rule.label for rule in other.rules)}"
+        outlet = f"{other.node.name!r}, {', '.join(rule.label for rule in other.rules)}"
         name = other.node.name
         raise TypeError(
-            f"the way out ({way}) stands at the head of a path; end this one with {name}, and give Strategy one more that begins "
-            f"with the way out"
+            f"the outlet ({outlet}) belongs at the head of a path; end this one with {name}, and give Strategy one more that begins "
+            f"with the outlet"
         )
     before = link.element.node if isinstance(link.element, Outlet) else link.element
     named = getattr(before, "name", type(before).__name__)
-    raise TypeError(f"behind {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
+    raise TypeError(f"after {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
+
+
+def _renamed(element: object, old: str, new: str) -> Any:
+    warnings.warn(f"{type(element).__name__}.{old} is deprecated: use {new}", DeprecationWarning, stacklevel=3)
+    return getattr(element, new)
 
 
 def _checked_name(name: str) -> str:

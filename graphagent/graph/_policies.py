@@ -1,4 +1,4 @@
-"""What may be asked of a node's execution: values that wrap it, in the order in which they were asked."""
+"""Policies of a node: values that wrap its execution, in the order in which they were added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Give up with a TimeoutError after some time."""
+    """Cancel the execution, and raise TimeoutError, after some seconds."""
 
     seconds: float
 
@@ -30,7 +30,7 @@ Policy = Retry | Timeout
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a strategy used as a node has of its own; None means its parent's."""
+    """The model, tools and budgets of a strategy that is used as a node; None means those of its parent."""
 
     model: Model | None = None
     tools: Sequence[Any] | None = None

@@ -1,4 +1,4 @@
-"""What is asked of a function before it becomes part of a strategy."""
+"""The signatures of functions that become part of a strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def plain_arguments(function: Any) -> int:
-    """Count the arguments of a plain function; -1 for anything else."""
+    """Return the number of arguments that a plain function needs; -1 for anything else."""
     names = needed(function) if callable(function) and not is_async(function) else None
     return -1 if names is None else len(names)
 
@@ -29,7 +29,7 @@ def needed(function: Callable[..., Any]) -> list[str] | None:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return ["value"]  # a builtin that tells nothing takes the value
+        return ["value"]  # a builtin without a signature is called with the value
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if any(each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is each.empty for each in parameters):
         return None

@@ -1,4 +1,4 @@
-"""A strategy: paths from START to END, checked the moment it is made. It is itself a node."""
+"""A strategy: paths from START to END, checked when it is made. It is itself a node."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ G = TypeVar("G")
 H = TypeVar("H")
 
 Element = Node[Any, Any] | Tap | TapOf[Any]
-"""What stands in a strategy and is executed."""
+"""A part of a strategy that is executed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """One way from an element to the next."""
+    """A connection from one element of a strategy to another."""
 
     source: Element | Start
     outlet: Outlet[Any, Any] | None
@@ -143,7 +143,7 @@ class Strategy(Node[I, O]):
         report = check(edges)
         if report.problems:
             raise StrategyError(name, report.problems)
-        super().__init__(_engine_only, name=name, takes=report.takes, gives=report.gives)
+        super().__init__(_engine_only, name=name, input_type=report.input_type, output_type=report.output_type)
         self.edges: tuple[Edge, ...] = edges
         """Its edges, in the order of the paths; those from START first."""
         self.elements_by_name: dict[str, Element] = {
@@ -151,9 +151,9 @@ class Strategy(Node[I, O]):
         }
         """Its nodes and taps under their names, in the order of the paths."""
         self.without_tools: tuple[Problem, ...] = tuple(report.without_tools)
-        """What is wrong with it where tools are offered: an agent with tools refuses it."""
+        """Problems that it has only if tools are offered: an agent with tools refuses it."""
         self.setting: Setting | None = None
-        """What it has of its own where it stands as a node."""
+        """The model, tools and budgets of its own, where it is used as a node."""
 
     def using(
         self,
@@ -165,15 +165,15 @@ class Strategy(Node[I, O]):
         max_tokens: int | None = None,
         max_cost: Decimal | float | None = None,
     ) -> Self:
-        """Give the same strategy with a model, tools and budgets of its own; what is None, it shares with its parent.
+        """Return the same strategy with a model, tools and budgets of its own; those that are None it shares with its parent.
 
         Args:
-            model: Asked by the nodes inside.
-            tools: Offered to the model inside; an empty list means none.
-            max_nodes: Node executions inside, for each time it is entered.
-            max_turns: Model turns inside, likewise.
-            max_tokens: Tokens inside, likewise.
-            max_cost: Money inside, likewise.
+            model: The model that its nodes ask.
+            tools: The tools that they offer to it; an empty list means none.
+            max_nodes: The largest number of node executions, each time that it is entered.
+            max_turns: The largest number of model turns, likewise.
+            max_tokens: The largest number of tokens, likewise.
+            max_cost: The largest cost, likewise, in the currency of the prices.
         """
         if isinstance(model, type):
             raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
@@ -182,7 +182,7 @@ class Strategy(Node[I, O]):
         return own
 
     def walk(self) -> Iterator[tuple[str, Element]]:
-        """Give every node and tap with its path, branches and the insides of subgraphs included."""
+        """Yield each node and tap with its path, including branches and the nodes of subgraphs."""
         return _walk(self, "")
 
     def to_mermaid(self) -> str:
@@ -237,7 +237,7 @@ def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
             where = "begin the first path at START" if number == 0 else "only the first path begins at START"
             raise TypeError(f"strategy {name!r}, path {number + 1}: {where}")
         if len(elements) < 2:
-            raise TypeError(f"strategy {name!r}, path {number + 1}: it leads nowhere; go on with >>, at last to END")
+            raise TypeError(f"strategy {name!r}, path {number + 1}: it leads nowhere; continue it with >>, up to END")
         found.extend(_along(elements))
     plain = {(edge.source, edge.target): edge for edge in reversed(found) if edge.outlet is None}
     return tuple(edge for edge in found if edge.outlet is not None or plain[edge.source, edge.target] is edge)

@@ -94,4 +94,4 @@ def ask_human(
         from graphagent.memory.notes import NoteMemory
 
         lessons = NoteMemory(learn, recall=False, learn=False, tools=False)
-    return Node(_AskHuman(question, kind, lessons), name=name, takes=object, gives=kind)
+    return Node(_AskHuman(question, kind, lessons), name=name, input_type=object, output_type=kind)

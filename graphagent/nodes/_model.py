@@ -182,11 +182,13 @@ def llm_request(
     forced = force.name if isinstance(force, Tool) else force
     request = _LlmRequest(offered, forced, form, dict(parameters or {}))
     if forced is not None:
-        return Node(request, name=name, takes=Prompt, gives=ToolCalls, asks_model=True)
+        return Node(request, name=name, input_type=Prompt, output_type=ToolCalls, asks_model=True)
     answer: Any = str if output is None else output
     if not offered:
-        return Node(request, name=name, takes=Prompt, gives=answer, asks_model=True)
-    return Node(request, name=name, takes=Prompt, gives=answer | ToolCalls, tool_outputs=ToolCalls, asks_model=True)
+        return Node(request, name=name, input_type=Prompt, output_type=answer, asks_model=True)
+    return Node(
+        request, name=name, input_type=Prompt, output_type=answer | ToolCalls, tool_outputs=ToolCalls, asks_model=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,4 +220,4 @@ def passthrough(kind: type[T], *, name: str = "passthrough") -> Node[T, T]:
     async def give(ctx: Context, value: T) -> T:
         return value
 
-    return Node(give, name=name, takes=kind, gives=kind)
+    return Node(give, name=name, input_type=kind, output_type=kind)

@@ -168,4 +168,4 @@ def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCa
     """
     if limit < 1:
         raise ValueError(f"{name!r}: limit={limit} would run no call; give 1 or more")
-    return Node(_ExecuteTools(limit), name=name, takes=ToolCalls, gives=ToolResults)
+    return Node(_ExecuteTools(limit), name=name, input_type=ToolCalls, output_type=ToolResults)

@@ -32,8 +32,8 @@ def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
     from graphagent.codec._internal import check_type
 
     strategy = agent.strategy
-    kinds = [(name, element.gives) for name, element in strategy.walk() if isinstance(element, Node)]
-    for name, kind in [(f"START of {strategy.name}", strategy.takes), *kinds]:
+    kinds = [(name, element.output_type) for name, element in strategy.walk() if isinstance(element, Node)]
+    for name, kind in [(f"START of {strategy.name}", strategy.input_type), *kinds]:
         try:
             check_type(kind)
         except SerializationError as error:
@@ -156,7 +156,7 @@ def tool_of(agent: Agent[Any, Any], setup: Callable[[], Setup]) -> Tool:
     async def on_nothing(ctx: Context[Any] | None = None) -> Any:
         return await on_task(None, ctx)
 
-    takes: Any = agent.strategy.takes
+    takes: Any = agent.strategy.input_type
     # A model says a task in words, where the strategy takes words among others.
     on_task.__annotations__ = {"task": str if fits(str, takes) else takes, "ctx": Context | None}
     call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task

@@ -62,7 +62,7 @@ async def create(run: Run[Any], store: Store) -> None:
     state.journal = journal
     try:
         with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would let the run go
-            await journal.begin(ctx, lines, task, setup.strategy.takes, setup.plan.first)
+            await journal.begin(ctx, lines, task, setup.strategy.input_type, setup.plan.first)
     except RunClaimedError as error:
         state.journal = None
         raise RunExistsError(state.run_id, state.owner) from error
@@ -226,7 +226,7 @@ async def read(
 def stand(setup: Setup, recording: Recording, *, allow_changed: bool = False) -> Run[Any]:
     """Give a run as it stands in a recording."""
     head = recording.head
-    recording.read_for(setup.plan, setup.strategy.takes, setup.strategy.gives)
+    recording.read_for(setup.plan, setup.strategy.input_type, setup.strategy.output_type)
     ended = recording.last and recording.entry(recording.last)["t"] == "final"
     if not ended and not allow_changed:
         _check_same(setup.strategy, recording)
@@ -301,7 +301,7 @@ def _check_fits(ctx: Context, recording: Recording) -> None:
         if part.at is None:
             continue
         slot, value = part.at
-        takes = getattr(slot.element, "takes", object)
+        takes = getattr(slot.element, "input_type", object)
         if not is_a(value, takes):
             raise StrategyChangedError(
                 recording.head.run_id,
@@ -311,7 +311,10 @@ def _check_fits(ctx: Context, recording: Recording) -> None:
 
 def describe(strategy: Strategy[Any, Any]) -> list[str]:
     """Give what a resume compares of a strategy: names, edges and declared types, a line each. Not what tests do."""
-    return [f"strategy {strategy.name}: {show(strategy.takes)} -> {show(strategy.gives)}", *_lines(strategy, "")]
+    return [
+        f"strategy {strategy.name}: {show(strategy.input_type)} -> {show(strategy.output_type)}",
+        *_lines(strategy, ""),
+    ]
 
 
 def _lines(node: Node[Any, Any], prefix: str) -> Iterator[str]:
@@ -321,14 +324,14 @@ def _lines(node: Node[Any, Any], prefix: str) -> Iterator[str]:
                 yield f"tap {prefix}{name}"
                 continue
             kind = type(element).__name__.lower()
-            yield f"{kind} {prefix}{name}: {show(element.takes)} -> {show(element.gives)}"
+            yield f"{kind} {prefix}{name}: {show(element.input_type)} -> {show(element.output_type)}"
             yield from _lines(element, f"{prefix}{name}/")
         for edge in node.edges:
             label = _label(edge)
             yield f"edge {prefix}{edge.source.name} -> {prefix}{edge.target.name}{f' {label}' if label else ''}"
     elif isinstance(node, Parallel | Each | Race):
         for number, branch in enumerate(node.branches):
-            yield f"branch {prefix}{number}/{branch.name}: {show(branch.takes)} -> {show(branch.gives)}"
+            yield f"branch {prefix}{number}/{branch.name}: {show(branch.input_type)} -> {show(branch.output_type)}"
             yield from _lines(branch, f"{prefix}{number}/{branch.name}/")
 
 

@@ -334,10 +334,10 @@ class Journal:
     def _output(self, ctx: Context, slot: Slot, output: Any, entry: dict[str, Any]) -> Held | None:
         """Add a node's output to its entry, and give where it is to be found from now on."""
         element = slot.element
-        kind = element.gives if isinstance(element, Node) else Any
+        kind = element.output_type if isinstance(element, Node) else Any
         if isinstance(element, Parallel | Each) and type(output) in (list, tuple) and ctx.known is not None:
             # The results of branches, each of them where it stands already.
-            gives = [branch.gives for branch in element.branches] * (
+            gives = [branch.output_type for branch in element.branches] * (
                 1 if isinstance(element, Parallel) else len(output)
             )
             parts = [self._kept(ctx, each, gives[n])[0] for n, each in enumerate(output)]

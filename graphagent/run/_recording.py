@@ -267,7 +267,7 @@ class Recording:
                 continue
             kind = Any
             if isinstance(element, Parallel | Each):
-                kind = element.branches[place if isinstance(element, Parallel) else 0].gives
+                kind = element.branches[place if isinstance(element, Parallel) else 0].output_type
             found.append(self._decoded(number, each, kind))
         return found if isinstance(element, Each) else tuple(found)
 
@@ -302,17 +302,17 @@ class Recording:
         if kind == "edit":
             return self.kind_at(prefix, entry["next"])
         slot = self.slot(prefix + entry["node"]) if kind == "node" else None
-        return slot.element.gives if slot is not None and isinstance(slot.element, Node) else Any
+        return slot.element.output_type if slot is not None and isinstance(slot.element, Node) else Any
 
     def kind_at(self, prefix: str, name: str) -> Any:
         """Give the declared type of what stands before a node, or before the end of a strategy."""
         if name:
             slot = self.slot(prefix + name)
-            return slot.element.takes if slot is not None and isinstance(slot.element, Node | Tap | TapOf) else Any
+            return slot.element.input_type if slot is not None and isinstance(slot.element, Node | Tap | TapOf) else Any
         around = self.slot(prefix[:-1]) if prefix else None
         if not prefix:
             return self.gives
-        return around.element.gives if around is not None and isinstance(around.element, Node) else Any
+        return around.element.output_type if around is not None and isinstance(around.element, Node) else Any
 
     def at(self, reference: Mapping[str, Any]) -> Any:
         """Give what a reference refers to."""

@@ -89,7 +89,7 @@ class Run(Generic[O]):
         self._max_seconds = setup.budgets.max_seconds
         self.state: RunState = RunState(
             run_id=run_id, owner=owner, memory=memory, meter=Meter(None, setup.budgets), features=setup.features,
-            handlers=setup.handlers, clock=setup.clock, gives=setup.strategy.gives,
+            handlers=setup.handlers, clock=setup.clock, gives=setup.strategy.output_type,
         )  # fmt: skip
         """Its own affairs."""
         self.state.planning_interval, self.state.deps = setup.planning_interval, setup.deps
@@ -373,7 +373,7 @@ class Run(Generic[O]):
         """Go back to where a model was asked last, or raise the refusal where it cannot be asked again."""
         ctx, state = self.context, self.state
         slot = state.asked
-        if slot is None or not fits(str, getattr(slot.element, "takes", object)):
+        if slot is None or not fits(str, getattr(slot.element, "input_type", object)):
             raise self._of_run(refusal)
         ctx.at = slot, said
         if state.journal is not None:

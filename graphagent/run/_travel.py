@@ -140,7 +140,7 @@ async def _read(setup: Setup, owner: str, run_id: str) -> Recording:
         raise RunNotFoundError(run_id, owner)
     recording, _ = await read_recording(setup.store, owner, run_id)
     await look_up(recording, setup.features)
-    return recording.read_for(setup.plan, setup.strategy.takes, setup.strategy.gives)
+    return recording.read_for(setup.plan, setup.strategy.input_type, setup.strategy.output_type)
 
 
 async def history(setup: Setup, owner: str, run_id: str) -> list[Entry]:
@@ -273,7 +273,7 @@ def _put(journal: Journal, ctx: Context, value: Any, ends_with: Any) -> None:
     assert ctx.at is not None
     slot = ctx.at[0]
     ctx.at, ctx.parts, ctx.effects = (slot, value), None, None
-    kind = ends_with if slot is DONE else getattr(slot.element, "takes", Any)
+    kind = ends_with if slot is DONE else getattr(slot.element, "input_type", Any)
     if not is_a(value, kind):
         where = (
             f"before node {ctx.node!r}" if slot is not DONE else f"at the end of {ctx.prefix[:-1] or 'the strategy'!r}"

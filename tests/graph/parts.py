@@ -11,9 +11,9 @@ async def nothing(ctx: Any, value: Any) -> Any:
     return value
 
 
-def step(name: str, takes: Any = Any, gives: Any = Any) -> Node[Any, Any]:
+def step(name: str, input_type: Any = Any, output_type: Any = Any) -> Node[Any, Any]:
     """Make a node of a name and two types."""
-    return Node(nothing, name=name, takes=takes, gives=gives)
+    return Node(nothing, name=name, input_type=input_type, output_type=output_type)
 
 
 def steps(names: str) -> list[Node[Any, Any]]:
@@ -21,6 +21,6 @@ def steps(names: str) -> list[Node[Any, Any]]:
     return [step(name) for name in names.split()]
 
 
-def taps(name: str, takes: Any = None) -> Tap | TapOf[Any]:
+def taps(name: str, input_type: Any = None) -> Tap | TapOf[Any]:
     """Make a tap of a name, and of a type where it needs one."""
-    return Tap(nothing, name=name) if takes is None else TapOf(nothing, name=name, takes=takes)
+    return Tap(nothing, name=name) if input_type is None else TapOf(nothing, name=name, input_type=input_type)

@@ -50,12 +50,12 @@ def test_a_node_that_start_never_reaches():
 def test_a_dead_end():
     """A node or a tap from which nothing goes on is named."""
     a, b = steps("a b")
-    assert problems(START >> a >> b) == snapshot(["'b': no path goes on from it; end it with b >> END"])
+    assert problems(START >> a >> b) == snapshot(["'b': no edge leaves it; end its path with b >> END"])
     assert problems(START >> a >> END, a.on_error(OSError) >> taps("log")) == snapshot(
-        ["'log': no path goes on from it; end it with log >> END"]
+        ["'log': no edge leaves it; end its path with log >> END"]
     )
     assert problems(START >> a, a.on_error(OSError) >> END) == snapshot(
-        ["'a': no way on takes its output Any (there are: on error OSError); add .on(…) or .otherwise()"]
+        ["'a': no edge takes its output Any (there are: on error OSError); add .on(…) or .otherwise()"]
     )
 
 
@@ -64,15 +64,15 @@ def test_a_cycle_without_a_way_out():
     a, b, c, d = steps("a b c d")
     assert problems(START >> a >> b >> c >> b, c.named("other") >> END) == snapshot(
         [
-            "'b': the cycle of 'b', 'c' has no way out; add one before the plain edge of a node, such as b.when(…) >> END",
+            "'b': no edge leaves the cycle of 'b', 'c'; add one before the plain edge of a node, such as b.when(…) >> END",
             "'other': START never reaches it; add a path that leads to it, or remove it",
         ]
     )
     assert problems(START >> a >> a) == snapshot(
-        ["'a': the cycle of 'a' has no way out; add one before the plain edge of a node, such as a.when(…) >> END"]
+        ["'a': no edge leaves the cycle of 'a'; add one before the plain edge of a node, such as a.when(…) >> END"]
     )
     assert problems(START >> a, a.when(bool) >> a, a.otherwise() >> d) == snapshot(
-        ["'d': no path goes on from it; end it with d >> END"]
+        ["'d': no edge leaves it; end its path with d >> END"]
     )
 
 
@@ -197,15 +197,15 @@ def test_an_output_that_no_way_takes():
         problems(START >> word, word.on("yes") >> end, word.when(bool) >> end),
     ] == snapshot(
         [
-            ["'u': no way on takes its output int | None (there are: on str); add .on(…) or .otherwise()"],
+            ["'u': no edge takes its output int | None (there are: on str); add .on(…) or .otherwise()"],
             [
-                "'u': no way on takes its output int (there are: on str, on int, when bool, on None); add .on(…) or .otherwise()"
+                "'u': no edge takes its output int (there are: on str, on int, when bool, on None); add .on(…) or .otherwise()"
             ],
-            ["'c': no way on takes its output Colour.BLUE (there are: on Colour.RED); add .on(…) or .otherwise()"],
-            ["'f': no way on takes its output False (there are: on True, on None); add .on(…) or .otherwise()"],
-            ["'a': no way on takes its output Animal (there are: on Dog, on str); add .on(…) or .otherwise()"],
+            ["'c': no edge takes its output Colour.BLUE (there are: on Colour.RED); add .on(…) or .otherwise()"],
+            ["'f': no edge takes its output False (there are: on True, on None); add .on(…) or .otherwise()"],
+            ["'a': no edge takes its output Animal (there are: on Dog, on str); add .on(…) or .otherwise()"],
             [],
-            ["'w': no way on takes its output 'no' (there are: on 'yes', when bool); add .on(…) or .otherwise()"],
+            ["'w': no edge takes its output 'no' (there are: on 'yes', when bool); add .on(…) or .otherwise()"],
         ]
     )
     assert not problems(START >> colour, colour.on(Colour.RED) >> end, colour.on(Colour.BLUE) >> end)
@@ -228,8 +228,8 @@ def test_an_outlet_that_is_never_taken():
         [
             ["'a': on int is never taken: its output is str | None"],
             ["'a': on 5 is never taken: its output is str | None"],
-            ["'a': on 'x' to 'END' is never taken, because ways before it take all of that"],
-            ["'c': on Colour.RED to 'END' is never taken, because ways before it take all of that"],
+            ["'a': on 'x' to 'END' is never taken, because the edges before it take all of that"],
+            ["'c': on Colour.RED to 'END' is never taken, because the edges before it take all of that"],
             ["'c': on 1 is never taken: its output is Colour"],
         ]
     )
@@ -277,7 +277,7 @@ def test_a_map_behind_a_map_decides_the_type():
 
     count = step("count", str, int)
     made = Strategy("x", START >> count, count.map(str).when(bool).map(size) >> END, count.otherwise() >> END)
-    assert made.gives is int
+    assert made.output_type is int
 
 
 def test_all_problems_at_once():
@@ -295,7 +295,7 @@ strategy 'wrong' has 4 problems:
   'read': on int is never taken: its output is list[str]
   'read': its output list does not fit the input str of 'length'; change one of them, or map it: read.on(list).map(…) >> length
   's': START never reaches it; add a path that leads to it, or remove it
-  'upper': no path goes on from it; end it with upper >> END\
+  'upper': no edge leaves it; end its path with upper >> END\
 """)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
@@ -330,9 +330,9 @@ def brute_force(targets: Targets) -> set[tuple[str, str]]:
         if not leads[start][one]:
             found.add((f"n{one}", "START never reaches"))
         elif not targets[one]:
-            found.add((f"n{one}", "no path goes on"))
+            found.add((f"n{one}", "no edge leaves it"))
         elif not leads[one][end] and all(leads[other][one] for other in after):
-            found.add((f"n{min(after)}", "has no way out"))
+            found.add((f"n{min(after)}", "no edge leaves the cycle"))
     return found
 
 
@@ -347,7 +347,7 @@ def test_the_verdict_on_any_small_graph(targets: Targets):
     for source, out in zip(nodes, targets, strict=True):
         heads = [source] if len(out) == 1 else [*[source.when(bool) for _ in out[1:]], source.otherwise()]
         paths += [head >> [*nodes, END][target] for head, target in zip(heads, out, strict=False)]
-    kinds = ("START never reaches", "no path goes on", "has no way out")
+    kinds = ("START never reaches", "no edge leaves it", "no edge leaves the cycle")
     found = {(text.split("'")[1], what) for text in problems(*paths) for what in kinds if what in text}
     assert found == brute_force(targets)
     assert bool(problems(*paths)) == bool(found)
@@ -402,7 +402,7 @@ def test_completeness_against_all_values(kinds: list[Any], heads: list[Any]):
     values = [value for kind in kinds for value in VALUES[kind]]
     values += [3] if float in kinds and int not in kinds else []
     left = [value for value in values if not any(takes(way, value) for way in ways)]
-    assert any("no way on takes" in text for text in said) == bool(left), said
+    assert any("no edge takes" in text for text in said) == bool(left), said
     labels = [", ".join(rule.label for rule in way.rules) for way in ways]
     for number, (way, label) in enumerate(zip(ways, labels, strict=True)):
         dead = any(text.startswith((f"'n': {label} is never", f"'n': {label} to 'END' is never")) for text in said)

@@ -51,7 +51,7 @@ def test_a_tap_knows_what_it_takes():
     @tap(name="loud")
     async def shout(ctx: Any, text: str) -> None: ...
 
-    assert (log.name, log.takes, repr(shout), shout.named("again").name) == ("log", str, "<tap 'loud'>", "again")
+    assert (log.name, log.input_type, repr(shout), shout.named("again").name) == ("log", str, "<tap 'loud'>", "again")
 
 
 def test_wrong_nodes_are_refused():
@@ -100,12 +100,12 @@ def test_wrong_paths_are_refused():
         said(lambda: taps("log") >> a),
     ] == snapshot(
         [
-            "TypeError: behind 'a' comes a node, a tap, a strategy or END; got function. See @node",
-            "TypeError: behind 'a' comes a node, a tap, a strategy or END; got int. See @node",
-            "TypeError: behind 'START' comes a node, a tap, a strategy or END; got str. See @node",
-            "TypeError: behind 'START' comes a node, a tap, a strategy or END; got Start. See @node",
-            "TypeError: the way out ('b', on str) stands at the head of a path; end this one with b, and give Strategy one more that begins with the way out",
-            "TypeError: the way out ('b', when bool, map str) stands at the head of a path; end this one with b, and give Strategy one more that begins with the way out",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END; got function. See @node",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END; got int. See @node",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END; got str. See @node",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END; got Start. See @node",
+            "TypeError: the outlet ('b', on str) belongs at the head of a path; end this one with b, and give Strategy one more that begins with the outlet",
+            "TypeError: the outlet ('b', when bool, map str) belongs at the head of a path; end this one with b, and give Strategy one more that begins with the outlet",
             "TypeError: a path cannot begin at the tap 'log'; begin it at START, a node or an outlet",
         ]
     )
@@ -129,8 +129,8 @@ def test_wrong_arguments_of_a_strategy_are_refused():
             "TypeError: strategy 'x', path 2: only the first path begins at START",
             "TypeError: strategy 'x', path 1: a path is nodes joined with >>; got str",
             "TypeError: strategy 'x', path 1: a path is nodes joined with >>; got Start",
-            "TypeError: strategy 'x', path 2: it leads nowhere; go on with >>, at last to END",
-            "TypeError: strategy 'x', path 2: it leads nowhere; go on with >>, at last to END",
+            "TypeError: strategy 'x', path 2: it leads nowhere; continue it with >>, up to END",
+            "TypeError: strategy 'x', path 2: it leads nowhere; continue it with >>, up to END",
             "TypeError: strategy 'x', path 2: a path is nodes joined with >>; got Tap",
             "ValueError: a node cannot be named 'x/y': a name has at least one character, no '/' and no control characters",
         ]
@@ -159,7 +159,7 @@ def test_wrong_outlets_are_refused():
         said(lambda: a.on_error(KeyboardInterrupt)),
     ] == snapshot(
         [
-            "TypeError: .on() of node 'a' takes a type or a value; for the rest there is .otherwise()",
+            "TypeError: .on() of node 'a' takes a type or a value; for all other outputs use .otherwise()",
             "TypeError: .on() takes a class or a value, not Any; use .when(test) for anything else",
             "TypeError: .on() takes a class or a value, not 5; use .when(test) for anything else",
             "TypeError: .when() of node 'a' takes a plain, not async, function of (output) or of (ctx, output)",
@@ -254,7 +254,7 @@ def test_a_path_can_begin_with_taps():
     """Taps that take anything may stand behind START, before what decides the type."""
     first, second = taps("first"), taps("second")
     made = Strategy("x", START >> first >> second >> step("a", int, str) >> END)
-    assert (made.takes, made.gives) == (int, str)
+    assert (made.input_type, made.output_type) == (int, str)
 
 
 def test_the_same_plain_edge_twice_is_one_edge():
@@ -272,7 +272,7 @@ def test_policies_wrap_and_keep_the_name():
     wrapped = plain.timeout(2).retry(attempts=3, wait=0.5, errors=OSError)
     assert plain.policies == ()
     assert wrapped.policies == (Timeout(2), Retry(3, 0.5, 2.0, 60.0, (OSError,)))
-    assert (wrapped.name, wrapped.takes, wrapped.gives, wrapped.function) == ("a", str, int, plain.function)
+    assert (wrapped.name, wrapped.input_type, wrapped.output_type, wrapped.function) == ("a", str, int, plain.function)
     assert edges(Strategy("x", START >> wrapped >> END, wrapped.on_error(OSError) >> END)) == [
         ("START", "", "a"), ("a", "", "END"), ("a", "on error OSError", "END"),
     ]  # fmt: skip
@@ -372,7 +372,7 @@ def declared(count):
     for number in range(count):
         path = path >> step(f"n{number}", str, str)
     made = Strategy("long", path >> END)
-    assert (len(made.edges), len(list(made.walk())), made.gives) == (count + 1, count, str)
+    assert (len(made.edges), len(list(made.walk())), made.output_type) == (count + 1, count, str)
     assert made.to_mermaid().count("-->") == count + 1
 
 
@@ -433,7 +433,7 @@ def test_a_tap_that_takes_anything_does_not_settle_what_a_strategy_takes():
 
     strategy = Strategy("watched", START >> watch >> length >> END)
     assert type(watch) is Tap
-    assert (strategy.takes, strategy.gives) == (str, int)
+    assert (strategy.input_type, strategy.output_type) == (str, int)
 
 
 @pytest.mark.parametrize("wrong", [(START >> step("a") >> step("b"),), ("s",), ()])
@@ -454,3 +454,17 @@ def test_a_node_that_takes_its_context_second_is_refused():
         @node
         async def swapped(text: str, ctx: Fake) -> str:
             return text
+
+
+def test_the_old_names_of_types_warn():
+    """`takes` and `gives` are `input_type` and `output_type`, of nodes, taps and strategies."""
+    up = step("up", str, str)
+    strategy = Strategy("s", START >> up >> END)
+    for element in (up, strategy):
+        with pytest.warns(DeprecationWarning, match=r"takes is deprecated: use input_type") as caught:
+            assert element.takes is element.input_type
+        assert caught[0].filename == __file__
+        with pytest.warns(DeprecationWarning, match=r"gives is deprecated: use output_type"):
+            assert element.gives is element.output_type
+    with pytest.warns(DeprecationWarning, match=r"Tap\.takes is deprecated: use input_type"):
+        assert Tap(up.function, name="look").takes is object

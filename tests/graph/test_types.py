@@ -197,8 +197,8 @@ def test_annotations_are_read_one_by_one():
     @node(name="other")
     async def third(ctx: Any, value: Local): ...
 
-    assert (first.takes, first.gives) == (Local, list[Local])
-    assert (third.takes, third.gives) == (Local, Any)
+    assert (first.input_type, first.output_type) == (Local, list[Local])
+    assert (third.input_type, third.output_type) == (Local, Any)
 
 
 def test_annotations_that_are_not_known_are_refused():
@@ -233,7 +233,7 @@ def test_annotations_that_are_not_known_are_refused():
     def changed(value: int) -> Hidden: ...
 
     with pytest.raises(TypeError, match=r"\.map changed annotates its result with 'Hidden'"):
-        step("number", gives=int).map(changed)
+        step("number", output_type=int).map(changed)
 
 
 @pytest.mark.parametrize(
@@ -279,6 +279,6 @@ def test_annotations_of_wrapped_functions_and_callables_are_read():
 
         async def __call__(self, ctx: Any, value: bytes) -> None: ...
 
-    assert (node(wrapped).takes, node(wrapped).gives) == (int, str)
-    assert (node(Thing().method).takes, node(Thing().method).gives) == (Dog, Animal)
-    assert (node(Thing()).takes, node(Thing()).gives, node(Thing()).name) == (bytes, type(None), "Thing")
+    assert (node(wrapped).input_type, node(wrapped).output_type) == (int, str)
+    assert (node(Thing().method).input_type, node(Thing().method).output_type) == (Dog, Animal)
+    assert (node(Thing()).input_type, node(Thing()).output_type, node(Thing()).name) == (bytes, type(None), "Thing")

@@ -730,11 +730,11 @@ async def test_branches_of_model_turns_can_be_sent():
 
 def test_a_node_says_what_it_gives():
     """The declared types follow from what is asked for."""
-    assert llm_request(tools=False).gives is str
-    assert llm_request(force="x").gives is ToolCalls
-    assert llm_request(output=City).gives is City
-    assert llm_request(output=City, tools=True).gives == City | ToolCalls
-    assert llm_request().takes == Prompt
+    assert llm_request(tools=False).output_type is str
+    assert llm_request(force="x").output_type is ToolCalls
+    assert llm_request(output=City).output_type is City
+    assert llm_request(output=City, tools=True).output_type == City | ToolCalls
+    assert llm_request().input_type == Prompt
 
 
 async def test_a_forced_tool_is_the_one_that_is_called():

@@ -53,7 +53,7 @@ def described_live(run: Any) -> dict[str, Any]:
 async def recorded_runs(store: Any, run: Any) -> Any:
     """Return what `described_recorded` reads: the entries of a run."""
     recording, _ = await read_recording(store, run.owner, run.run_id)
-    return recording.read_for(run.setup.plan, run.setup.strategy.takes, run.setup.strategy.gives)
+    return recording.read_for(run.setup.plan, run.setup.strategy.input_type, run.setup.strategy.output_type)
 
 
 def described_recorded(run: Any, recording: Any, number: int) -> dict[str, Any]:

@@ -162,4 +162,4 @@ def test_a_tap_takes_anything_with_an_error_path_too():
 
     assert isinstance(count, Tap)
     end = passthrough(str)
-    assert Strategy("s", START >> count >> end >> END, count.on_error(ValueError) >> end).takes is str
+    assert Strategy("s", START >> count >> end >> END, count.on_error(ValueError) >> end).input_type is str

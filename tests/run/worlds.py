@@ -255,9 +255,9 @@ class Builder:
         async def read(ctx: Context, state: State) -> str:
             return digest(state.count, state.said)
 
-        first = Node(make, name=self._name("make"), takes=str, gives=State)
-        again = Node(count, name=self._name("count"), takes=State, gives=State)
-        last = Node(read, name=self._name("read"), takes=State, gives=str)
+        first = Node(make, name=self._name("make"), input_type=str, output_type=State)
+        again = Node(count, name=self._name("count"), input_type=State, output_type=State)
+        last = Node(read, name=self._name("read"), input_type=State, output_type=str)
         paths += [path >> first >> again for path in loose]
         paths += [again.when(lambda state: state.count <= many % 3) >> again, again.otherwise() >> last]
         return [last]
@@ -320,7 +320,7 @@ class Builder:
             return digest(type(error).__name__, str(error))
 
         first = _node(failing, self._name("error"))
-        handler = Node(handle, name=self._name("handle"), takes=Broken, gives=str)
+        handler = Node(handle, name=self._name("handle"), input_type=Broken, output_type=str)
         _join(paths, loose, first)
         if many % 2:
             paths.append(first.on_error(Broken) >> handler)
@@ -379,12 +379,12 @@ class Builder:
         async def merge(ctx: Context, value: Any) -> str:
             return f"{digest(value[0])}.{value[1]}"
 
-        apart = Node(split, name=self._name("split"), takes=str, gives=tuple[str, str])
-        one = Node(first, name=self._name("first"), takes=tuple[str, str], gives=str)
-        two = Node(second, name=self._name("second"), takes=tuple[str, str], gives=str)
+        apart = Node(split, name=self._name("split"), input_type=str, output_type=tuple[str, str])
+        one = Node(first, name=self._name("first"), input_type=tuple[str, str], output_type=str)
+        two = Node(second, name=self._name("second"), input_type=tuple[str, str], output_type=str)
         does = Strategy[Any, Any](self._name("does"), START >> one >> self._branch(inner) >> END)
         both = parallel(does, two, transcript="keep", name=self._name("both"))
-        join = Node(merge, name=self._name("merge"), takes=tuple[str, str], gives=str)
+        join = Node(merge, name=self._name("merge"), input_type=tuple[str, str], output_type=str)
         paths += [path >> apart >> both >> join for path in loose]
         return [join]
 
@@ -426,7 +426,7 @@ class Builder:
         async def split(ctx: Context, value: str) -> list[str]:
             return [digest(value, n) * (1 + 4 * (n % 2)) for n in range(count)]
 
-        apart = Node(split, name=self._name("items"), takes=str, gives=list[str])
+        apart = Node(split, name=self._name("items"), input_type=str, output_type=list[str])
         fork = each(
             self._branch(inner, fails=collect),
             transcript=transcript, limit=limit, failures="collect" if collect else "cancel", name=self._name("each"),
@@ -453,7 +453,7 @@ class Builder:
         async def join(ctx: Context, value: Any) -> str:
             return digest([_plain_of(each) for each in value])
 
-        return _join(paths, [*loose], fork, Node(join, name=self._name("join"), takes=Any, gives=str))
+        return _join(paths, [*loose], fork, Node(join, name=self._name("join"), input_type=Any, output_type=str))
 
 
 @dataclass
@@ -465,7 +465,7 @@ class State:
 
 
 def _node(function: Any, name: str) -> Node[Any, Any]:
-    return Node(function, name=name, takes=str, gives=str)
+    return Node(function, name=name, input_type=str, output_type=str)
 
 
 def _join(paths: list[Any], loose: list[Any], *nodes: Any) -> list[Any]:

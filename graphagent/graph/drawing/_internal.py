@@ -1,4 +1,4 @@
-"""What the methods of a strategy that draw it call."""
+"""The functions that draw a strategy, for its methods."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where the parts of a picture go: layers from top to bottom, and how edges pass through them.
+"""The positions of the parts of a picture: layers from top to bottom, and how edges pass through them.
 
 The steps are those of Sugiyama, Tagawa and Toda (Methods for Visual Understanding of Hierarchical System Structures, 1981):
-turn the edges that close a cycle, rank by the longest path, bend long edges at a place of their own in every layer, order
-the layers by barycentres, then place. A label is such a place too, so it never lies on a node.
+reverse the edges that close a cycle, rank by the longest path, give a long edge a bend in every layer that it passes, order
+the layers by barycentres, then assign positions. A label is treated as a bend, so it never covers a node.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _SWEEPS = 16
 
 @dataclass(eq=False, slots=True)
 class Box:
-    """Something that has a place in a layer: a node, a label, or a bend of a long edge."""
+    """An item of a layer: a node, a label, or a bend of a long edge."""
 
     left: float
-    """Pixels that it needs on the left of its middle."""
+    """Pixels that it needs to the left of its middle."""
     right: float
     height: float
     paint: Callable[[float, float], str] | None = None
-    """Draw it, given its middle and its top; None for a bend."""
+    """Returns its SVG, given its middle and its top; None for a bend."""
     inset: float = 0.0
-    """How far inside its top and bottom its edges begin."""
+    """Pixels inside its top and bottom at which its edges begin."""
     on_edge: bool = False
     """Whether it is the label or a bend of an edge."""
     rank: int = 0
@@ -50,42 +50,42 @@ class Piece:
     upper: Box
     lower: Box
     weight: float
-    """How much it wants to be straight."""
+    """How strongly it is pulled straight."""
     main: bool
-    """Whether it may claim the middle of a box's side."""
+    """Whether it may begin in the middle of a box's side."""
     upper_port: float = 0.0
-    """Where it leaves the upper box, from its middle."""
+    """Where it leaves the upper box, in pixels from the middle of that."""
     lower_port: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
 class Wire:
-    """An edge from one box to another, with a label perhaps."""
+    """An edge from one box to another, with an optional label."""
 
     source: Box
     target: Box
     label: Box | None
     main: bool = True
-    """Whether it shows the usual course, which is drawn straight before all else."""
+    """Whether it is part of the usual course, which is drawn straight in preference to all else."""
     back: bool = False
-    """Whether it closes a cycle, and is therefore laid out the other way round."""
+    """Whether it closes a cycle, and is therefore laid out in the opposite direction."""
     pieces: list[Piece] = field(default_factory=list[Piece])
     """From top to bottom."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is; boxes and wires know their own places."""
+    """The size of a picture and its layers; boxes and wires hold their own positions."""
 
     width: float
     height: float
     tops: list[float]
-    """Where each layer begins."""
+    """The top of each layer."""
     bottoms: list[float]
 
 
 def lay_out(boxes: list[Box], wires: list[Wire]) -> Layout:
-    """Place boxes and wires. The first box goes to the top, the last to the bottom."""
+    """Set the positions of boxes and wires. The first box is placed at the top, the last at the bottom."""
     _turn_back_edges(boxes, wires)
     _rank(boxes, wires)
     layers = _bend(boxes, wires)
@@ -110,16 +110,16 @@ def _turn_back_edges(boxes: list[Box], wires: list[Wire]) -> None:
         stack = [(root, iter(out[root]))] if root not in state else []
         state.setdefault(root, 1)
         while stack:
-            box, ways = stack[-1]
-            way = next(ways, None)
-            if way is None:
+            box, leaving = stack[-1]
+            following = next(leaving, None)
+            if following is None:
                 state[box] = 2
                 stack.pop()
-            elif way.target not in state:
-                state[way.target] = 1
-                stack.append((way.target, iter(out[way.target])))
+            elif following.target not in state:
+                state[following.target] = 1
+                stack.append((following.target, iter(out[following.target])))
             else:
-                way.back = state[way.target] == 1
+                following.back = state[following.target] == 1
 
 
 def _ends(wire: Wire) -> tuple[Box, Box]:
@@ -127,7 +127,7 @@ def _ends(wire: Wire) -> tuple[Box, Box]:
 
 
 def _rank(boxes: list[Box], wires: list[Wire]) -> None:
-    """Put every box one layer, or two where there is a label, below the lowest that leads to it; END is at the bottom."""
+    """Rank every box one layer, or two if there is a label, below the lowest that leads to it; END is at the bottom."""
     below: dict[Box, list[tuple[Box, int]]] = {box: [] for box in boxes}
     waits = dict.fromkeys(boxes, 0)
     for wire in wires:
@@ -145,7 +145,7 @@ def _rank(boxes: list[Box], wires: list[Wire]) -> None:
 
 
 def _bend(boxes: list[Box], wires: list[Wire]) -> list[list[Box]]:
-    """Give every edge a place in each layer that it passes, its label in the middle one; return the layers."""
+    """Return the layers, with a bend of each edge in every layer that it passes, and its label in the middle one."""
     layers: list[list[Box]] = [[] for _ in range(max(box.rank for box in boxes) + 1)]
     for box in boxes:
         layers[box.rank].append(box)
@@ -173,7 +173,7 @@ def _bend(boxes: list[Box], wires: list[Wire]) -> list[list[Box]]:
 
 
 def _order(layers: list[list[Box]]) -> None:
-    """Sort every layer by the middle of what each box leads to or comes from, down and up, and keep the best."""
+    """Sort every layer by the mean position of the neighbours of each box, down and up, and keep the best order."""
     at: dict[Box, int] = {}
     for layer in layers:
         at.update((box, place) for place, box in enumerate(layer))
@@ -214,7 +214,7 @@ def _crossings(layer: list[Box], at: dict[Box, int]) -> int:
 
 
 def _spread_ports(layers: list[list[Box]]) -> None:
-    """Let the edges of a box's side begin next to one another, in the order of their other ends, a lone main one in the middle."""
+    """Let the edges on a side of a box begin next to one another, in the order of their other ends; a single main one in the middle."""
     at = {box: place for layer in layers for place, box in enumerate(layer)}
     for box in at:
         above = sorted(box.above, key=lambda piece: at[piece.upper])
@@ -236,7 +236,7 @@ def _ports(box: Box, pieces: Sequence[Piece], *, arrows: bool) -> list[float]:
 
 
 def _place_across(layers: list[list[Box]]) -> None:
-    """Move every box towards where its edges would be straight, as near as its neighbours in the layer let it."""
+    """Move every box towards where its edges would be straight, as far as its neighbours in the layer allow."""
     for layer in layers:
         _settle(layer, lambda box: [(0.0, 1.0)])
     for sweep in range(_SWEEPS):
@@ -256,13 +256,13 @@ def _from_below(box: Box) -> list[tuple[float, float]]:
 
 
 def _from_main(box: Box) -> list[tuple[float, float]]:
-    """Wish for the middle below the main edges, so that side ones give way altogether."""
+    """Return the wish for the middle below the main edges only, so that other edges have no influence."""
     pieces = [piece for piece in box.above if piece.main] or box.above
     return [(piece.upper.x + piece.upper_port - piece.lower_port, 1000.0 if piece.main else 1.0) for piece in pieces]
 
 
 def _settle(layer: list[Box], wishes: Callable[[Box], list[tuple[float, float]]]) -> None:
-    """Find the places of least squares that keep the order and the gaps of a layer (pool adjacent violators)."""
+    """Set the positions of least squares that keep the order and the gaps of a layer (pool adjacent violators)."""
     pools: list[tuple[float, float, int]] = []
     room = 0.0
     rooms: list[float] = []
@@ -284,7 +284,7 @@ def _settle(layer: list[Box], wishes: Callable[[Box], list[tuple[float, float]]]
 
 
 def _place_down(layers: list[list[Box]]) -> tuple[list[float], list[float]]:
-    """Give the top and the bottom of every layer, and every box its top."""
+    """Set the top of every box, and return the top and the bottom of every layer."""
     tops: list[float] = []
     bottoms: list[float] = []
     y = 0.0

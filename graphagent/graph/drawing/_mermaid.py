@@ -1,4 +1,4 @@
-"""A strategy as Mermaid text, and what any picture of a node says of it."""
+"""A strategy as Mermaid text, and the notes that every picture of a node shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def to_mermaid(strategy: Strategy[Any, Any]) -> str:
 
 
 def notes(element: Element) -> list[str]:
-    """Say shortly what is special about a node: its policies, its limits, what a subgraph has of its own."""
+    """Return short notes about a node: its policies, its limits, the model and tools of a subgraph."""
     said: list[str] = []
     if isinstance(element, Parallel | Each | Race):
         kind = type(element).__name__.lower()
@@ -40,12 +40,12 @@ def notes(element: Element) -> list[str]:
 
 
 def is_error(edge: Edge) -> bool:
-    """Tell whether an edge is taken when its node raises."""
+    """Return whether an edge is taken when its node raises."""
     return edge.outlet is not None and any(rule.error is not None for rule in edge.outlet.rules)
 
 
 def _inside(strategy: Strategy[Any, Any], prefix: str) -> Iterator[str]:
-    """Give the lines of a strategy; `prefix` begins the ids of everything inside it."""
+    """Yield the lines of a strategy; the ids of everything in it begin with `prefix`."""
     ids: dict[object, str] = {START: f"{prefix}START", END: f"{prefix}END"}
     text = ("START", "END") if not prefix else (" ", " ")
     yield f'{ids[START]}(("{text[0]}"))'
@@ -100,7 +100,7 @@ def _leaving(source: Element | Start, ids: dict[object, str]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Write what Mermaid, Markdown or HTML could read as more than text as a character code."""
+    """Return a text with the characters that mean something in Mermaid, Markdown or HTML as character codes."""
     return "".join(
         letter
         if letter.isalnum() or ord(letter) > 127 or letter in " ,|=" or _joins(text, place)

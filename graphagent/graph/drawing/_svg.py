@@ -1,4 +1,4 @@
-"""A strategy as a stand-alone SVG picture: what its parts look like."""
+"""A strategy as a stand-alone SVG picture: the shapes of its parts."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _rows(boxes: list[Box]) -> _Picture:
 
 
 def _add_loops(box: Box, labels: list[tuple[list[str], str]]) -> None:
-    """Give a box its edges to itself, on its right side."""
+    """Draw the edges from a box to itself, on its right side."""
     paint, half, tall = box.paint, box.right, [max(30.0, 14.0 * len(label) + 8) for label, _ in labels]
     inner = box.height
     box.height = max(inner, sum(tall) + 4)
@@ -193,8 +193,11 @@ def _add_loops(box: Box, labels: list[tuple[list[str], str]]) -> None:
 
 
 def _titled(element: Element, path: str, body: str) -> str:
-    takes, gives = _types.show(element.takes), _types.show(element.gives) if isinstance(element, Node) else "same"
-    tip = f"{element.name}: {takes} → {gives}"
+    input_type, output_type = (
+        _types.show(element.input_type),
+        _types.show(element.output_type) if isinstance(element, Node) else "same",
+    )
+    tip = f"{element.name}: {input_type} → {output_type}"
     return f'<g data-node="{_safe(path)}"><title>{_safe(tip)}</title>{body}</g>\n'
 
 
