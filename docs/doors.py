@@ -9,7 +9,6 @@ import griffe
 MACHINERY = {
     "graphagent.graph": "TapOf",
     "graphagent.llm": "FunctionTool",
-    "graphagent.memory": "Mark Steps SentPrompt step_text",
     "graphagent.run": """AgentTool Budgets Check Claim FinalCheck Halt Handler Handlers Meter RunState Setup StepCallbacks
         agent_tools asking begin by_type callbacks_with_types check_budgets check_deps check_kept check_prices check_ways
         checked_tools ending missing no_model outermost sub_run together tool_of walk without_model""",
