@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import queue
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -79,8 +80,11 @@ class Writer:
         self._data_version = -1
         """What the connection last knew of the file. It differs from what the connection knows now if others have written since."""
         self._log_pages = 0
+        """How long the log is, in pages."""
         self._log_limit = _LOG_PAGES
         """The length of the log at which its pages are to be moved to the file."""
+        self._moved_pages = sys.maxsize
+        """The length of the log when they were moved. It restarts at the next commit, unless a reader still uses it."""
         self._entered: dict[int, list[Job]] = {}
         """What is to be committed by each thread itself, by its number."""
         register(self)
@@ -260,7 +264,8 @@ class Writer:
             if forgetting and not marked(connection):
                 forgetting.clear()  # there was nothing to forget
             connection.execute("COMMIT")
-            self.sealed, self._data_version, self._sync_due = sealed, connection.data_version(), False
+            self.sealed, self._data_version = sealed, connection.data_version()
+            self._sync_due = self._sync_due and self._log_pages >= self._moved_pages
         except Exception as error:  # noqa: BLE001 - a damaged file raises anything; every waiting task raises it
             self._fail(batch, error)
             return
@@ -291,7 +296,7 @@ class Writer:
             wait_and_execute(connection, "BEGIN IMMEDIATE")  # another process may be about to finish the same
             number = marked(connection)
             connection.execute("COMMIT")
-            self._sync_due = True  # the log will be restarted
+            self._sync_due, self._moved_pages = True, sys.maxsize  # the log will be restarted
             if number not in (0, self._rewritten):
                 rewrite(connection, self._path)
                 self._rewritten = number
@@ -315,11 +320,12 @@ class Writer:
         """
         import apsw
 
-        self._sync_due = True
-        # If a reader is in the way, the log grows on, and is not tried again at every commit.
+        # If a reader is in the way, the log keeps growing, and this is not tried again at every commit.
         self._log_limit = self._log_pages + _LOG_PAGES
         with suppress(apsw.Error, StoreError):  # as SQLite does: whatever is wrong is raised by the next commit
-            self._connect().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            [(_, pages, moved)] = self._connect().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            if pages == moved:
+                self._sync_due, self._moved_pages = True, self._log_pages
 
     def _log_has(self, _connection: object, _name: str, pages: int) -> int:
         """Take note of the length of the log; called by SQLite within each commit."""
@@ -332,7 +338,7 @@ class Writer:
         if self._connection is None:
             self._connection = connect(self._path, self._synchronous, writing=True)
             self._connection.set_wal_hook(self._log_has)
-            self._data_version, self._sync_due = -1, True
+            self._data_version, self._sync_due, self._moved_pages = -1, True, sys.maxsize
         return self._connection
 
     def _close_connection(self) -> None:
