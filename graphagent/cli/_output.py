@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ _WIDEST = 100
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 """Characters that may act on a terminal; most are only letters of other scripts."""
 _NARROWEST = 20
+"""Columns of a terminal that the second column of a table has at least."""
 
 
 def screen(*, err: bool = False) -> Console:
@@ -117,11 +118,19 @@ def seconds(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = True) -> None:
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = True, essential: Collection[str] = ()
+) -> None:
     """Print a table whose second column may be long. In a pipe, cells are complete and separated by tabs.
 
     On a terminal, a column after the second that has the same value in all rows is left out, and its value is printed once
     above the table. Text that is too long is wrapped, or cut off without `fold`.
+
+    Args:
+        heads: The name of each column.
+        rows: The cells of each row.
+        fold: Whether to wrap text that is too long.
+        essential: The columns to which a terminal is limited that is too narrow for all.
     """
     console = screen()
     if not console.is_terminal:
@@ -133,18 +142,25 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, fold: bool = T
     if said:
         console.print(Text(said, style="dim"))
     grid = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    widths = [max(cell_len(shown(row[place])) for row in (heads, *rows)) for place in range(len(heads))]
     kept = [place for place in range(len(heads)) if place not in same]
-    room = console.width - sum(
-        2 + max(cell_len(shown(row[place])) for row in (heads, *rows)) for place in kept if place != 1
-    )
+    least = _NARROWEST
+    if essential and _room(console, widths, kept) < _NARROWEST:
+        kept, least = [place for place in kept if heads[place] in essential], _NARROWEST // 2
     for place in kept:
         grid.add_column(heads[place], no_wrap=not fold or place != 1, overflow="fold" if place == 1 else "ellipsis")
     for row in rows:
         cells = [shown(row[place]) for place in kept]
         if not fold and 1 in kept:
-            cells[1] = beginning(cells[1], max(room, _NARROWEST))
+            text = kept.index(1)
+            cells[text] = beginning(cells[text], max(_room(console, widths, kept), least))
         grid.add_row(*map(escape, cells))
     console.print(grid)
+
+
+def _room(console: Console, widths: Sequence[int], kept: Sequence[int]) -> int:
+    """Return how many columns of a terminal are left for the second column of a table."""
+    return console.width - sum(2 + widths[place] for place in kept if place != 1)
 
 
 def beginning(line: str, width: int) -> str:

@@ -275,6 +275,7 @@ class _Conversation:
         _output.table(
             ("fact", "value", "since"),
             [(fact.concept.keyword, ", ".join(fact.values), _output.moment(fact.timestamp)) for fact in known],
+            essential=("fact", "value"),
         )
 
     def _forget(self, keyword: str) -> None:

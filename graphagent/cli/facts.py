@@ -168,7 +168,7 @@ def list_facts(selection: Selection, form: As = Format.TABLE) -> None:
             )
             for subject, scope, fact in known
         ]  # fmt: skip
-        _output.table(("fact", "value", "about", "scope", "version", "since"), rows)
+        _output.table(("fact", "value", "about", "scope", "version", "since"), rows, essential=("fact", "value"))
     if not known:
         _output.aside(f"Nothing is known{selection.whose} here.{others(owners, selection.owner, 'facts')}")
 
@@ -199,7 +199,9 @@ def show(keyword: Keyword, selection: Selection, form: As = Format.TABLE) -> Non
         )
         for subject, scope, fact in versions
     ]  # fmt: skip
-    _output.table(("version", "value", "since", "about", "scope", "source", "trust"), rows)
+    _output.table(
+        ("version", "value", "since", "about", "scope", "source", "trust"), rows, essential=("version", "value")
+    )
 
 
 @facts.command("set", epilog="Example: graphagent facts set city Oslo")

@@ -90,7 +90,11 @@ def recall(
     heads = ["score", "note", "scope", "when"]
     if not on_terminal:
         heads += ["source", "reasons", *(["parts"] if detailed else [])]
-    _output.table([*heads, "id"], [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)])
+    _output.table(
+        [*heads, "id"],
+        [[*row, ids[match.record.id]] for row, match in zip(rows, found, strict=True)],
+        essential=("note", "id"),
+    )
     if gaps := [gap for match in found for gap in match.gaps]:
         _output.aside(f"Not found: {'; '.join(gaps)}.")
 
@@ -158,7 +162,12 @@ def list_notes(
     if sys.stdout.isatty():
         roomy = _output.screen().width >= _ROOMY
         heads = ("when", "note", "scope", *(("categories", "source") if roomy else ()), "id")
-        _output.table(heads, [_line(record, ids[record.id], roomy=roomy) for record in records], fold=False)
+        _output.table(
+            heads,
+            [_line(record, ids[record.id], roomy=roomy) for record in records],
+            fold=False,
+            essential=("note", "id"),
+        )
     else:
         _output.table(("when", "note", "scope", "categories", "source", "id"), [
             (_when(record).isoformat(), record.content, record.scope, ", ".join(record.categories), record.source, record.id)
@@ -228,7 +237,7 @@ def show(note: Which, target: NotesTarget, source: SeenBy = None, as_json: Json 
         _output.table(("version", "before", "action", "changed"), [
             (str(before.version), _output.shortened(before.content, _BEGINNING), did, _moment(after.updated_at))
             for (before, did), after in zip(past, [record, *(each for each, _ in past)], strict=False)
-        ])  # fmt: skip
+        ], essential=("version", "before"))  # fmt: skip
 
 
 def _details(record: Record) -> dict[str, str]:

@@ -77,7 +77,7 @@ def list_(
     if not shown:
         _output.aside(f"There are no such runs{whose(owner)} here; {len(parts.get('', []))} others are.")
         return
-    _output.table(*_table(shown, sizes), fold=False)
+    _output.table(*_table(shown, sizes), fold=False, essential=("run", "task", "status"))
     if size:
         _output.aside(
             f"All together: {_bytes(sum(each.bytes for each in sizes.values()))} in {counted(len(heads), 'run')}."
@@ -296,7 +296,7 @@ def _say_entries(stored: StoredRun, *, everything: bool) -> None:
         (str(each.number), _did(each), each.kind, each.where, _output.seconds(each.at))
         for each in shown
     ]  # fmt: skip
-    _output.table(("entry", "what", "kind", "node", "at"), rows, fold=False)
+    _output.table(("entry", "what", "kind", "node", "at"), rows, fold=False, essential=("entry", "what"))
     if len(shown) < len(stored.entries):
         _output.aside(f"The last {len(shown)} of {len(stored.entries):,}; --entries shows all.")
 
@@ -422,7 +422,7 @@ def diff(
         for each in entries
     ]
     _output.aside(f"- {told.a}\n+ {told.b}")
-    _output.table(("", "what", "entry", "kind", "node"), rows, fold=False)
+    _output.table(("", "what", "entry", "kind", "node"), rows, fold=False, essential=("", "what", "entry"))
 
 
 def _title(text: str) -> None:

@@ -479,7 +479,7 @@ def test_what_is_wrong_is_said(run, monkeypatch, words, code, said):
 
 
 @pytest.mark.daily("columns")
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [40, 80, 120])
 def test_a_terminal_gets_whole_lines(run, home, columns):
     """Long texts, wide letters and what could act on a terminal fit its width; ids stay long enough to be used."""
     run("notes", "remember", "word " * 400, "--scope", "/a/very/long/scope/that/goes/on/and/on/and/on")
