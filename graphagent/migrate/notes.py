@@ -1,10 +1,11 @@
-"""Notes from the memories of others: crewAI, mem0, the MCP memory server; and from what `export` gave, as JSON lines.
+"""Notes from other memories (crewAI, mem0, the MCP memory server), and from the JSON lines of `export`.
 
-Each function reads the text of a file, or the same as parsed JSON, and gives what `notes.import_` takes. Nothing is lost: what has
-no place in a note goes into its metadata, under the name of where it is from. Only vectors are left out; `reembed` makes them anew.
-The ids are always the same, so importing the same once more adds nothing. A bad record is refused with its place, and nothing is given.
+Each function reads the text of a file, or the same data as parsed JSON, and returns records for `notes.import_`. Nothing is lost:
+fields that a note lacks go into its metadata, under the name of the library. Only vectors are left out; `reembed` recomputes them.
+The ids are always the same, so importing the same data again adds nothing. If a record is invalid, the error names its position, and
+nothing is returned.
 
-Notes take only records of their own owner, and such as name none; `by_owner` sorts those of several:
+`Notes` accept only records of their own owner and those without one; `by_owner` groups the records of several:
 
 ```
 for owner, records in by_owner(from_mem0(text)).items():
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
     from graphagent.memory import Record
 
 Data = str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""The text of a file, or the same as parsed JSON."""
+"""The text of a file, or the same data as parsed JSON."""
 _Numbered = list[tuple[str, dict[str, Any]]]
-"""Records, and where each stands."""
+"""Records, each with its position, such as `line 3`."""
 
 
 def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
-    """Read JSON lines of what `notes.export()` gave, with owners and history.
+    """Read JSON lines of what `notes.export()` yielded, with owners and history.
 
     Args:
-        data: What the file says, in UTF-8, or the same as parsed JSON.
-        scope: Where the scopes of the notes begin.
-        owner: Whose they are to be; left out, as the data say.
+        data: The text of the file, in UTF-8, or the same data as parsed JSON.
+        scope: A scope that is put before the scopes of the notes.
+        owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: a line is no note, and which; or two have one id and differ.
-        TypeError: the data are neither.
-        NoteError: the scope or the owner is none.
+        ValueError: a line is not a note, or two notes have the same id and differ; the text names the line.
+        TypeError: the data are neither text nor parsed JSON.
+        NoteError: the scope or the owner is not valid.
     """
     return _checked(_read(data), dict, scope, owner)
 
@@ -52,55 +53,55 @@ def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> l
 def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
     """Read records of crewAI 1.x: an array, or JSON lines, of `MemoryRecord.model_dump(mode="json")` or of rows of its LanceDB table.
 
-    Times without a zone are UTC, as there. `last_accessed` goes into the metadata.
+    Times without a zone are in UTC, as in crewAI. `last_accessed` goes into the metadata.
 
     Args:
-        data: What the file says, in UTF-8, or the same as parsed JSON.
-        scope: Where the scopes of the records begin.
-        owner: Whose they are to be; left out, as the data say.
+        data: The text of the file, in UTF-8, or the same data as parsed JSON.
+        scope: A scope that is put before the scopes of the records.
+        owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: one is no such record, and which; or two have one id and differ.
-        TypeError: the data are neither.
-        NoteError: the scope or the owner is none.
+        ValueError: a record is not of this kind, or two have the same id and differ; the text names it.
+        TypeError: the data are neither text nor parsed JSON.
+        NoteError: the scope or the owner is not valid.
     """
     return _checked(_read(data, "records"), _crewai, scope, owner)
 
 
 def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
-    """Read what mem0's `get_all()` gave as JSON: `{"results": […]}`, an array, or JSON lines.
+    """Read what mem0's `get_all()` returned, as JSON: `{"results": […]}`, an array, or JSON lines.
 
     A `user_id` is the owner of its memories, an `agent_id` their source, an `actor_id` the speaker. Relations of a graph become
     notes of the category `relation`.
 
     Args:
-        data: What the file says, in UTF-8, or the same as parsed JSON.
-        scope: Where the notes are kept.
-        owner: Whose they are to be; left out, as the data say.
+        data: The text of the file, in UTF-8, or the same data as parsed JSON.
+        scope: The scope of the notes.
+        owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: one is no such memory, and which; or two have one id and differ.
-        TypeError: the data are neither.
-        NoteError: the scope or the owner is none.
+        ValueError: a record is not a memory, or two have the same id and differ; the text names it.
+        TypeError: the data are neither text nor parsed JSON.
+        NoteError: the scope or the owner is not valid.
     """
     return _checked(_read(data, "results", "memories", "relations", wanted=_MEM0_WANTED), _mem0, scope, owner)
 
 
 def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
-    """Read the file of the MCP memory server, JSON lines of entities and relations, or what its tool `read_graph` gave.
+    """Read the file of the MCP memory server, JSON lines of entities and relations, or the result of its tool `read_graph`.
 
     Each observation becomes a note that begins with the name of its entity and has the entity's type as its category. An entity
     without observations, and each relation, become a note as well.
 
     Args:
-        data: What the file says, in UTF-8, or the same as parsed JSON.
-        scope: Where the notes are kept.
-        owner: Whose they are to be; left out, as the data say.
+        data: The text of the file, in UTF-8, or the same data as parsed JSON.
+        scope: The scope of the notes.
+        owner: The owner of all notes; None: those that the data name.
 
     Raises:
-        ValueError: one is no entity and no relation, and which.
-        TypeError: the data are neither.
-        NoteError: the scope or the owner is none.
+        ValueError: a record is neither an entity nor a relation; the text names it.
+        TypeError: the data are neither text nor parsed JSON.
+        NoteError: the scope or the owner is not valid.
     """
     notes: _Numbered = []
     for place, each in _read(data, "entities", "relations"):
@@ -114,14 +115,14 @@ READERS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
     "mem0": from_mem0,
     "mcp": from_mcp,
 }
-"""By the names that the command line has for them."""
+"""The functions by the names that `graphagent notes import --from` accepts."""
 
 
 def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Give the records of each owner; those that name none stand under the empty name.
+    """Return the records grouped by owner; those without an owner are under the empty name.
 
     Args:
-        records: What one of these functions gave, or `notes.export()`.
+        records: What one of these functions returned, or what `notes.export()` yielded.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
@@ -130,10 +131,10 @@ def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
 
 
 def origin_of(data: Data) -> str | None:
-    """Guess whose data it is by its first record, as READERS calls it; None where that does not tell.
+    """Guess from the first record which of the READERS can read the data; None if that cannot be told.
 
     Raises:
-        TypeError: it is neither a text nor parsed JSON.
+        TypeError: the data are neither text nor parsed JSON.
     """
     try:
         records = _read(data, "results", "memories", "records", "entities", "relations")
@@ -149,17 +150,14 @@ _MARKS: Mapping[str, tuple[set[str], ...]] = {
     "crewai": ({"content", "last_accessed"}, {"content", "categories_str"}),
     "graphagent": ({"type", "content"},),
 }
-"""What a record of each has, all of one of these."""
-
-
-# ---- what each has
+"""The fields by which a record is recognised: all of one of these sets."""
 
 
 def _crewai(data: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in data.items() if value is not None}
     for name in ("embedding", "vector"):
         rest.pop(name, None)
-    for name in ("categories", "metadata"):  # as the table has them
+    for name in ("categories", "metadata"):  # the form of the LanceDB table
         if f"{name}_str" in rest:
             rest.setdefault(name, _loaded(rest.pop(f"{name}_str") or "null"))
     metadata: Any = rest.pop("metadata", None) or {}
@@ -174,7 +172,7 @@ _MEM0 = {
     "id": "id", "memory": "content", "created_at": "created_at", "updated_at": "updated_at", "agent_id": "source",
     "run_id": "run_id", "actor_id": "speaker", "role": "role", "categories": "categories",
 }  # fmt: skip
-"""What mem0 calls it, and what a note does."""
+"""The fields of mem0, and those of a note."""
 _MEM0_WANTED = "give what get_all() gives"
 
 
@@ -233,13 +231,13 @@ def _relation(maker: str, source: Any, kind: Any, target: Any, data: dict[str, A
 
 
 def _made(maker: str, content: str, categories: list[str], data: dict[str, Any], *what: object) -> dict[str, Any]:
-    """Give a note that has no id of its own where it is from: its id is made of what it says."""
+    """Return a note for data without an id: the id is a hash of the content, so that it is always the same."""
     digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
     return {"id": f"{maker}-{digest[:32]}", "content": content, "categories": categories, "metadata": {maker: data}}
 
 
 def _with_rest(metadata: Any, maker: str, rest: dict[str, Any]) -> Any:
-    """Give the metadata with what has no place of its own."""
+    """Return the metadata with the fields that a note lacks."""
     if not rest or not isinstance(metadata, dict):
         return metadata  # pyright: ignore[reportUnknownVariableType]
     given: dict[str, Any] = {**metadata}
@@ -248,9 +246,6 @@ def _with_rest(metadata: Any, maker: str, rest: dict[str, Any]) -> Any:
 
 def _are_texts(values: list[Any] | None) -> bool:
     return isinstance(values, list) and all(isinstance(each, str) for each in values)
-
-
-# ---- read and checked
 
 
 def _checked(
@@ -285,7 +280,7 @@ def _each(
 
 
 def _read(data: Data, *lists: str, wanted: str = "") -> _Numbered:
-    """Give the records of JSON lines, of an array, or of an object that has them in lists of these names."""
+    """Return the records of JSON lines, of an array, or of an object that has them in lists with these names."""
     if isinstance(data, str | bytes):
         return _read_text(data, lists, wanted)
     if isinstance(data, Mapping) and not any(name in data for name in lists):
@@ -335,11 +330,11 @@ def _listed(whole: Any, lists: tuple[str, ...], wanted: str) -> _Numbered:
     records: list[Any] = []
     for name, part in parts.items():
         if not isinstance(part, list | tuple | None):
-            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004 (it is what was given that is wrong)
+            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004  wrong data, not a wrong type of argument
         records += part or ()
     for number, each in enumerate(records, 1):
         if not isinstance(each, Mapping):
-            raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
+            raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
     return [(f"record {number}", dict(cast("Mapping[str, Any]", each))) for number, each in enumerate(records, 1)]
 
 
@@ -349,7 +344,7 @@ def _object(place: str, line: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
     if not isinstance(data, dict):
-        raise ValueError(f"{place} is no JSON object")  # noqa: TRY004 (it is what was given that is wrong)
+        raise ValueError(f"{place} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
     return cast("dict[str, Any]", data)
 
 

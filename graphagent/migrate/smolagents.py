@@ -1,6 +1,6 @@
-"""Reads the steps that smolagents 1.x dumps: `agent.memory.get_full_steps()`, and `get_succinct_steps()`.
+"""Reads the steps that smolagents 1.x dumps: `agent.memory.get_full_steps()` and `get_succinct_steps()`.
 
-Its steps carry no tag, so they are told apart by their fields. smolagents itself is not needed.
+Its steps have no tag, so their type is recognised by their fields. smolagents does not have to be installed.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from graphagent.memory._internal import SentPrompt
 _log = logging.getLogger("graphagent")
 
 _ROLES = {"system": "system", "assistant": "assistant", "tool-call": "assistant"}
-"""Its roles as ours; any other is the user's."""
+"""The roles of smolagents, and ours. Any other becomes the user's."""
 _CODE = "python_interpreter"
 _ANSWER = "final_answer"
 
 
 def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
-    """Give a dump of smolagents as a transcript, to look at, or to begin a run with: `agent.start(task, steps=…)`.
+    """Return a dump of smolagents as a transcript, to read, or to begin a run with: `agent.start(task, steps=…)`.
 
-    Args:
-        dump: What `get_full_steps()` or `get_succinct_steps()` gave, or the JSON of it (made with `default=str`, since not all
-            of it is JSON).
-
-    What the model was sent is kept where the dump has it; the system prompt is taken from there. A step that gave the final
-    answer is followed by a FinalAnswerStep. smolagents writes images as raw pixels without their size, or as no data at all:
+    What the model was sent is included if the dump has it, and the system prompt is taken from there. A step with the final
+    answer is followed by a FinalAnswerStep. smolagents writes images as raw pixels without their size, or without any data:
     those that cannot be recovered are left out, and their number is logged.
 
+    Args:
+        dump: What `get_full_steps()` or `get_succinct_steps()` returned, or its JSON (made with `default=str`, since not all
+            of it is JSON).
+
     Raises:
-        ValueError: it is no such dump; the text says which step is none, and not what stands in it.
+        ValueError: it is not such a dump; the text names the step, and none of its values.
     """
     reader = _Reader()
     given = _parsed(dump) if isinstance(dump, str | bytes) else dump
-    if isinstance(given, Mapping) and "steps" in given:  # what RunResult.dict() gives
+    if isinstance(given, Mapping) and "steps" in given:  # the form of RunResult.dict()
         given = cast("Mapping[str, Any]", given)["steps"]
     if isinstance(given, Mapping) or not isinstance(given, Sequence):
         raise ValueError("a dump of smolagents is a list of steps; give what agent.memory.get_full_steps() gave")  # noqa: TRY004
@@ -67,7 +67,7 @@ def load_steps(dump: Sequence[Mapping[str, Any]] | str | bytes) -> RunMemory:
 
 
 class _NoStep(ValueError):
-    """Something is no step. No value stands in its text."""
+    """Something is not a step. The text contains no value of it."""
 
 
 def _parsed(dump: str | bytes) -> Any:
@@ -76,14 +76,14 @@ def _parsed(dump: str | bytes) -> Any:
     except ValueError:
         pass
     try:
-        return json.loads(dump)  # Python writes NaN, which is no JSON
+        return json.loads(dump)  # Python writes NaN, which is not JSON
     except ValueError:
         pass
     raise ValueError("a dump of smolagents is JSON, made with json.dumps(agent.memory.get_full_steps(), default=str)")
 
 
 class _Reader:
-    """Reads steps one after the other."""
+    """Reads steps in order, since each prompt is stored as the difference to the one before."""
 
     def __init__(self) -> None:
         self.system_prompt = ""
@@ -92,7 +92,7 @@ class _Reader:
         self._prompt: SentPrompt | None = None
 
     def step(self, data: object) -> Iterator[Step]:
-        """Give the steps that one of smolagents is."""
+        """Yield the steps that correspond to one of smolagents."""
         if not isinstance(data, Mapping):
             raise _NoStep(f"it is {a(type(data).__name__)}, not an object")
         fields = cast("Mapping[str, Any]", data)
@@ -168,14 +168,14 @@ class _Reader:
 
 
 def _get(data: Any, name: str) -> Any:
-    """Give a field of a dict, or of an object as some releases left them in the dump."""
+    """Return a field of a dict, or of an object, which some releases leave in the dump."""
     if isinstance(data, Mapping):
         return cast("Mapping[str, Any]", data).get(name)
     return getattr(data, name, None)
 
 
 def _text(value: Any) -> str:
-    """Give text as it was: smolagents parses text that looks like JSON."""
+    """Return text in its original form: smolagents parses text that looks like JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -191,10 +191,10 @@ def _said(fields: Mapping[str, Any]) -> str | None:
 
 
 def _calls(fields: Mapping[str, Any]) -> tuple[list[ToolCall], str | None]:
-    """Give the tool calls of a step, and the code that it executed."""
+    """Return the tool calls of a step, and the code that it executed."""
     found: list[ToolCall] = []
     code = fields.get("code_action")
-    # A call that failed stands in the model's message alone.
+    # A call that failed is only in the model's message.
     for call in fields.get("tool_calls") or _get(fields.get("model_output_message"), "tool_calls") or ():
         function = _get(call, "function")
         name, arguments, id_ = str(_get(function, "name")), _get(function, "arguments"), str(_get(call, "id") or "")
@@ -239,7 +239,7 @@ def _message(data: Any) -> Message:
 
 
 def _parts(content: Any) -> Iterator[Text | Image]:
-    """Give the content of a message: text, a list of parts, or what smolagents parsed since it looked like JSON."""
+    """Yield the parts of a message's content: text, a list of parts, or what smolagents parsed because it looked like JSON."""
     whole = isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and "type" in part for part in cast("Sequence[object]", content)
     )
@@ -260,7 +260,7 @@ def _parts(content: Any) -> Iterator[Text | Image]:
 
 
 def _image(image: Any) -> Image | None:
-    """Give an image, if its data are there: as a picture of PIL, as a file, as an address, or as text of one of these."""
+    """Return an image if its data can be recovered: a PIL image, a file, a URL, or one of these as text."""
     if callable(getattr(image, "save", None)):
         file = io.BytesIO()
         image.save(file, format="PNG")
