@@ -43,27 +43,27 @@ class Model(Protocol):
 
 
 class Store(Protocol):
-    """Bytes under keys. Keys are tuples of text and int segments, the first is the room (`facts`, `runs`, …).
+    """Bytes under keys. Keys are tuples of text and int segments, of which the first is the room (`facts`, `runs`, …).
 
     A store opens at its first use, needs no closing to be durable, and is bound to no event loop.
     """
 
     async def get(self, key: Key) -> Item | None:
-        """Give the item under a key, or None.
+        """Return the item under a key, or None.
 
         Raises:
-            StoreError: the store cannot be read (DamagedStoreError, WrongKeyError: and why).
+            StoreError: the store cannot be read; DamagedStoreError and WrongKeyError say why.
         """
         ...
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> AsyncIterator[Item]:
-        """Give the items whose keys begin with the segments of `prefix`.
+        """Return the items whose keys begin with the segments of `prefix`.
 
-        Order is promised only over int segments: keys that are equal up to an int segment come in the order of that
-        number, or against it with `reverse`. `after` goes on behind a key that an earlier scan of the same prefix and
-        direction gave.
+        Only the order of int segments is promised: keys that are equal up to an int segment come in the order of that
+        number, or in the opposite order with `reverse`. `after` continues after a key that an earlier scan with the same prefix
+        and direction returned.
 
         Raises:
             StoreError: the store cannot be read.
@@ -74,7 +74,7 @@ class Store(Protocol):
         """Make all changes or none; they are durable when this returns.
 
         Raises:
-            ConflictError: an item is not at the version that a change expects, or not there where one must be.
+            ConflictError: an item does not have the version that a change expects, or does not exist.
             NotErasedError: all changes are made, but bytes of what DeleteAll removed may still be on the disk.
             StoreError: the store cannot be written.
         """
@@ -82,7 +82,7 @@ class Store(Protocol):
 
 
 class BatchStore(Store, Protocol):
-    """A store that reads many items in one operation, as every store of graphagent does. Other stores are asked for each."""
+    """A store that reads many items in one operation, as all stores of graphagent do. Other stores are asked for one after the other."""
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys`, in their order, without those that do not exist.

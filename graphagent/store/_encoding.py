@@ -61,7 +61,9 @@ def decode(place: bytes, at: int = 0) -> Key:
     Raises:
         ValueError: these are not the bytes of a key.
     """
-    # One text without a zero byte, which is common: this takes a third of the time.
+    # One int, or one text without a zero byte, is usual: this takes a third of the time.
+    if len(place) == at + INT.size and place[at] == 1 and place[at + 1] < 128:
+        return INT.unpack_from(place, at)
     if len(place) > at + 1 and place[at] == 2 and place.find(b"\0", at) == len(place) - 1:
         return (place[at + 1 : -1].decode("utf-8", "surrogatepass"),)
     segments: list[Segment] = []

@@ -97,16 +97,16 @@ class SealedScan:
             if self._inner_of is None or self._inner_of[0] is not domain or self._inner_of[1] != seen:
                 # What was read ahead before the domain changed would contradict the members that it has now.
                 self._inner = self._ahead = None
-            reason, rows = "", list[Item]()
+            reason, rows = "", list[tuple[bytes, Item]]()
             try:
                 rows = await self._rows(session, domain)
             except MismatchError as error:
                 reason = str(error)
             if rows and not reason:
-                work = _Opening(session, domain, rows)
+                work = _Opening(session, domain, rows, self._prefix)
                 items = work() if len(rows) <= INLINE else await anyio.to_thread.run_sync(work)
                 if items:
-                    self._advance(rows[len(items) - 1])
+                    self._advance(*rows[len(items) - 1])
                     self._inner, self._ahead = (None, None) if work.reason else (self._inner, self._ahead)
                     self._size = _CHUNK
                     return items
@@ -118,19 +118,19 @@ class SealedScan:
                 raise session.damaged(self._room, reason)
         raise session.restless(self._room)
 
-    def _advance(self, last: Item) -> None:
-        place, self._last = encode(last.key), last.key
+    def _advance(self, place: bytes, last: Item) -> None:
+        self._last = last.key
         self._low, self._high = (self._low, place) if self._reverse else (place + b"\0", self._high)
 
-    async def _rows(self, session: SealedSession, domain: Domain) -> list[Item]:
-        """Return the sealed items that come next in a domain."""
-        size, rows = min(self._size, self._left), list[Item]()
+    async def _rows(self, session: SealedSession, domain: Domain) -> list[tuple[bytes, Item]]:
+        """Return the sealed items that come next in a domain, each with its encoded inner key."""
+        size, rows = min(self._size, self._left), list[tuple[bytes, Item]]()
         # In a variable, because another task may take over what another process has changed while this one waits.
         members = domain.members
         if members is None:
             while len(rows) < size and (found := await self._next(session, domain)) is not None:
                 self._ahead = None
-                rows.append(found)
+                rows.append((encode(found.key), found))
             return rows
         cut = len(domain.items)
         low, high = max(self._low, domain.items), min(self._high, domain.items + b"\xff")
@@ -138,20 +138,20 @@ class SealedScan:
             return rows
         rests = members.chunk(low[cut:], high[cut:], size, reverse=self._reverse)
         for rest in rests:
-            inner = decode(domain.items + rest)
+            wanted = domain.items + rest
             found = await self._next(session, domain)
-            if found is not None and found.key == inner:
+            place = b"" if found is None else encode(found.key)
+            if place == wanted:
                 self._ahead = None
+            elif place and place[cut:] not in members:
+                found = None
             else:
-                if found is not None and encode(found.key)[cut:] not in members:
-                    found = None
-                else:
-                    found = await session.store.get(inner)
+                found = await session.store.get(decode(wanted))
             if found is None:
                 if rows:
                     break
                 raise MismatchError("an item is missing, or one was added by someone without the key")
-            rows.append(found)
+            rows.append((wanted, found))
         if not rests and (stray := await self._next(session, domain)) is not None:
             check(session, domain, encode(stray.key), stray)
         return rows
@@ -172,20 +172,23 @@ class SealedScan:
 class _Opening:
     """Opens items up to the first that cannot be opened, and keeps the reason."""
 
-    def __init__(self, session: SealedSession, domain: Domain, rows: list[Item]) -> None:
-        self._session, self._domain, self._rows = session, domain, rows
+    def __init__(self, session: SealedSession, domain: Domain, rows: list[tuple[bytes, Item]], prefix: Key) -> None:
+        self._session, self._domain, self._rows, self._prefix = session, domain, rows, prefix
         self.reason = ""
 
     def __call__(self) -> list[Item]:
         opened: list[Item] = []
+        prefix, low = self._prefix, encode(self._prefix)
         try:
-            for found in self._rows:
-                clear, value = open_item(self._session, self._domain, encode(found.key), found)
-                opened.append(Item(decode(clear), value, found.version))
+            for place, found in self._rows:
+                clear, value = open_item(self._session, self._domain, place, found)
+                # Decoding all of each key would take as long as comparing its digest.
+                key = prefix + decode(clear, len(low)) if clear.startswith(low) else decode(clear)
+                opened.append(Item(key, value, found.version))
         except MismatchError as error:
             self.reason = str(error)
         except ValueError:
-            self.reason = "an item does not hold a key"
+            self.reason = "an item does not contain a key"
         return opened
 
 
