@@ -1,4 +1,7 @@
-"""A view of notes: all of them, a scope, or a slice of several."""
+"""A view of notes: all of them, a scope, or a slice of several.
+
+The file is long because it describes every operation for users. The work of the larger ones is done in `write/` and `recall/`.
+"""
 
 from __future__ import annotations
 
@@ -647,7 +650,9 @@ class NoteView:
             StoreError: they could not be saved.
         """
         self._visibility.check_writable()
-        return await self._service.repository.reembed(self._visibility.owner, on_progress or (lambda done, of: None))
+        return await self._service.repository.vectors.reembed(
+            self._visibility.owner, on_progress or (lambda done, of: None)
+        )
 
     # Events
 

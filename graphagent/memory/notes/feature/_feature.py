@@ -18,7 +18,7 @@ from graphagent.memory.facts._feature import standing
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
-from graphagent.memory.notes.feature._run_notes import AfterRun, InRun, RunNoteService, extracted
+from graphagent.memory.notes.feature._run_notes import AfterRun, InRun, RunNoteService, extracted, known_note
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._save import SaveRequest, save
@@ -103,14 +103,14 @@ class NoteMemory(NoteView):
         view = self.notes if scope is None else self.notes.scope(scope)
         super().__init__(view._service, view._visibility)  # noqa: SLF001  of the same class
         self._recalls = "run" if recall is True else recall
-        self._learns = self._can_keep if learn is None else learn
+        self._learns = self._can_save if learn is None else learn
         self._limit, self._min_score, self._characters = limit, float(min_score), characters
         self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
         """The tools that the model is offered besides the agent's own."""
 
     @property
-    def _can_keep(self) -> bool:
+    def _can_save(self) -> bool:
         return not self._visibility.read_only and self._visibility.home is not None
 
     # Installing
@@ -121,7 +121,7 @@ class NoteMemory(NoteView):
         Raises:
             FeatureError: it cannot.
         """
-        if self._learns and not self._can_keep:
+        if self._learns and not self._can_save:
             raise FeatureError(
                 f"what this agent learns cannot be kept in {self!r}, which is read-only or has several scopes; "
                 "give it notes.scope(…), or learn=False"
@@ -408,15 +408,6 @@ class NoteMemory(NoteView):
 
     def __repr__(self) -> str:
         return f"<NoteMemory over {self.notes!r}>"
-
-
-def known_note(record: Record) -> KnownNote:
-    """Return a record as a model is shown it."""
-    moment = record.at or record.created_at
-    return KnownNote(
-        record.id, record.content, record.version, record.scope, record.source, record.speaker,
-        moment.date().isoformat(), record.trust, kept=True,
-    )  # fmt: skip
 
 
 def _asked(ctx: Context, *, whole_run: bool) -> str:

@@ -12,10 +12,12 @@ from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.notes._service import NoteService
+from graphagent.memory.steps._types import KnownNote
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.memory.notes._types import Record
     from graphagent.protocols import Model
     from graphagent.run import Context
 
@@ -125,3 +127,12 @@ async def extracted(service: NoteService, owner: str, model: Model, text: str) -
     if isinstance(model, InRun) and model.ended is not None:
         raise model.ended
     return found
+
+
+def known_note(record: Record) -> KnownNote:
+    """Return a record as a model is shown it."""
+    moment = record.at or record.created_at
+    return KnownNote(
+        record.id, record.content, record.version, record.scope, record.source, record.speaker,
+        moment.date().isoformat(), record.trust, kept=True,
+    )  # fmt: skip

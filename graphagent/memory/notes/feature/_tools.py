@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.errors import ArgumentsError
 from graphagent.llm import Tool
 from graphagent.memory._frames import notes_frame
+from graphagent.memory.notes.feature._run_notes import known_note
 from graphagent.memory.steps._note_references import shortened_note
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def _texts(tool: str, name: str, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _room(matches: list[Match]) -> list[KnownNote]:
-    from graphagent.memory.notes.feature._feature import known_note
-
     found: list[KnownNote] = []
     room = _CHARACTERS
     for match in matches:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -32,11 +32,6 @@ _MANY = 500
 """From how many notes on all notes of the owner are read in one scan."""
 _NAME_BYTES = 100
 """About how much memory a name takes, besides its letters."""
-
-
-@runtime_checkable
-class _Verifying(Protocol):
-    async def verify(self) -> int: ...
 
 
 class NoteRepository:
@@ -408,11 +403,6 @@ class NoteRepository:
 
     # Rebuilding and verifying
 
-    async def reembed(self, owner: str, on_progress: Callable[[int, int], object]) -> int:
-        """Make the vectors of all notes again; see `VectorStore.reembed`."""
-        await self.open()
-        return await self.vectors.reembed(owner, on_progress)
-
     async def reindex(self, owner: str) -> int:
         """Build the index again, and add an owner's notes to a search engine of its own. Return the number of these notes.
 
@@ -433,8 +423,9 @@ class NoteRepository:
             DamagedStoreError: it does not, or the store is damaged.
             StoreError: the notes were changed all the time.
         """
-        if isinstance(self.store, _Verifying):
-            await self.store.verify()
+        verify: Callable[[], Awaitable[int]] | None = getattr(self.store, "verify", None)
+        if verify is not None:
+            await verify()
         for _ in range(ATTEMPTS):
             changes = await self.catch_up(owner)
             records = {record.id: record for record in await self.all(owner)}
