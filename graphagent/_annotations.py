@@ -40,7 +40,7 @@ def plain(kind: Any) -> Any:
 
 
 def unaliased(kind: Any) -> Any:
-    """Return what an alias of the `type` statement stands for, with its arguments filled in; the class of None for None."""
+    """Return the type that an alias of the `type` statement names, with its arguments filled in; the class of None for None."""
     while not isinstance(kind, type):
         origin = get_origin(kind)
         # First the parametrised: `Alias[int]` has the `__value__` of `Alias`, in which the argument is still open.

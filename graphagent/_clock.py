@@ -32,10 +32,10 @@ ids: ContextVar[Callable[[], str]] = ContextVar("graphagent_ids", default=_rando
 
 
 def now() -> int:
-    """Give the time as integer milliseconds UTC since 1970."""
+    """Return the time as integer milliseconds UTC since 1970."""
     return clock.get()()
 
 
 def new_id() -> str:
-    """Give an id that was never given before."""
+    """Return a unique id."""
     return ids.get()()

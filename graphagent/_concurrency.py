@@ -1,4 +1,4 @@
-"""Waiting across threads and event loops: a task waits, whoever it waits for answers; and a thread of one's own."""
+"""Tasks that wait for other threads and event loops, tasks outside of all task groups, and a worker thread."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TURN = 16
 
 
 async def turn(number: int) -> None:
-    """Let other tasks have their turn at every 16th number: for what does a little for each of many things."""
+    """Let other tasks run, at every 16th number: for loops that do a little for each of many things."""
     if number % _TURN == 0:
         await checkpoint()
 
 
 class Reply:
-    """Made in the task that will wait; answered once, from anywhere."""
+    """An answer that a task waits for: made in that task, sent once, from any thread."""
 
     def __init__(self) -> None:
         native = cast(Any, current_token().native_token)
@@ -37,7 +37,7 @@ class Reply:
         self._error: BaseException | None = None
 
     def send(self, error: BaseException | None = None) -> bool:
-        """Let the waiting task go on; with an error, it raises it. Gives False where its event loop is gone."""
+        """Wake the waiting task, which raises the error if there is one. Return False if its event loop is closed."""
         self._error = error
         with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
             self._soon(self._event.set)
@@ -51,7 +51,7 @@ class Reply:
             raise self._error
 
     async def outwait(self) -> None:
-        """Wait for the answer, cancelled or not; a cancellation that came meanwhile is raised then."""
+        """Wait for the answer even if cancelled; the cancellation is raised afterwards."""
         cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
             while not self._event.is_set():
@@ -66,7 +66,7 @@ class Reply:
 
 
 async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
-    """Call a function and await it to its end, cancelled or not; a cancellation that came meanwhile is raised then."""
+    """Call a function and await it to its end even if cancelled; the cancellation is raised afterwards."""
     loop = cast(Any, current_token().native_token)
     if not hasattr(loop, "create_task"):
         with anyio.CancelScope(shield=True):  # trio has no cancellation that gets past it
@@ -82,14 +82,14 @@ async def unbroken(function: Callable[[], Awaitable[None]]) -> None:
         else:
             reply.send()
 
-    # Task.cancel breaks off whatever its task awaits, so this is awaited in another one. It is held here, for the loop does not.
+    # Task.cancel interrupts whatever its task awaits, so the function has a task of its own, kept here because the loop does not.
     task = loop.create_task(call())
     await reply.outwait()
     del task
 
 
 class OwnTask:
-    """Calls a function in a task of its own, beside those of the program and in none of their task groups.
+    """Calls a function in a task of its own, outside of all task groups of the program.
 
     It ends with the function or with the event loop, or when it is cancelled. The function raises nothing but cancellation: nobody
     awaits the task, and on trio what a system task raises ends the program.
@@ -113,18 +113,18 @@ class OwnTask:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended, in the event loop of whoever asks."""
+        """Whether it is running, and in the event loop of the caller."""
         return not self._ended.is_set() and self._token == current_token()
 
     def cancel(self) -> None:
-        """Have it cancelled soon, from any thread, also while garbage is collected."""
+        """Request its cancellation, from any thread, also during garbage collection."""
         if not self._ended.is_set():
             with suppress(RuntimeError):  # both loops raise it, or a subclass, once they are closed
-                # From then on the loop keeps the task: it cancels again and again until the function has ended.
+                # From now on the loop keeps the task: it cancels repeatedly until the function has ended.
                 self._soon(self._scope.cancel)
 
     async def stop(self) -> None:
-        """Cancel it, and wait until it has ended, cancelled or not."""
+        """Cancel it, and wait until it has ended, even if the caller is cancelled."""
         if self.is_running:
             self._scope.cancel()
             await unbroken(self._ended.wait)
@@ -141,7 +141,7 @@ class OwnTask:
 
 
 class Gate:
-    """Lets one task at a time do what all who come meanwhile would do too."""
+    """Lets one task do work that tasks which come meanwhile would repeat; they wait for it instead."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class Gate:
         self._pid = os.getpid()
 
     async def entered(self) -> bool:
-        """Give True where the task is to do it, and then to call `leave`; else wait until another one has."""
+        """Return True if the caller shall do the work and then call `leave`. Otherwise wait until another task has done it."""
         if self._pid != os.getpid():  # a forked process has none of its parent's tasks
             self._lock, self._waiting, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
@@ -162,7 +162,7 @@ class Gate:
         return False
 
     def leave(self) -> None:
-        """Let those go on who wait."""
+        """Wake the tasks that wait."""
         with self._lock:
             waiting, self._waiting = self._waiting, None
         for reply in waiting or ():
@@ -170,10 +170,10 @@ class Gate:
 
 
 class Worker:
-    """A thread that does one blocking thing after the other, for tasks of any event loop.
+    """A thread that executes blocking functions one after the other, for tasks of any event loop.
 
-    It costs half of what a thread of a pool does, since nobody asks for a place in it. It is made at the first use, ends with
-    the object, and the end of the process does not wait for it.
+    It costs half of what a thread of a pool does, since there is no limiter to ask. It is started at the first use and ends
+    with the object; the end of the process does not wait for it.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class Worker:
         self._pid = 0
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Call a function in the thread and give what it gives. Once it was begun, it is waited for, cancelled or not."""
+        """Call a function in the thread and return its result. Once submitted, it is waited for even if the caller is cancelled."""
         await checkpoint_if_cancelled()
         reply, context = Reply(), copy_context()
         given: list[T] = []
@@ -205,7 +205,7 @@ class Worker:
                 work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
                 threading.Thread(target=_serve, args=(work,), name="graphagent-worker", daemon=True).start()
                 weakref.finalize(self, work.put, None).atexit = False
-                self._work, self._pid = work, os.getpid()  # only now, for there may be no thread to be had
+                self._work, self._pid = work, os.getpid()  # only now, because starting the thread may fail
             return self._work
 
 

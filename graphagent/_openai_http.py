@@ -1,4 +1,4 @@
-"""A server behind the OpenAI protocol, as models and embedders ask it: its clients, its key, and what went wrong, in words."""
+"""A server that speaks the OpenAI protocol: its clients, its key, and its failures as errors."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Server:
 
     @asynccontextmanager
     async def client(self) -> AsyncGenerator[AsyncOpenAI]:
-        """Give the client of this event loop. Within the block it stays open, whoever calls `aclose`.
+        """Yield the client of this event loop. Within the block it stays open even if `aclose` is called.
 
         Raises:
             The error of whoever asks: there is no key.
@@ -113,7 +113,7 @@ class Server:
             await client.close_if_done()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop: at once, or when what is being asked is answered."""
+        """Close the connections of this event loop: at once, or as soon as pending requests are answered."""
         here = _loops.get(current_token().native_token)
         client = None if here is None else here.clients.pop(ref(self), None)
         if client is not None:
@@ -132,14 +132,14 @@ class Server:
             raise failure from None
 
     def no_json(self, content: str = "") -> Exception:
-        """Give the error for an answer that is no JSON."""
+        """Return the error for a response that is not JSON."""
         return self._error(
             f"{self} answered with something else than JSON; check base_url (most end in /v1)",
             detail=content[:_LONGEST_DETAIL],
         )
 
     def _failure(self, error: Exception) -> Exception | None:
-        """Say what went wrong without repeating what was sent; None for what is no failure of the server."""
+        """Return the error to raise, which does not repeat what was sent; None if the server did not fail."""
         if isinstance(error, APIStatusError):
             advice = self._advice_for(error.status_code)
             return self._error(
@@ -198,12 +198,12 @@ class Server:
             ) from None
 
     def _has_none(self) -> bool:
-        """Tell whether no key is meant for this server. That of the environment is meant for the server of the environment."""
+        """Return whether no key is meant for this server. A key from the environment is meant for the server from the environment."""
         named = self._base_url or ("OPENAI_BASE_URL" in environ and "OPENAI_API_KEY" not in environ)
         return self._api_key is None and bool(named)
 
     def _with_login(self) -> tuple[str | None, dict[str, str]]:
-        """Give the address and the headers, a password of the address among these: HTTP clients log addresses."""
+        """Return the address and the headers. A password in the address is moved to these, because HTTP clients log addresses."""
         given = self._base_url or environ.get("OPENAI_BASE_URL")
         if not given or "@" not in given:
             return self._base_url, self._headers
@@ -239,7 +239,7 @@ class _Loop:
     def __init__(self) -> None:
         self.clients: dict[ref[Any], _Client] = {}
         self.end = self._until_its_end()
-        """Event loops close, at their end, the generators that were begun in them. There is no other way to learn of it."""
+        """A generator begun in the event loop, which closes it at its end. There is no other way to learn of that end."""
 
     async def _until_its_end(self) -> AsyncGenerator[None]:
         loop = current_token().native_token
@@ -252,11 +252,11 @@ class _Loop:
 
 
 _loops: dict[object, _Loop] = {}
-"""Those that have not ended, since a connection belongs to the event loop that it was opened in."""
+"""By event loop, since a connection belongs to the loop in which it was opened; without those that have ended."""
 
 
 async def _clients_here() -> dict[ref[Any], _Client]:
-    """Give the clients of this event loop, without those whose servers are gone: these are closed."""
+    """Return the clients of this event loop, after closing those whose servers no longer exist."""
     loop = current_token().native_token
     here = _loops.get(loop)
     if here is None:
@@ -273,12 +273,12 @@ async def _clients_here() -> dict[ref[Any], _Client]:
 
 
 def _is_closed(loop: Any) -> bool:
-    """Tell whether it is a loop of asyncio that was closed without its generators, which `asyncio.run` does not do."""
+    """Return whether it is a loop of asyncio that was closed without closing its generators, as `asyncio.run` would."""
     return hasattr(loop, "is_closed") and loop.is_closed()
 
 
 def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
-    """Give the address without the user and password that it may hold, its host and port, and these two as a header."""
+    """Return the address without user and password, its host and port, and user and password as a header."""
     try:
         parts = urlsplit(base_url)
         port = parts.port
@@ -295,7 +295,7 @@ def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
 
 
 def _codes(error: APIError) -> str:
-    """Give the server's short codes, in brackets. Its message is not among them: it may repeat what was sent."""
+    """Return the server's short codes, in brackets, without its message, which may repeat what was sent."""
     said = dict.fromkeys((error.code, error.type, error.param))
     codes = [each for each in said if isinstance(each, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", each)]
     return f" ({', '.join(codes)})" if codes else ""

@@ -41,7 +41,7 @@ class Retry:
 
 
 def check_errors(what: str, kind: object) -> None:
-    """Refuse what is no class of errors.
+    """Check that an object is a class of errors.
 
     Raises:
         TypeError: `kind` is not a subclass of Exception.

@@ -1,4 +1,4 @@
-"""The bridge for scripts and notebooks: what is async, called from where nothing is."""
+"""Async objects called from code that is not async, such as scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def blocking(target: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]: ...
 @overload
 def blocking(target: object) -> Any: ...
 def blocking(target: object) -> Any:
-    """Give an object whose async methods can be called where nothing is async: `blocking(notes).recall("…")`.
+    """Return an object whose async methods can be called without `await`: `blocking(notes).recall("…")`.
 
-    It works for an Agent, a Run, Notes and their views, providers, stores: for whatever has async methods. These return when they
-    are done, async iterators become iterators, and async context managers become context managers. Other methods and attributes
-    are as they are, and what of ours they give is blocking too. An async function becomes a plain one.
+    It works for an Agent, a Run, Notes and their views, providers, stores: for anything with async methods. These return when
+    they are done, async iterators become iterators, and async context managers become context managers. Other methods and
+    attributes are unchanged; objects of graphagent that they return are blocking too. An async function becomes a plain one.
 
     For annotations there are `BlockingNotes`, `BlockingAgent` and the others of `graphagent.blocking_types`, which type checkers
     infer; for classes of your own they see Any.
 
     All of them run in one event loop, in a thread of its own, so that it works in a notebook, whose loop is running already, and in
-    any number of threads. An interrupt cancels what is being waited for. A script that ends does not wait for the thread.
+    any number of threads. An interrupt cancels the pending call. The end of a script does not wait for the thread.
 
     Raises:
         RuntimeError: a method was called from within that loop, such as in a tool: await it there.
@@ -121,7 +121,7 @@ class Blocking:
 
 
 def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function that calls another one, and waits for what it gives."""
+    """Return a function that calls another one, and waits for its result."""
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **options: Any) -> Any:
@@ -142,14 +142,14 @@ async def _awaited(given: Awaitable[T]) -> T:
 
 
 def _bare(value: Any) -> Any:
-    """Give an argument as async code can use it: without the wrapping, and items that are waited for here as a list."""
+    """Return an argument as async code can use it: unwrapped, and an iterator of this module as a list."""
     if inspect.isgenerator(value) and value.gi_code is _iterated.__code__:
         return list(value)
     return object.__getattribute__(value, "_target") if isinstance(value, Blocking) else value
 
 
 def _plain(given: Any) -> Any:
-    """Give something that was given as whoever is not async can use it."""
+    """Return a result as code that is not async can use it."""
     if isinstance(given, AsyncGenerator):
         return _iterated(cast("AsyncGenerator[Any]", given))
     kind = cast("Any", type(given))
@@ -162,14 +162,14 @@ def _plain(given: Any) -> Any:
 
 @functools.cache
 def _is_async(kind: Any) -> bool:
-    """Tell whether objects of a class have something that is awaited."""
+    """Return whether a class has async methods."""
     names = [name for name in dir(kind) if not name.startswith("_") or name in ("__aenter__", "__anext__", "__aiter__")]
     found = (inspect.getattr_static(kind, name) for name in names)
     return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in found)
 
 
 def _iterated(source: AsyncIterable[T]) -> Generator[T]:
-    """Give what an async iterator gives. It is closed when this is."""
+    """Yield the items of an async iterator, which is closed with this generator."""
     iterator = aiter(source)
     end = object()
 
@@ -186,7 +186,7 @@ def _iterated(source: AsyncIterable[T]) -> Generator[T]:
 
 
 def _waited(function: Callable[[], Awaitable[T]]) -> T:
-    """Call a function in the event loop, and wait for what it gives; an interrupt cancels it."""
+    """Call a function in the event loop, and wait for its result; an interrupt cancels it."""
     future = _portal().start_task_soon(function)
     try:
         return future.result()

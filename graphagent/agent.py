@@ -75,7 +75,7 @@ class Agent(Generic[I, O]):
         strategy: What it does.
         model: Whom its nodes ask.
         tools: What the model may call: functions with `@tool`, and agents that have a name and a description.
-        system_prompt: The rules that the model is given, in front of everything.
+        system_prompt: The rules for the model, sent before everything else.
         store: Where runs are kept, so that they survive the process; without one they end with it.
         name: How the model calls this agent, where it is a tool of another one.
         description: What it does, for that model.
@@ -92,7 +92,7 @@ class Agent(Generic[I, O]):
 
     Raises:
         StrategyError: there are tools, and no edge of the strategy takes tool calls.
-        SerializationError: there is a store, and a node gives what cannot be kept.
+        SerializationError: there is a store, and a node returns what cannot be stored.
         ValueError: a budget is none, or `max_cost` has no prices to count with.
         TypeError: an argument is not of its type, or a callback cannot be called with a step.
     """
@@ -135,7 +135,7 @@ class Agent(Generic[I, O]):
         self.tools: tuple[Tool, ...] = checked_tools(tools)
         """What the model may call."""
         self.system_prompt = system_prompt
-        """The rules that the model is given."""
+        """The rules for the model."""
         self.store = store
         """Where runs are kept."""
         self.name = name
@@ -194,7 +194,7 @@ class Agent(Generic[I, O]):
         return made
 
     def offer(self, tools: Sequence[Tool]) -> bool:
-        """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out.
+        """Add tools to the agent, as a feature does in its `install`. Those whose names are taken are left out.
 
         Return False, and do nothing, if no node of the strategy takes tool calls, or if some of its nodes have no edge for them.
 
@@ -282,8 +282,8 @@ class Agent(Generic[I, O]):
 
         Args:
             task: What the strategy takes; left out for strategies that need nothing.
-            owner: For whom it runs: a user, a tenant. It stands above everything that is remembered.
-            run_id: How the run is called; a fresh id where none is given.
+            owner: For whom it runs: a user, a tenant. Everything remembered belongs to an owner.
+            run_id: The id of the run; by default a new one.
             steps: The transcript of an earlier run, which goes before the task. It is copied.
             images: Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of
                 Pillow.
@@ -329,7 +329,7 @@ class Agent(Generic[I, O]):
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> Run[Any]:
-        """Give a run that has not begun: to change its steps, to go through it step by step, to answer it.
+        """Return a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
         Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`. Files of `images` are read
         before it returns.
@@ -389,18 +389,18 @@ class Agent(Generic[I, O]):
         return RunStream(self._begun(task, owner, run_id, steps, images, deps), all_text=all_text)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
-        """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`.
+        """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
 
         Args:
             run_id: Which.
             owner: For whom it runs.
             allow_changed: Whether to take it though the strategy has changed since, where its journal still fits.
-            deps: As in `run`; needed only to go on with it.
+            deps: As in `run`; needed only to continue it.
 
         Raises:
             RunNotFoundError: the store has no such run.
             StrategyChangedError: the strategy has changed since; the differences are named.
-            DamagedStoreError: what is kept is not what was written.
+            DamagedStoreError: the stored bytes are not those that were written.
         """
         from graphagent.run.durable import read
 
@@ -428,7 +428,7 @@ class Agent(Generic[I, O]):
             answers: Answers to several, by their ids.
             results: Results of deferred tool calls, by the ids of the calls.
             owner: For whom it runs.
-            allow_changed: Whether to go on though the strategy has changed since, where its journal still fits.
+            allow_changed: Whether to continue although the strategy has changed, if the journal still fits it.
             deps: As in `run`: it was not stored, so pass it again.
 
         Raises:
@@ -451,7 +451,7 @@ class Agent(Generic[I, O]):
         return await run.finish()
 
     async def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
-        """Give the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.
+        """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.
 
         Raises:
             RunNotFoundError: the store has no such run.
@@ -461,7 +461,7 @@ class Agent(Generic[I, O]):
         return await history(self._kept(), owner, run_id)
 
     async def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
-        """Give how a run stood behind one of its entries: its transcript, where it was, what it had spent.
+        """Return the state of a run after one of its entries: its transcript, its position, what it had spent.
 
         Raises:
             RunNotFoundError: the store has no such run.
@@ -485,15 +485,15 @@ class Agent(Generic[I, O]):
         allow_changed: bool = False,
         deps: object = None,
     ) -> RunResult[O]:
-        """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is.
+        """Make another run that begins like this one, and continue it until it ends or is suspended. The original does not change.
 
         Args:
             origin: The run that it begins as.
-            at: Behind which entry they part.
+            at: The number of the entry after which they differ.
             before: Before the last execution of which node they part, by its path.
-            after: Behind the last execution of which node they part.
-            edit: Changes the snapshot where they part: its transcript (`memory`) and the `value` that stands there.
-            run_id: How the other run is called; a fresh id where none is given.
+            after: The node after whose last execution they differ.
+            edit: Changes the snapshot at that point: its transcript (`memory`) and the `value` that arrives there.
+            run_id: The id of the other run; by default a new one.
             owner: For whom both run.
             allow_changed: Whether to take the origin though the strategy has changed since, where its journal still fits.
             deps: As in `run`, for the other run.
@@ -501,7 +501,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
             RunExistsError: there is a run `run_id` already.
-            ValueError: not exactly one of `at`, `before` and `after` is given, or there is no such place.
+            ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
         """
         from graphagent.run.durable import fork
 
@@ -537,7 +537,7 @@ class Agent(Generic[I, O]):
 
         Args:
             run_id: Which.
-            until: Behind which entry, or behind the last execution of which node, live calls begin; None: there are none.
+            until: The entry, or the node, after whose last execution calls are made again; None: no calls are made.
             new_id: How the new run is called.
             owner: For whom both run.
             deps: As in `run`, for the new run.
@@ -660,7 +660,7 @@ class Agent(Generic[I, O]):
         return run
 
     def as_tool(self) -> Tool:
-        """Give the agent as a tool of another one: `tools=[agent]` does that. It takes the agent's task, and gives its answer.
+        """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer.
 
         Its runs are parts of the run that calls it: they share its store and its owner, count in what it spends, and are
         suspended with it.
@@ -692,7 +692,7 @@ class Agent(Generic[I, O]):
         return self._prepared()
 
     def _check_features(self, around: Mapping[type[Any], Feature], path: str = "") -> None:
-        """See that nodes find the features that they need: the agent's own, or those of the agents that call it.
+        """Check that nodes find the features that they need: the agent's own, or those of the agents that call it.
 
         Raises:
             FeatureError: one is missing.

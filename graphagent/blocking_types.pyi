@@ -290,7 +290,7 @@ class BlockingAgent(Protocol[I, O]):
 
     @property
     def system_prompt(self) -> str:
-        """The rules that the model is given."""
+        """The rules for the model."""
         ...
 
     @property
@@ -323,7 +323,7 @@ class BlockingAgent(Protocol[I, O]):
         ...
 
     def offer(self, tools: Sequence[Tool]) -> bool:
-        """Give the agent more tools, as a feature does that is being installed. Those whose names are taken are left out."""
+        """Add tools to the agent, as a feature does in its `install`. Those whose names are taken are left out."""
         ...
 
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
@@ -393,7 +393,7 @@ class BlockingAgent(Protocol[I, O]):
         all_text: bool = False,
     ) -> BlockingRunStream[O]: ...
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
-        """Give a run from the store: to look at it, to replay it, or to go on with it by `step` or `finish`."""
+        """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`."""
         ...
 
     def resume(
@@ -411,11 +411,11 @@ class BlockingAgent(Protocol[I, O]):
         ...
 
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
-        """Give the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
+        """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
         ...
 
     def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
-        """Give how a run stood behind one of its entries: its transcript, where it was, what it had spent."""
+        """Return the state of a run after one of its entries: its transcript, its position, what it had spent."""
         ...
 
     def fork(
@@ -432,7 +432,7 @@ class BlockingAgent(Protocol[I, O]):
         allow_changed: bool = False,
         deps: object = None,
     ) -> RunResult[O]:
-        """Make another run that begins as one did, and go on with it until it ends or is suspended. The origin stays as it is."""
+        """Make another run that begins like this one, and continue it until it ends or is suspended. The original does not change."""
         ...
 
     def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
@@ -486,7 +486,7 @@ class BlockingAgent(Protocol[I, O]):
         deps: object = None,
     ) -> RunResult[O]: ...
     def as_tool(self) -> BlockingTool:
-        """Give the agent as a tool of another one: `tools=[agent]` does that. It takes the agent's task, and gives its answer."""
+        """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
         ...
 
 class BlockingRun(Protocol[O]):
@@ -667,7 +667,7 @@ class BlockingTool(Protocol):
 
     @property
     def in_flight(self) -> InFlight:
-        """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
+        """What happens to a call during which the process died: it is repeated, a person is asked, or the model gets an error."""
         ...
 
     @property
@@ -686,7 +686,7 @@ class BlockingTool(Protocol):
         ...
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """See that arguments fit, as far as that can be known without a call."""
+        """Check arguments, as far as that is possible without a call."""
         ...
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
@@ -713,7 +713,7 @@ class BlockingKeepingProvider(Protocol):
         ...
 
     def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give every version of a concept's facts as they were saved, the newest first."""
+        """Return every version of a concept's facts as they were saved, the newest first."""
         ...
 
     def forget(
@@ -725,19 +725,19 @@ class BlockingKeepingProvider(Protocol):
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk."""
+        """Remove every version of all facts of an owner that match the arguments, from memory and from the disk."""
         ...
 
     def export(self, *, owner: str | None = None) -> Iterator[dict[str, object]]:
-        """Give every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
+        """Yield every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
         ...
 
     def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep what `export` gave, without loss; facts that are there already (same id) are left. Gives how many were new."""
+        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return how many were new."""
         ...
 
     def verify(self) -> int:
-        """Read everything and check it. Gives the number of facts, all versions counted."""
+        """Read and check everything. Return the number of facts, counting all versions."""
         ...
 
     def __enter__(self) -> Self: ...

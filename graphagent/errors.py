@@ -12,7 +12,7 @@ GraphAgentError
 │  ├ VetoError                        .step, .reason; a callback refused a step
 │  ├ CheckError                       .check; the answer did not pass a final check, and no node can be asked again
 │  ├ RunNotFoundError (LookupError)   the store has no such run
-│  ├ RunExistsError                   a run of this id is there already
+│  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
@@ -104,7 +104,7 @@ class FeatureError(GraphAgentError):
 
 
 class RunError(GraphAgentError):
-    """A run could not go on."""
+    """A run cannot continue."""
 
     run_id: str = ""
     """The run; empty where the error arose outside one."""
@@ -172,13 +172,13 @@ class BudgetError(RunError):
 
 
 class VetoError(RunError):
-    """A callback refused a step, and the run does not go on from it. It can be resumed; a refused task is shown to it again."""
+    """A callback refused a step, and the run does not continue. It can be resumed; a refused task is then shown to it again."""
 
     def __init__(self, step: str, reason: str) -> None:
         self.step = step
         """The type of the step."""
         self.reason = reason
-        """Why, as the callback says. It may repeat what stands in the step: never log it unasked."""
+        """The reason that the callback gave. It may repeat content of the step: never log it unasked."""
         super().__init__(f"a callback refused {a(step)}; .reason says why")
 
 
@@ -206,7 +206,7 @@ class RunNotFoundError(RunError, LookupError):
 
 
 class RunExistsError(RunError):
-    """A run of this id is there already; nothing was written."""
+    """A run with this id exists already; nothing was written."""
 
     def __init__(self, run_id: str, owner: str = "") -> None:
         self.run_id = run_id
@@ -235,7 +235,7 @@ class StrategyChangedError(RunError):
     def __init__(self, run_id: str, differences: Sequence[str]) -> None:
         self.run_id = run_id
         self.differences = tuple(differences)
-        """What is gone (`- …`) and what is new (`+ …`)."""
+        """The removed (`- …`) and the new lines (`+ …`)."""
         super().__init__(
             f"the strategy has changed since run {run_id!r} began:\n"
             + "\n".join(f"  {each}" for each in self.differences)
@@ -266,7 +266,7 @@ class ModelError(GraphAgentError):
 
 
 class ModelRequestError(ModelError):
-    """The server refused a request, answered with something else than the protocol, or cannot be reached."""
+    """The server refused a request, answered with something other than the protocol, or cannot be reached."""
 
     def __init__(
         self, message: str, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
@@ -316,7 +316,7 @@ class TruncatedError(OutputError):
 
 
 class ToolError(GraphAgentError):
-    """Raise it in a tool to tell the model what went wrong; the run goes on."""
+    """Raise it in a tool to show an error to the model; the run continues."""
 
 
 class ArgumentsError(ToolError):
@@ -326,7 +326,7 @@ class ArgumentsError(ToolError):
         self.tool = tool
         """The name of the tool."""
         self.problems = tuple(problems)
-        """Each place with its reason, without the values that were given."""
+        """Each place with its reason, without the values."""
         super().__init__(f"the arguments of {tool!r} do not fit: {'; '.join(self.problems)}")
 
 
@@ -344,8 +344,8 @@ class ToolTimeoutError(ToolError, TimeoutError):
 class Veto(GraphAgentError):
     """Raise it in a step callback to refuse a step.
 
-    A tool call is not executed, and the model is told why; an answer of the model is asked for again, with the reason; behind
-    any other step the run does not go on.
+    A tool call is not executed, and the model sees the reason; an answer of the model is asked for again, with the reason; after
+    any other step the run does not continue.
     """
 
     def __init__(self, reason: str) -> None:
@@ -359,7 +359,7 @@ class StoreError(GraphAgentError, OSError):
 
 
 class JournalError(RunError, StoreError):
-    """An entry of a run could not be kept, since the store failed, which is the `__cause__`; the run did not go on."""
+    """An entry of a run could not be stored, since the store failed, which is the `__cause__`; the run did not continue."""
 
     def __init__(self, run_id: str, cause: StoreError) -> None:
         self.run_id = run_id

@@ -51,13 +51,13 @@ class RunSuspended(Event):
     """A run stopped before its end without failing: it waits for answers, or was paused."""
 
     reason: str
-    """`waiting`; or why it was paused, as `run.pause(reason)` says, and `paused` where that gives no reason."""
+    """`waiting`; or why it was paused, as in `run.pause(reason)`, or `paused` if that has no reason."""
     questions: tuple[Question, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResumed(Event):
-    """A run that was stopped goes on."""
+    """A run that was stopped continues."""
 
     strategy: str
     owner: str = field(repr=False)
@@ -183,7 +183,7 @@ class FactsSaved(Event):
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompressed(Event):
-    """Something brief stands in for steps of the transcript from now on, where a model is asked."""
+    """A summary replaces steps of the transcript in all further prompts."""
 
     node: str
     steps: int

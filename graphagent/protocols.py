@@ -1,6 +1,6 @@
-"""Every socket of graphagent on one page: what may be replaced, and what a replacement must do.
+"""All that can be replaced in graphagent, on one page, and what a replacement must do.
 
-Nothing is imported here when the program runs, so that a model, a store or a provider of one's own costs no import.
+Nothing is imported here when the program runs, so that your own model, store or provider costs no import.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Model(Protocol):
         ...
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Give the model's whole answer to a request.
+        """Return the model's whole answer to a request.
 
         With `on_text` the answer is streamed: it is called with each piece of text as it arrives, and must not block. The
         returned response is the same with and without.
 
         Raises:
-            ModelRequestError: the server refused, answered with something else than the protocol, or cannot be reached.
+            ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
         """
         ...
 
@@ -71,7 +71,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, *changes: Change) -> None:
-        """Make all changes or none; they are durable when this returns.
+        """Make all changes or none. They are durable when this returns.
 
         Raises:
             ConflictError: an item does not have the version that a change expects, or does not exist.
@@ -94,7 +94,7 @@ class BatchStore(Store, Protocol):
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts, by which texts of like meaning are found."""
+    """Makes vectors of texts, by which texts of similar meaning are found."""
 
     @property
     def name(self) -> str:
@@ -133,22 +133,22 @@ class NoteIndex(Protocol):
 
 @runtime_checkable
 class FactProvider(Protocol):
-    """Keeps facts: four methods, their parameters by position or by keyword."""
+    """Stores facts: four methods, their parameters by position or by keyword."""
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope) -> None:
-        """Keep a fact. Durable when this returns; earlier versions stay in the history of providers that have one.
+        """Store a fact. It is durable when this returns; earlier versions stay in the history of providers that have one.
 
         A fact that has an id and no version keeps that id, by which a node that is executed again finds what it saved.
 
         Raises:
-            StoreError: it could not be kept; nothing is half-written.
+            StoreError: it could not be stored; nothing is half-written.
         """
         ...
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope) -> list[Fact]:
-        """Give what is known of a concept, found by its keyword: the last SingleFact; or MultipleFacts, oldest first.
+        """Return the facts of a concept, found by its keyword: the last SingleFact; or MultipleFacts, oldest first.
 
-        A KeepingProvider gives the values of MultipleFacts as one fact, each value once.
+        A KeepingProvider returns the values of MultipleFacts as one fact, each value once.
 
         Raises:
             StoreError: it could not be read.
@@ -156,7 +156,7 @@ class FactProvider(Protocol):
         ...
 
     async def load_all(self, subject: Subject, scope: Scope) -> list[Fact]:
-        """Give what is known of every concept, as `load` does for one.
+        """Return the facts of every concept, as `load` does for one.
 
         Raises:
             StoreError: it could not be read.
@@ -164,7 +164,7 @@ class FactProvider(Protocol):
         ...
 
     async def load_by_description(self, description: str, subject: Subject, scope: Scope) -> list[Fact]:
-        """Give the facts whose concept's description contains `description`, upper and lower case alike.
+        """Return the facts whose concept's description contains `description`, ignoring case.
 
         Raises:
             StoreError: it could not be read.
@@ -176,7 +176,7 @@ class FactProvider(Protocol):
 class KeepingProvider(FactProvider, Protocol):
     """A fact provider with owners, history, forgetting, export and checking. Every provider of graphagent is one.
 
-    An owner (a user, a tenant) stands above scopes. `owner=""` is the owner of everything that was saved without one.
+    Each owner (a user, a tenant) has scopes of its own. `owner=""` is the owner of everything that was saved without one.
     """
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
@@ -198,7 +198,7 @@ class KeepingProvider(FactProvider, Protocol):
         ...
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
-        """Give every version of a concept's facts as they were saved, the newest first."""
+        """Return every version of a concept's facts as they were saved, the newest first."""
         ...
 
     async def forget(
@@ -210,30 +210,30 @@ class KeepingProvider(FactProvider, Protocol):
         owner: str = "",
         everything: bool = False,
     ) -> Receipt:
-        """Remove every version of all facts that fit what is given, of one owner, from memory and from the disk.
+        """Remove every version of all facts of an owner that match the arguments, from memory and from the disk.
 
         With `everything`, and nothing else but the owner, all that this owner has is removed.
 
         Raises:
-            ValueError: neither a concept, a subject, a scope nor `everything` is given, so that a variable that is None by
-                accident removes nothing; or one of them beside `everything`.
+            ValueError: neither a concept, a subject, a scope nor `everything` is passed, so that a variable that is None by
+                accident removes nothing; or one of them together with `everything`.
         """
         ...
 
     def export(self, *, owner: str | None = None) -> AsyncIterator[dict[str, object]]:
-        """Give every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
+        """Yield every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
         ...
 
     async def import_(self, records: Sequence[dict[str, object]]) -> int:
-        """Keep what `export` gave, without loss; facts that are there already (same id) are left. Gives how many were new.
+        """Store the records that `export` returned, without loss, except facts that exist already (same id). Return how many were new.
 
         Raises:
-            ValueError: a record is not one of an export; nothing is kept.
+            ValueError: a record is not one of an export; nothing is stored.
         """
         ...
 
     async def verify(self) -> int:
-        """Read everything and check it. Gives the number of facts, all versions counted.
+        """Read and check everything. Return the number of facts, counting all versions.
 
         Raises:
             DamagedStoreError: something was tampered with, cut off or is corrupt.
@@ -337,20 +337,20 @@ class Feature(Protocol):
 
 
 class Compression(Protocol):
-    """A way to say briefly what steps say at length."""
+    """A way to summarise steps."""
 
     @property
     def keep(self) -> int:
-        """How many model turns at the end stay as they are."""
+        """The number of model turns at the end that are not summarised."""
         ...
 
     async def compress(self, ctx: Context[Any], steps: Sequence[Step]) -> SummaryStep | None:
-        """Give what stands in for steps from now on; None where there is nothing to say, and they are to stay as they are.
+        """Return the step that replaces others in prompts; None if they shall stay as they are.
 
-        What it covers is filled in by the caller.
+        The caller fills in which steps it covers.
 
         Raises:
-            ModelError: a model was asked, and could not be, or gave nothing of use.
+            ModelError: a model was asked, and failed or returned nothing of use.
         """
         ...
 

@@ -16,9 +16,9 @@ Function: TypeAlias = Callable[[list[str]], Vectors] | Callable[[list[str]], Awa
 
 
 class CallableEmbedder:
-    """Any function of texts that gives a vector for each, as an embedder.
+    """Any function that returns a vector for each text, as an embedder.
 
-    An async function is awaited; any other is called in a worker thread, so it may block and must stand being called by several
+    An async function is awaited; any other is called in a worker thread, so it may block, and several threads may call it
     threads at once.
     """
 
@@ -26,8 +26,8 @@ class CallableEmbedder:
         """Wrap a function.
 
         Args:
-            function: takes a list of texts, gives a list of vectors (or a numpy array) in the same order.
-            name: of the model behind it, with its version: vectors of one name are compared with one another. Without it, the
+            function: takes a list of texts, returns a list of vectors (or a numpy array) in the same order.
+            name: of its model, with the version: vectors of one name are compared with one another. Without it, the
                 function's own name with its module; a lambda, or a function inside another one, has none that others cannot have.
 
         Raises:
@@ -49,7 +49,7 @@ class CallableEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Give what the function gives, and raise what it raises. What it gives is checked by whoever uses `checked`.
+        """Return what the function returns, and raise what it raises. The result is checked by those who use `checked`.
 
         Raises:
             TypeError: `texts` are no texts.

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Ask an embedder, and give a row for each text, of length 1, so that the dot product of two is their cosine.
+    """Return a row of length 1 for each text from an embedder, so that the dot product of two is their cosine.
 
     Raises:
         EmbedderError: the embedder failed, or what it gave is not one vector for each text, each of as many finite numbers as
-            the others and not of zeros alone. It tells the text by its number.
+            the others and not of zeros alone. The error names the text by its number.
         MissingExtraError: numpy is not installed.
         TypeError: `texts` are no texts.
         ValueError: a text is no Unicode text.

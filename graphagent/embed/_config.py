@@ -89,7 +89,7 @@ class _Settings:
             )
 
     def text(self, *names: str, default: str | None = None, variables: tuple[str, ...] = ()) -> str | None:
-        """Give the first of some names that is set, else the first variable that is, else the default."""
+        """Return the first of some names that is set, else the first variable that is set, else the default."""
         for name in names:
             value = self._given.get(name)
             if value is not None:

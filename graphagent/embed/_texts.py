@@ -1,4 +1,4 @@
-"""What every embedder asks of the texts that it is given."""
+"""The check of texts that every embedder makes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Give the texts as a list.
+    """Return the texts as a list.
 
     Raises:
         TypeError: they are one text instead of several, or not all text.

@@ -10,13 +10,13 @@ from graphagent.errors import EmbedderError
 
 
 def package_folder(package: str) -> Path | None:
-    """Give the folder of an installed package without importing it, or None."""
+    """Return the folder of an installed package without importing it, or None."""
     spec = find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def read_weights(path: Path, checksum: str, remedy: str) -> bytes:
-    """Give a file's bytes if they are those that vectors were always made with.
+    """Return the bytes of a file if they are those with which vectors have always been made.
 
     Raises:
         EmbedderError: they are others, or cannot be read.

@@ -84,7 +84,7 @@ class LocalEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Give a row of 384 numbers for each text, of length 1.
+        """Return a row of 384 numbers for each text, of length 1.
 
         Raises:
             EmbedderError: the weights are not those that they should be.
@@ -135,9 +135,9 @@ def _installed() -> Path:
 
 
 def _graph(weights: bytes) -> bytes:
-    """Give the graph of the weights: from the cache, else written, and put there.
+    """Return the path of the graph of the weights, which is written to the cache if it is not in it.
 
-    The name of a file ends with the checksum of what is in it, so one that is damaged is passed over.
+    The name of a file ends with the checksum of what is in it, so a damaged file is ignored.
     """
     from platformdirs import user_cache_path
 

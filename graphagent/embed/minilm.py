@@ -27,7 +27,7 @@ documentation of onnxruntime."""
 
 
 def graph(weights: bytes) -> bytes:
-    """Give the ONNX graph of the weights: from the ids of one text's pieces, `ids`, to one vector of length 1, `vector`.
+    """Return the ONNX graph of the weights: from the ids of one text's pieces, `ids`, to one vector of length 1, `vector`.
 
     It takes one text at a time. Activations are quantised by the largest number among them, so in a batch the vector of a text
     would depend on its neighbours.
@@ -115,6 +115,6 @@ class _ModelWriter:
 
 
 def _quantised(matrix: NDArray[np.float32], *, largest: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Give each row as whole numbers up to `largest`, and by how much they are to be multiplied."""
+    """Return each row as integers up to `largest`, and the factors that restore it."""
     scales = np.maximum(np.abs(matrix).max(axis=1), 1e-9) / largest
     return np.rint(matrix / scales[:, None]).astype(np.int8), scales.astype(np.float32)

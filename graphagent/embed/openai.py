@@ -1,4 +1,4 @@
-"""Embedders behind the OpenAI protocol: OpenAI itself, and every server that has `/embeddings` (`base_url=`)."""
+"""Embedders over the OpenAI protocol: OpenAI itself, and every server that has `/embeddings` (`base_url=`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADVICE = {
 
 
 class OpenAIEmbedder:
-    """A model for embeddings behind the OpenAI protocol. The texts go to that server.
+    """A model for embeddings over the OpenAI protocol. The texts are sent to its server.
 
     One object serves event loops of asyncio and trio alike. The HTTP client is made at the first request and closed with its
     event loop; `async with`, `aclose()` or the end of `Notes` closes it earlier. Nothing that is sent is logged here; the
@@ -57,7 +57,7 @@ class OpenAIEmbedder:
             max_retries: how often the client tries again what may work the second time (429, 5xx, lost connections),
                 waiting as long as the server's Retry-After says.
             headers: sent along with every request.
-            query: put behind the address of every request.
+            query: Parameters added to the address of every request.
             parameters: sent along in the body of every request, such as `input_type="document"`.
 
         Raises:
@@ -85,10 +85,10 @@ class OpenAIEmbedder:
         return f"<{type(self).__name__}: {self._server}>"
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Give the server's vector for each text.
+        """Return the server's vector for each text.
 
         Raises:
-            EmbedderError: the server refused, answered with something else than the protocol, or cannot be reached. It holds
+            EmbedderError: the server refused, answered with something other than the protocol, or cannot be reached. It holds
                 neither the key nor a text.
             TypeError: `texts` are no texts.
             ValueError: a text is no Unicode text.
@@ -100,7 +100,7 @@ class OpenAIEmbedder:
         return vectors
 
     async def aclose(self) -> None:
-        """Close this event loop's connections, when what is being asked is answered. A later request opens new ones."""
+        """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""
         await self._server.aclose()
 
     async def __aenter__(self) -> Self:
@@ -131,7 +131,7 @@ class OpenAIEmbedder:
 
 
 def _vectors(answer: object) -> list[list[float]] | None:
-    """Give the vectors of an answer in the order of the texts, or None for what is no answer of the protocol."""
+    """Return the vectors of a response in the order of the texts, or None if it does not follow the protocol."""
     try:
         data = cast("list[dict[str, Any]]", cast("dict[str, Any]", answer)["data"])
         # The order is in the numbers, as the protocol has it; a server that gives none keeps it.

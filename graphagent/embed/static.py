@@ -79,7 +79,7 @@ class StaticEmbedder:
         return f"<{type(self).__name__}: {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Give a row of 256 numbers for each text, of length 1.
+        """Return a row of 256 numbers for each text, of length 1.
 
         Raises:
             EmbedderError: the table is not the one that it should be.

@@ -1,4 +1,4 @@
-"""Messages, tools and structured output: what is said to a model, and what comes back."""
+"""Messages, tools and structured output: requests to a model, and its responses."""
 
 from __future__ import annotations
 

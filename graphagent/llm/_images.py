@@ -17,7 +17,7 @@ from graphagent._article import a
 
 _KINDS = "PNG, JPEG, GIF or WebP"
 _SHOWN = 80
-"""Characters of a refused text that an error shows: a whole image may stand in it."""
+"""Characters of a refused text that an error shows: it may contain a whole image."""
 
 
 class PillowImage(Protocol):
@@ -50,7 +50,7 @@ class Image:
 
     Raises:
         TypeError: it is nothing that is accepted as an image.
-        ValueError: it is a file or a `data:` URL of something else than PNG, JPEG, GIF or WebP, and no media type is given.
+        ValueError: it is a file or a `data:` URL of something other than PNG, JPEG, GIF or WebP, and no media type is given.
         OSError: the file cannot be read; FileNotFoundError if there is none.
     """
 
@@ -93,7 +93,7 @@ def image_of(given: object, what: str = "the image") -> Image:
         what: What an error calls it.
 
     Raises:
-        TypeError, ValueError, OSError: as `Image` raises them; ValueError also for bytes of something else than PNG, JPEG, GIF
+        TypeError, ValueError, OSError: as `Image` raises them; ValueError also for bytes of something other than PNG, JPEG, GIF
             or WebP.
     """
     if isinstance(given, Image):
@@ -103,7 +103,7 @@ def image_of(given: object, what: str = "the image") -> Image:
 
 
 def images_of(given: Iterable[object] | None, what: str) -> tuple[Image, ...]:
-    """Return everything in a list as `Image`s; None stands for no images.
+    """Return everything in a list as `Image`s; None means no images.
 
     Args:
         given: The images, each anything that is accepted as one.
@@ -141,12 +141,12 @@ def _listed(given: Iterable[object] | None, what: str) -> tuple[object, ...]:
 
 
 def is_pillow(value: object) -> TypeGuard[PillowImage]:
-    """Tell whether something is an image of Pillow, without importing it."""
+    """Return whether an object is an image of Pillow, without importing it."""
     return any(kind.__module__ == "PIL.Image" and kind.__name__ == "Image" for kind in type(value).__mro__)
 
 
 def has_pillow(value: object) -> bool:
-    """Tell whether something is an image of Pillow, or a list or tuple with one in it."""
+    """Return whether an object is an image of Pillow, or a list or tuple with one in it."""
     return is_pillow(value) or (isinstance(value, list | tuple) and any(map(is_pillow, cast("list[object]", value))))
 
 
@@ -163,7 +163,7 @@ def with_images(value: Any) -> Any:
 
 
 def media_type_of(data: bytes) -> str:
-    """Return the media type that the first bytes of a PNG, JPEG, GIF or WebP file stand for; empty for anything else."""
+    """Return the media type that the first bytes of a PNG, JPEG, GIF or WebP file imply; empty for anything else."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

@@ -56,7 +56,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of one tool call, as the model sees it. Anything that is accepted as an image may stand in `images`."""
+    """The result of one tool call, as the model sees it. `images` takes anything that is accepted as an image."""
 
     call_id: str
     name: str
@@ -147,7 +147,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalls(Sequence[ToolCall]):
-    """The tool calls of one model turn, with the text that came beside them."""
+    """The tool calls of one model turn, with the text of the same turn."""
 
     calls: Sequence[ToolCall]
     text: str = ""

@@ -28,13 +28,13 @@ class OutputFormat(Generic[T]):
     """The JSON that an answer must be. `OutputFormat.of(T)` makes one from any type that pydantic knows."""
 
     name: str
-    """How the server is told the format is called: letters, digits, `_` and `-`."""
+    """The name of the format in requests: letters, digits, `_` and `-`."""
     schema: Mapping[str, Any]
-    """The JSON schema of the answer, always an object; a type that is none stands under `value`."""
+    """The JSON schema of the answer, always an object; a type that is not an object is its property `value`."""
     strict: bool = False
     """Whether the schema is in the subset that servers can enforce: every property required, no others allowed."""
     wrapped: bool = False
-    """Whether the answer stands under `value`."""
+    """Whether the answer is the property `value`."""
     adapter: TypeAdapter[T] | None = field(default=None, repr=False, compare=False)
     """Makes the value; without one, the value is the plain JSON."""
 
@@ -181,7 +181,7 @@ def read_json(text: str) -> Any:
 
 
 def _candidates(text: str) -> Iterator[Any]:
-    """Give the JSON values in a text: itself, fenced blocks, then objects and arrays in prose."""
+    """Yield the JSON values in a text: the text itself, fenced blocks, then objects and arrays in prose."""
     after = text[_end_of_thoughts(text) :]  # a draft in a model's thoughts is not its answer
     tried: set[str] = set()
     fenced = re.findall(r"```[\w+-]*[ \t]*\n(.*?)```", after, re.DOTALL)
@@ -209,7 +209,7 @@ def _candidates(text: str) -> Iterator[Any]:
 
 
 def _end_of_thoughts(text: str) -> int:
-    """Give where the last `</think>` ends that does not stand in a JSON string; 0 where there is none."""
+    """Return the end of the last `</think>` outside of JSON strings; 0 if there is none."""
     end = position = looked = 0
     while looked < _MOST_LOOKS and (found := _THOUGHT_OR_OPENING.search(text, position)):
         position = found.end()
@@ -240,7 +240,7 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 
 
 def _end_of_value(text: str, start: int) -> int | None:
-    """Give where the brackets that open at `start` are all closed, found without recursion."""
+    """Return the position at which all brackets opened from `start` are closed, found without recursion."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
         if token[0] in "{[":
@@ -253,7 +253,7 @@ def _end_of_value(text: str, start: int) -> int | None:
 
 
 def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow the reference that stands at the top of a recursive type's schema."""
+    """Follow the reference at the top of the schema of a recursive type."""
     reference = schema.get("$ref", "")
     return cast("Mapping[str, Any]", schema["$defs"][reference.rpartition("/")[2]]) if reference else schema
 
@@ -269,7 +269,7 @@ _FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4"
 
 
 def _strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the variant that servers enforce, or None where the type has none (open dicts, `Any`, tuples …).
+    """Return the variant that servers enforce, or None if the type has none (open dicts, `Any`, tuples …).
 
     Properties with a default lose it and become required: the answer says each value itself.
     """

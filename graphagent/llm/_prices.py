@@ -44,7 +44,7 @@ class Prices:
                 object.__setattr__(self, each.name, _amount(each.name, amount))
 
     def cost(self, usage: Usage) -> Decimal:
-        """Give what tokens cost."""
+        """Return the cost of these tokens."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         reasoning = min(usage.reasoning_tokens, usage.output_tokens)
         parts = (

@@ -47,7 +47,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Refuses a tool call; the model is told."""
+    """Refuses a tool call; the model sees the reason."""
 
     reason: str = ""
     """Why, for the model."""
@@ -76,7 +76,7 @@ class Tool:
     deferred: bool = field(default=False, kw_only=True)
     """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
     in_flight: InFlight = field(default="retry", kw_only=True)
-    """What becomes of a call that a process died in: it is made again, a person is asked, or the model is told."""
+    """What happens to a call during which the process died: it is repeated, a person is asked, or the model gets an error."""
     context: Any = field(default=None, kw_only=True, repr=False)
     """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
     timeout: float | None = field(default=None, kw_only=True)
@@ -107,7 +107,7 @@ class Tool:
             raise ValueError(f"tool {self.name!r} is deferred, so it is never called; leave out timeout= and retry=")
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """See that arguments fit, as far as that can be known without a call.
+        """Check arguments, as far as that is possible without a call.
 
         Raises:
             ArgumentsError: they do not.
@@ -145,7 +145,7 @@ class Tool:
 
 
 def _is_final(error: Exception, context: Any) -> bool:
-    """Tell whether an error is the model's to mend, or ends the run, such as a used-up budget."""
+    """Return whether the model can react to an error. Others, such as a used-up budget, end the run."""
     if isinstance(error, ToolError):
         return not isinstance(error, ToolTimeoutError)
     ends_run = isinstance(error, RunError) and error.run_id == getattr(context, "run_id", None)
@@ -161,7 +161,7 @@ class FunctionTool(Tool, Generic[P, R]):
     arguments: _Arguments = field(kw_only=True, repr=False)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """See that arguments fit what the function takes."""
+        """Check that arguments fit the parameters of the function."""
         self.arguments.checked(arguments)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -210,7 +210,7 @@ def tool(
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
-    The model is told the first paragraph of the docstring, what a Google-style `Args:` section says of each parameter, and
+    The model sees the first paragraph of the docstring, what a Google-style `Args:` section says of each parameter, and
     the types. A parameter annotated with the run's `Context` is not shown to the model and gets the run's. A plain
     function runs in a worker thread.
 
@@ -222,7 +222,7 @@ def tool(
         deferred: Whether its result comes from outside, days later: `agent.resume(run_id, results={call_id: …})`. The function
             says what the tool takes and is never called.
         in_flight: What becomes of a call during which the process died, so that nobody knows whether it took effect: `retry`
-            makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` tells the model.
+            makes it again (`ctx.idempotency_key` is the same), `ask` asks a person, `fail` returns an error to the model.
         timeout: Seconds that an attempt may take; by default any time. Then it is cancelled, and the model sees a
             ToolTimeoutError. A thread cannot be cancelled: a plain function runs on, and what it returns is dropped.
         retry: How often a call is made at the most if it raises, with growing waits in between; or a `graphagent.graph.Retry`,
@@ -355,7 +355,7 @@ class _Arguments:
             raise ArgumentsError(self.tool, ["all of it: is not JSON"]) from None
 
     def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        """Give the keyword arguments; what was not given is left to the function's defaults."""
+        """Return the keyword arguments, without those that the model left out and that have a default."""
         if self.of_method:
             raise TypeError(f"tool {self.tool!r} is a method: give the agent that of an object, not of the class")
         model = self.checked(given)
@@ -403,7 +403,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Give the first paragraph, and what the `Args:` section says of each parameter."""
+    """Return the first paragraph, and the text of each parameter in the `Args:` section."""
     first = " ".join(text.strip().partition("\n\n")[0].split())
     section = re.search(r"^(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]+.*(?:\n|$)|[ \t]*\n)+)", text, re.MULTILINE)
     if section is None:
@@ -422,7 +422,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def fresh_ids(calls: Iterable[ToolCall], taken: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-    """Give the calls in their order, each with an id of its own: empty and repeated ids, and those taken, are replaced."""
+    """Return the calls in their order with unique ids: empty and repeated ones, and those taken, are replaced."""
     seen: set[str] = set(taken)
     made: list[ToolCall] = []
     for call in calls:
@@ -433,7 +433,7 @@ def fresh_ids(calls: Iterable[ToolCall], taken: Iterable[str] = ()) -> tuple[Too
 
 
 async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None) -> ToolResult:
-    """Run one call of a model and give what the model shall see: the result, or an error that it can act upon.
+    """Execute one tool call of a model and return what it shall see: the result, or an error that it can react to.
 
     `tool` is None where no tool has the name that was called; `known` are the names that exist. Nothing that the tool
     raises gets out, except cancellation and other base exceptions; a result that is an error holds the exception as its
@@ -455,12 +455,12 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
 
 
 def refused(call: ToolCall, reason: str) -> ToolResult:
-    """Give what the model sees of a call that was not made, or of which nobody knows how it ended."""
+    """Return the result that a model sees of a call that was refused, or whose outcome is unknown."""
     return _error(call, reason)
 
 
 def answered(call: ToolCall, value: Any) -> ToolResult:
-    """Give what the model sees of a call whose result came from outside."""
+    """Return the result that a model sees of a call that was answered from outside."""
     content, images = _shown(with_images(value))
     return ToolResult(call.id, call.name, content, images=images, value=value)
 

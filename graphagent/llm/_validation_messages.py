@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with data, told briefly and without the data."""
+"""Short messages for validation errors of pydantic, without the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST = 8
 
 
 def problems(error: ValidationError) -> list[str]:
-    """Give where each of the first problems is, and what it is."""
+    """Return the place and the message of each of the first problems."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     told = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST]]
     return told + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])

@@ -35,7 +35,7 @@ _LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
 
 
 def to_body(request: ModelRequest, model: str, *, schema_in_prompt: bool = False) -> dict[str, Any]:
-    """Give the JSON of a request. With `schema_in_prompt` the model is told the output format, and the server is not."""
+    """Return the JSON of a request. With `schema_in_prompt` the output format is put into the prompt, and not sent as a setting."""
     messages = chat_messages(request.messages)
     body: dict[str, Any] = {"model": model, "messages": messages}
     if request.tools:
@@ -70,7 +70,7 @@ def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> N
 
 
 def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Give the JSON of messages. Reasoning is not sent back, and images in tool results follow as a user's message."""
+    """Return the JSON of messages, without reasoning. Images in tool results follow as a message of the user."""
     sent: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
     for message in messages:
@@ -95,7 +95,7 @@ def _assistant(message: Message) -> dict[str, Any]:
         {
             "type": "function",
             "id": call.id,
-            # Arguments that are no JSON make some servers refuse the whole history; the result tells the model of them.
+            # Arguments that are no JSON make some servers refuse the whole history; the model learns of them from the result.
             "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
         }
         for call in message.tool_calls
@@ -170,7 +170,7 @@ def _message(said: Mapping[str, Any]) -> Message:
 
 
 def _read_content(content: object) -> tuple[str, str]:
-    """Give text and reasoning; some servers send a list of chunks instead of a string."""
+    """Return text and reasoning; some servers send a list of chunks instead of a string."""
     if not isinstance(content, list):
         return str(content), ""
     text, thought = "", ""
@@ -240,7 +240,7 @@ class Events:
         self._data: list[bytes] = []
 
     def add(self, piece: bytes | None) -> list[bytes]:
-        """Take some bytes, or None at the end; give the data of the events that they complete."""
+        """Accept some bytes, or None at the end, and return the data of the events that they complete."""
         if piece is None:
             piece = b"\n\n"
         # Only at line feeds: JSON may hold other characters that str.splitlines() takes for line ends.
@@ -272,7 +272,7 @@ class Chunks:
         self._at_index: dict[object, int] = {}
 
     def add(self, chunk: object, server: str) -> str:
-        """Take one chunk; give the text in it.
+        """Accept one chunk, and return the text in it.
 
         Raises:
             ModelRequestError: it is an error.
@@ -318,7 +318,7 @@ class Chunks:
         self._arguments[at].append(str(given or ""))
 
     def body(self) -> dict[str, Any]:
-        """Give the whole answer, as if it had come at once."""
+        """Return the whole response, as if it had not been streamed."""
         message: dict[str, Any] = {key: "".join(pieces) for key, pieces in self._texts.items()}
         for call, pieces in zip(self._calls, self._arguments, strict=True):
             call["function"]["arguments"] = "".join(pieces)

@@ -1,4 +1,4 @@
-"""Models behind the OpenAI protocol: OpenAI itself, and every server that speaks Chat Completions (`base_url=`)."""
+"""Models over the OpenAI protocol: OpenAI itself, and every server that speaks Chat Completions (`base_url=`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LAST_WORDS = 1.0
 
 
 class OpenAIModel:
-    """A model behind the OpenAI protocol, asked over Chat Completions.
+    """A model over the OpenAI protocol, Chat Completions.
 
     One object serves any number of runs, and event loops of asyncio and trio alike. The HTTP client is made at the first
     request and closed with its event loop; `async with` or `aclose()` closes it earlier. Nothing that is sent is logged here;
@@ -90,7 +90,7 @@ class OpenAIModel:
         """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
 
         Raises:
-            ModelRequestError: the server refused, answered with something else than the protocol, or cannot be reached. The text
+            ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached. The text
                 holds neither the key nor anything that was sent.
         """
         options: dict[str, Any] = {}
@@ -127,7 +127,7 @@ class OpenAIModel:
             return response
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, when what is being asked is answered. A later request opens new ones."""
+        """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""
         await self._server.aclose()
 
     async def __aenter__(self) -> Self:

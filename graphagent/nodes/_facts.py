@@ -68,7 +68,7 @@ class _Detect:
 
 
 def load_facts(*concepts: Concept, subjects: Subjects = None, scopes: Scopes = None, name: str = "load_facts") -> Tap:
-    """Make a tap that puts what is known of some concepts before the model.
+    """Make a tap that shows the model the facts of some concepts.
 
     Args:
         concepts: What is asked for.

@@ -46,7 +46,7 @@ def compress_history(compression: Compression = _ALL, *, name: str = "compress_h
 
     Args:
         compression: How: `WholeHistory(keep=…)`, `ChunkedHistory(turns=…)`, `FoundFacts(concept, …)`, `StoredFacts(concept, …)`, or a
-            way of one's own. With `keep`, so many model turns at the end stay as they are.
+            object with the same methods. With `keep`, so many model turns at the end stay as they are.
         name: How the tap is called.
     """
     if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):

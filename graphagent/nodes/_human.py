@@ -71,7 +71,7 @@ def ask_human(
 ) -> Node[object, Any]:
     """Make a node that asks a person, and gives the answer. The run is suspended until there is one, days if need be.
 
-    `result.pending` is the question; `agent.resume(run_id, answer=…)` goes on, in any process.
+    `result.pending` is the question; `agent.resume(run_id, answer=…)` continues, in any process.
 
     Args:
         question: What is asked, or a function that makes it of the node's input.

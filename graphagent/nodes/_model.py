@@ -99,7 +99,7 @@ class _LlmRequest:
         return step(request, message, usage, action_output=None if message.tool_calls else value), value
 
     def _value(self, message: Message, offered: tuple[Tool, ...]) -> Any:
-        """Give what the node gives for a model's message.
+        """Return the output of the node for a message of the model.
 
         Raises:
             OutputError: it is not what was asked for.
@@ -119,7 +119,7 @@ class _LlmRequest:
 
 
 def _turn(message: Message) -> list[Message]:
-    """Give a message as it is sent back: with a result for every call."""
+    """Return a message as it is sent back: with a result for every call."""
     return ActionStep(model_output_message=message).to_messages()
 
 
@@ -159,9 +159,9 @@ def llm_request(
     name: str = "llm_request",
     parameters: Mapping[str, Any] | None = None,
 ) -> Node[Any, Any]:
-    """Make a node that asks the model and gives its text, or the tool calls that it wants.
+    """Make a node that asks the model and returns its text, or its tool calls.
 
-    Where a reply has text and calls, it gives the calls, with the text beside them. The answer is streamed to whoever
+    If a reply has both, it returns the calls, which contain the text. The answer is streamed to whoever
     listens to TextStreamed.
 
     Args:
@@ -210,7 +210,7 @@ def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:
 
 
 def passthrough(kind: type[T], *, name: str = "passthrough") -> Node[T, T]:
-    """Make a node that gives what it gets, for a place to choose ways from.
+    """Make a node that returns its input, as a point from which edges can be chosen.
 
     Args:
         kind: The type of what passes.

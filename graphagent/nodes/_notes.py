@@ -70,8 +70,8 @@ def recall_notes(
             the task.
         scope: Where to look, with all below; left out, everywhere in the view that is installed.
         categories: Only notes that have one of these.
-        limit: How many at most; left out, as it was given when NoteMemory was installed.
-        characters: How much text at most; left out, as it was given there.
+        limit: The largest number of notes; by default that of the installed NoteMemory.
+        characters: The largest length of their text; by default that of the installed NoteMemory.
         name: How the tap is called.
 
     Raises:
@@ -94,7 +94,7 @@ def remember_notes(
     """Make a tap that keeps notes: what its input says, or the statements of the run so far. The transcript stays as it is.
 
     Args:
-        content: A function that gives a text, or several, of the tap's input; `str` keeps a text as it is. Left out, a model
+        content: A function that returns a text, or several, for the tap's input; `str` keeps a text as it is. Left out, a model
             splits what was said in the run so far into statements.
         scope: Where they are kept; left out, the home of the view that is installed.
         categories: What they are about; left out, they are inferred where the notes have a model.

@@ -22,7 +22,7 @@ _TOOLS = " For the steps you have these tools: {names}."
 
 
 async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
-    """Have the model make a plan where one is due: before the first turn of the run, and before every n-th one behind it.
+    """Let the model make a plan if one is due: before the first turn of the run, and before every n-th turn after it.
 
     A plan is no model turn in the budget; its tokens and its money count.
 
@@ -60,12 +60,12 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
 
 
 def _turns_of(steps: Sequence[Step]) -> int:
-    """Give the number of the last model turn."""
+    """Return the number of the last model turn."""
     return next((step.step_number for step in reversed(steps) if isinstance(step, ActionStep) and step.step_number), 0)
 
 
 def _planned(memory: RunMemory) -> bool:
-    """Tell whether the run made a plan since its last turn."""
+    """Return whether the run has made a plan since its last turn."""
     for step in reversed(memory.steps[memory.begun :]):
         if isinstance(step, PlanningStep):
             return True

@@ -1,4 +1,4 @@
-"""What features have to say about what a model is sent, asked where it is sent."""
+"""Calls of the methods of features that concern what a model is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tools_of(ctx: Context) -> tuple[Tool, ...]:
-    """Give the tools of a place, with those that features add where there are some."""
+    """Return the tools that a node offers; if it offers any, with those that features add."""
     tools = tuple(ctx.tools)
     if not tools:
         return ()
@@ -28,14 +28,14 @@ def tools_of(ctx: Context) -> tuple[Tool, ...]:
 
 
 def shown(ctx: Context, result: ToolResult) -> ToolResult:
-    """Give a tool's result as the model is to see it."""
+    """Return the result of a tool call as the model shall see it."""
     for feature in implementing(ctx.state.features, "shown"):
         result = feature.shown(result)
     return result
 
 
 async def before_request(ctx: Context, tools: Sequence[Tool]) -> None:
-    """Let features change the steps that a prompt is about to be derived from."""
+    """Let features change the steps from which a prompt is about to be derived."""
     for feature in implementing(ctx.state.features, "before_request"):
         await feature.before_request(ctx, tools)
 
@@ -50,7 +50,7 @@ async def ask(
     key: str = "",
     output: ModelOutput = "answer",
 ) -> ModelResponse | None:
-    """Ask the model; None: the prompt was refused as too long, and it is to be derived and sent again, once.
+    """Ask the model. Return None if the prompt was refused as too long, and shall be derived and sent once more.
 
     `tools` are those of the turn; the other arguments are those of `ctx.request`.
 
@@ -69,14 +69,14 @@ async def ask(
     response = await ctx.request_unless(refused, request, turn=turn, key=key, output=output)
     if response is None and (refusals or not await _summed_up(ctx)):
         room = any([await feature.make_room(ctx, tools) for feature in features])
-        # Where that was recorded, the node asks once more in any case: there may be another model by now.
+        # If the refusal is a recorded one, the node asks once more in any case: there may be another model by now.
         if refusals and not room:
             raise refusals[0]
     return response
 
 
 async def _summed_up(ctx: Context) -> bool:
-    """Tell whether the node, which is executed again, made room already; a summary that it added joins again."""
+    """Return whether the node, which is executed again, has made room before; a summary that it added then is added again."""
     while isinstance(ctx.added_before, SummaryStep):
         await ctx.add(ctx.added_before)
     return ctx.mark is not None and any(isinstance(step, SummaryStep) for step in ctx.mark.added[: ctx.mark.place])

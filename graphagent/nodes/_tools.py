@@ -64,7 +64,7 @@ async def _with_ids(ctx: Context, calls: ToolCalls) -> ToolCalls:
 
 
 async def _result(ctx: Context, known: Mapping[str, Tool], call: ToolCall) -> ToolResult:
-    """Give the result of a call: the recorded one, or what comes of making it now.
+    """Return the result of a call: the recorded one, or that of making it now.
 
     Raises:
         Halt: it waits for a person, or the run is to pause.
@@ -80,7 +80,7 @@ async def _result(ctx: Context, known: Mapping[str, Tool], call: ToolCall) -> To
 
 
 async def _refusal(ctx: Context, call: ToolCall, key: str) -> ToolResult | None:
-    """Show a call to the callbacks that see calls before they are made, once; give what the model sees where one refuses it."""
+    """Show a call once to the callbacks for calls. If one refuses it, return the result that the model sees."""
     guards = ctx.state.guards
     if guards is None:
         return None
@@ -132,7 +132,7 @@ async def _called(
 
 
 async def _uncertain(ctx: Context, tool: Tool, call: ToolCall) -> tuple[str, ToolResult | None]:
-    """Give the key that notes that a call begins; and what the model is told where it was broken off and is not made again."""
+    """Return the key under which the begin of a call is recorded, and the result if it was interrupted and is not repeated."""
     key, times = f"call:{call.id}", 0
     while ctx.intended(key):
         times += 1
@@ -158,7 +158,7 @@ def _is_of_run(error: object, run_id: str) -> bool:
 
 
 def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCalls, ToolResults]:
-    """Make a node that executes the model's tool calls and gives a result for every one, in the order of the calls.
+    """Make a node that executes the tool calls of the model and returns their results, in the order of the calls.
 
     Unknown tools, arguments that do not validate and errors of a tool become results that the model sees.
 

@@ -13,7 +13,7 @@ NEW_YEAR_2025 = 1_735_689_600_000
 
 @contextmanager
 def fixed_clock(start_ms: int = NEW_YEAR_2025, step_ms: int = 1) -> Generator[None]:
-    """Within it, time begins at `start_ms` (milliseconds UTC since 1970) and goes on by `step_ms` at each look."""
+    """Within it, time begins at `start_ms` (milliseconds UTC since 1970) and advances by `step_ms` at each look."""
     times = count(start_ms, step_ms)
     token = clock.set(lambda: next(times))
     try:

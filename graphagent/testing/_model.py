@@ -1,4 +1,4 @@
-"""A model that says what a script tells it to, and keeps what it was asked."""
+"""A model that answers from a script, and records its requests."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Reply: TypeAlias = Union[
     Callable[[ModelRequest], "Reply"],
 ]
 """What a scripted model answers: text; tool calls; JSON data or a pydantic model, sent as JSON text; a whole response; an
-exception, which is raised; or a function of the request that gives one of these."""
+exception, which is raised; or a function of the request that returns one of these."""
 
 
 class ScriptedModel:
-    """A model for tests: it gives the replies one after the other, and keeps every request.
+    """A model for tests: it returns the replies one after the other, and records every request.
 
     Token usage is counted in words, so it is the same in every run. With `on_text`, text comes word by word.
 
@@ -41,13 +41,13 @@ class ScriptedModel:
         if isinstance(replies, str):
             raise TypeError(f"the replies are one string; for a single reply write ScriptedModel([{replies!r}])")
         self.name = name
-        """What the model is called."""
+        """The name of the model."""
         self.requests: list[ModelRequest] = []
-        """What the model was asked, in order."""
+        """The requests, in order."""
         self._replies = iter(replies)
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Give the next reply of the script.
+        """Return the next reply of the script.
 
         Raises:
             ScriptError: the script has come to its end.
@@ -77,7 +77,7 @@ class ScriptedModel:
 
 
 def response_of(reply: Reply, request: ModelRequest, name: str) -> ModelResponse:
-    """Give the response that a reply stands for, or raise the exception that it is."""
+    """Return the response that a reply means, or raise it if it is an exception."""
     while callable(reply):
         reply = reply(request)
     if isinstance(reply, Exception):
@@ -90,7 +90,7 @@ def response_of(reply: Reply, request: ModelRequest, name: str) -> ModelResponse
 
 
 def words(text: str) -> list[str]:
-    """Cut a text behind its words; joined, they are the text again."""
+    """Split a text after each word; joined, the pieces are the text."""
     return re.findall(r"\s*\S+|\s+$", text)
 
 

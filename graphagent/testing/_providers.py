@@ -30,11 +30,11 @@ _ODD = "two\nlines, \"quotes\", 'tab\t', \u2028, \x00, e\u0301 and \u00e9, \U000
 async def check_provider(make: Callable[[], FactProvider]) -> None:
     """Check that a provider keeps the promises of FactProvider and, where it has all its methods, of KeepingProvider.
 
-    `make` is called several times and may give the same provider, or another one over the same facts, each time. The check
+    `make` is called several times and may return the same provider, or another one over the same facts, each time. The check
     uses scopes and owners that nothing else uses; a KeepingProvider is asked to forget them in the end.
 
-    A provider of the four methods alone is held to a little less: of several MultipleFacts `load` may give the last one
-    only, and `load_all` may give earlier versions too.
+    A provider of the four methods alone is held to a little less: of several MultipleFacts `load` may return the last one
+    only, and `load_all` may return earlier versions too.
 
     Raises:
         AssertionError: a promise is not kept; the text says which.

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that speaks the OpenAI protocol and says what a script tells it to."""
+"""A real HTTP server on this machine that speaks the OpenAI protocol and answers from a script."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ answered with its status and Retry-After, any other exception with 500."""
 def openai_server(
     replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply], *, model: str = "scripted"
 ) -> OpenAIServer:
-    """Make a server for `with` or `async with`. It answers with the replies in turn, or with what a function gives.
+    """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
     Chat Completions, streamed or not, embeddings and the list of models are served, over HTTP/1.1 on 127.0.0.1 and a free port,
     in threads of its own: for any client, in this process or in another. Embeddings are made of the words of a text, always the
@@ -85,7 +85,7 @@ class OpenAIServer:
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def answer(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[ModelResponse | RawResponse, int | None]:
-        """Give what is sent back for a request, and after how many bytes it is cut off, if it is."""
+        """Return the response to a request, and the number of bytes after which it is cut off, if it is."""
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
@@ -112,7 +112,7 @@ class OpenAIServer:
             return _refusal(error, 500), after
 
     def embed(self, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
-        """Give what is sent back for a request for embeddings."""
+        """Return the response to a request for embeddings."""
         import orjson
 
         with self._lock:

@@ -22,7 +22,7 @@ class Taken:
 
 
 def record(agent: Agent[Any, Any]) -> Taken:
-    """Write down what an agent's runs do; each run begins anew.
+    """Record what the runs of an agent do; each run replaces the record of the last.
 
     ```text
     taken = record(agent)

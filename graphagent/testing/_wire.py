@@ -32,7 +32,7 @@ _DIMENSIONS = 64
 
 
 def read_request(body: Mapping[str, Any]) -> ModelRequest:
-    """Give the request that a client sent. Its tools have their schema and cannot be run."""
+    """Return the request that a client sent. Its tools have their schema and cannot be run."""
     names: dict[str, str] = {}
     messages: list[Message] = []
     for said in body["messages"]:
@@ -89,7 +89,7 @@ def _read_image(url: str) -> Image:
 
 
 def completion(response: ModelResponse) -> dict[str, Any]:
-    """Give the JSON of a whole answer."""
+    """Return the JSON of a whole response."""
     message = response.message
     said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
     thought = _thought(message)
@@ -102,7 +102,7 @@ def completion(response: ModelResponse) -> dict[str, Any]:
 
 
 def chunks(response: ModelResponse, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Give the JSON of the chunks of a streamed answer: word by word, arguments in pieces."""
+    """Return the JSON of the chunks of a streamed response: word by word, arguments in pieces."""
     head = _head(response, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def chunks(response: ModelResponse, *, with_usage: bool) -> Iterator[dict[str, A
 
 
 def embeddings(body: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Give the answer to a request for embeddings: each word adds its own numbers, so texts that share words are near."""
+    """Return the response to a request for embeddings: each word adds its own numbers, so texts that share words are near."""
     given = body["input"]
     texts: list[str] = [given] if isinstance(given, str) else list(given)
     vectors = [_vector(text, int(body.get("dimensions") or _DIMENSIONS)) for text in texts]

@@ -1,4 +1,4 @@
-"""An assistant that knows the person it talks to: facts are loaded before it answers and learned behind."""
+"""An assistant that knows the person it talks to: facts are loaded before it answers and learned afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def personal(
     ```
 
     Args:
-        subjects: Whom and what facts are about; by default those given to `install(AgentMemory, subjects=…)`.
+        subjects: The subjects of the facts; by default those passed to `install(AgentMemory, subjects=…)`.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
         name: How the strategy is called.
     """

@@ -16,7 +16,7 @@ _ACT = "Go on from these thoughts: call the tools that you need, or give the ans
 
 
 def to_action(thoughts: str) -> str:
-    """Give what the model is asked with behind its thoughts, which stand in the transcript already."""
+    """Return the prompt after the model's thoughts, which are in the transcript already."""
     return _ACT
 
 
