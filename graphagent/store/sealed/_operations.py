@@ -87,9 +87,14 @@ class SealedStore:
                 reads.append(Read(location, domain, domain.version, clear[key]))
             elif session.locate(key) != location:
                 again.append(key)  # another process has made the first domain of this room, with another depth
-        rows = await get_many(self._store, [each.location.inner for each in reads])
-        work = partial(open_all, session, reads, rows)
-        opened, mismatches = work() if len(reads) <= INLINE else await to_thread.run_sync(work)
+        if len(reads) == 1:
+            [one] = reads
+            row = await self._store.get(one.location.inner)
+            opened, mismatches = open_all(session, reads, {} if row is None else {one.location.inner: row})
+        else:
+            rows = await get_many(self._store, [each.location.inner for each in reads])
+            work = partial(open_all, session, reads, rows)
+            opened, mismatches = work() if len(reads) <= INLINE else await to_thread.run_sync(work)
         for each, reason in mismatches:
             if not await session.moved(each.domain, each.seen, each.location.key[0]):
                 raise session.damaged(each.location.key[0], reason)
