@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from graphagent.codec._errors import Unreadable
+from graphagent.codec._errors import DecodeError
 
 
 class Blobs(Protocol):
@@ -44,9 +44,9 @@ class HeldBlobs:
         """
         data = self.held.get(name)
         if data is None:
-            raise Unreadable("a payload that stands apart is missing")
+            raise DecodeError("a payload that stands apart is missing")
         if hash_of(data) != name:
-            raise Unreadable("a payload that stands apart is not what it was")
+            raise DecodeError("a payload that stands apart is not what it was")
         return data
 
 

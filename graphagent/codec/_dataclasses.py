@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, Literal, NamedTuple, TypeVar, cast
 from graphagent._annotations import is_union, union_members
 from graphagent._article import a
 from graphagent.codec._annotations import hints
-from graphagent.codec._errors import Unreadable, as_bool, as_float, as_int, as_list, as_str, readable
+from graphagent.codec._errors import DecodeError, as_bool, as_float, as_int, as_list, as_str, readable
 from graphagent.graph._internal import show
 
 _T = TypeVar("_T")
@@ -131,7 +131,7 @@ class DataclassCodec(Generic[_T]):
         names: dict[str, Any] = {
             "make": self.owner,
             "known": keys | {"$"} if self.tag else keys,
-            "refusal": Unreadable,
+            "refusal": DecodeError,
             "reason": f"what was kept has something else where {a(self.owner.__name__)} belongs",
         }
         lines = ["if not data.keys() <= known: raise refusal(reason)", "return make("]
@@ -193,7 +193,7 @@ def _form_of(kind: Any, forms: Mapping[Any, FieldCodec]) -> FieldCodec | None:
 def _one_of(values: tuple[Any, ...]) -> FieldCodec:
     def read(data: Any, _: object) -> Any:
         if not any(type(data) is type(each) and data == each for each in values):
-            raise Unreadable("what was kept has something else where one of a few values belongs")
+            raise DecodeError("what was kept has something else where one of a few values belongs")
         return data
 
     return FieldCodec(None, read)

@@ -8,7 +8,7 @@ from graphagent.codec._blobs import Blobs as Blobs
 from graphagent.codec._blobs import HeldBlobs as HeldBlobs
 from graphagent.codec._blobs import hash_of as hash_of
 from graphagent.codec._dataclasses import DataclassCodec as DataclassCodec
-from graphagent.codec._errors import Unreadable as Unreadable
+from graphagent.codec._errors import DecodeError as DecodeError
 from graphagent.codec._errors import as_int as as_int
 from graphagent.codec._errors import as_list as as_list
 from graphagent.codec._errors import as_str as as_str

@@ -24,7 +24,7 @@ from graphagent.codec._annotations import (
     members,
     shape,
 )
-from graphagent.codec._errors import Unreadable
+from graphagent.codec._errors import DecodeError
 from graphagent.errors import SerializationError
 from graphagent.graph._internal import show
 
@@ -159,7 +159,7 @@ def _write_leaf(value: object, kind: Any, inner: Inner) -> dict[str, Any]:
     try:
         data = adapter(part).dump_python(value, mode="json", warnings="error", by_alias=True, round_trip=True)
         again = _read_leaf(data, part)
-    except (PydanticSerializationError, Unreadable):
+    except (PydanticSerializationError, DecodeError):
         again = None
     else:
         if type(again) is type(value) and _is_equal(again, value):
@@ -212,7 +212,7 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
     """
     owner: Any = classes(kind).get(fields["t"])
     if owner is None:
-        raise Unreadable(f"a value was kept as another type than is declared, which is {show(kind)}")
+        raise DecodeError(f"a value was kept as another type than is declared, which is {show(kind)}")
     form, data = shape(owner), fields["v"]
     if form == "error":
         return _read_error(owner, fields, inner)
@@ -229,7 +229,7 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
         return _read_model(owner, held, extra, _inside(fields, "p", kinds, inner), fields.get("set"))
     names = _names(owner)
     if not held.keys() <= set(names):
-        raise Unreadable(f"{a(owner.__name__)} was kept with other fields than it has")
+        raise DecodeError(f"{a(owner.__name__)} was kept with other fields than it has")
     missing = [name for name in names if name not in held]
     defaults = defaults_of(owner)
     held |= {name: made(owner, name, defaults) for name in missing}
@@ -272,18 +272,18 @@ def made(owner: type, name: str, defaults: Mapping[str, Callable[[], Any]]) -> A
         ValueError: it has no default, or making the default fails.
     """
     if name not in defaults:
-        raise Unreadable(f"{a(owner.__name__)} was kept without {name!r}, which has no default")
+        raise DecodeError(f"{a(owner.__name__)} was kept without {name!r}, which has no default")
     try:
         return defaults[name]()
     except Exception as error:  # noqa: BLE001  a default is made by the user's code
         reason = type(error).__name__
-    raise Unreadable(f"the default of {name!r} of {a(owner.__name__)} cannot be made ({reason})")
+    raise DecodeError(f"the default of {name!r} of {a(owner.__name__)} cannot be made ({reason})")
 
 
 def _read_model(owner: Any, held: _Fields, extra: _Fields | None, private: _Fields | None, given: Any) -> Any:
     fields = owner.__pydantic_fields__
     if not held.keys() <= set(fields):
-        raise Unreadable(f"{a(owner.__name__)} was kept with other fields than it has")
+        raise DecodeError(f"{a(owner.__name__)} was kept with other fields than it has")
     named = set(held) if given is None else {str(name) for name in given}
     makers = {
         name: functools.partial(field.get_default, call_default_factory=True, validated_data=held)
@@ -324,7 +324,7 @@ def _read_leaf(data: object, part: Any) -> Any:
         return adapter(part).validate_json(to_json(data), by_alias=True, by_name=True)
     except Exception as error:  # noqa: BLE001  it is read by the user's code
         reason = type(error).__name__
-    raise Unreadable(f"a value does not fit {show(part)} any more ({reason})")
+    raise DecodeError(f"a value does not fit {show(part)} any more ({reason})")
 
 
 @functools.lru_cache(maxsize=1024)

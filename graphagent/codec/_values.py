@@ -20,7 +20,7 @@ from graphagent._annotations import own_class
 from graphagent.codec import _typed_objects
 from graphagent.codec._annotations import CONTAINERS, item_kind, key_kinds, place_kinds, value_kind
 from graphagent.codec._dataclasses import DataclassCodec, FieldCodec
-from graphagent.codec._errors import Unreadable, as_int, as_list, as_str, readable
+from graphagent.codec._errors import DecodeError, as_int, as_list, as_str, readable
 from graphagent.codec._typed_objects import read_object, write_object
 from graphagent.errors import NodeFailedError, SerializationError
 from graphagent.llm import (
@@ -281,7 +281,7 @@ def _read(data: Json, blobs: Blobs, kind: Any) -> Any:
         return codec.parse(fields, blobs)
     reader = _READERS.get(tag)
     if reader is None:
-        raise Unreadable("what was kept has a form that is not known here")
+        raise DecodeError("what was kept has a form that is not known here")
     return reader(fields, blobs, kind)
 
 
@@ -331,7 +331,7 @@ def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
     if role not in _ROLES or not all(
         isinstance(part, Text | Image | Reasoning | ToolCall | ToolResult) for part in parts
     ):
-        raise Unreadable("what was kept has something else where a message belongs")
+        raise DecodeError("what was kept has something else where a message belongs")
     return Message(role, tuple(parts))
 
 
@@ -374,7 +374,7 @@ def _write_arguments(arguments: Mapping[str, Any], context: _Context) -> Json:
 def _read_arguments(data: Json, blobs: Blobs) -> dict[str, Any]:
     arguments = _read(data, blobs, Any)
     if not isinstance(arguments, dict):
-        raise Unreadable("what was kept has something else where the arguments of a tool call belong")
+        raise DecodeError("what was kept has something else where the arguments of a tool call belong")
     return cast("dict[str, Any]", arguments)
 
 

@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class ByteCache(Generic[K, V]):
     """A cache limited in bytes: the values that have not been used for longest are removed first.
 
     The last `at_least` values stay however many bytes they take.

@@ -24,7 +24,7 @@ if not TYPE_CHECKING:  # a type checker shall report names that do not exist
             "Shut": "graphagent.memory._internal.Shut",
             "StepReader": "graphagent.memory._internal.StepReader",
             "StepWriter": "graphagent.memory._internal.StepWriter",
-            "Unreadable": "graphagent.codec._internal.Unreadable",
+            "Unreadable": "graphagent.codec._internal.DecodeError",
             "check_parts": "graphagent.memory._internal.check_parts",
             "check_type": "graphagent.codec._internal.check_type",
             "decode": "graphagent.codec._internal.decode",

@@ -12,7 +12,7 @@ from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, structured
 from graphagent.llm._internal import is_overflow
-from graphagent.memory._frames import frame
+from graphagent.memory._blocks import block
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import AgentMemory
@@ -327,7 +327,7 @@ def _key(ctx: Context) -> str:
 async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = _LONGEST) -> list[ModelResponse]:
     """Return summaries of steps: one, or if they are too long for one request, those of each half; a single step is shortened."""
     lines = _lines(ctx, steps, most)
-    request = ModelRequest((Message.system(_SUMMARISE), Message.user(frame("conversation", lines))))
+    request = ModelRequest((Message.system(_SUMMARISE), Message.user(block("conversation", lines))))
     too_long = is_overflow if len(steps) > 1 or most > _SHORTEST else _never
     response = await ctx.request_unless(too_long, request, key=key, output="summary")
     if response is not None:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Message, OutputFormat
-from graphagent.memory._frames import frame
+from graphagent.memory._blocks import block
 from graphagent.memory.facts._types import Concept, Fact, FactType, MultipleFacts, SingleFact, Subject
 from graphagent.memory.steps._types import ActionStep, MessageStep, TaskStep
 
@@ -99,9 +99,9 @@ def answer() -> OutputFormat[Any]:
 
 def detection_messages(subjects: Iterable[Subject], known: Iterable[Concept], steps: Sequence[Step]) -> list[Message]:
     """Return the messages that ask a model for facts about any concept."""
-    about = frame("subjects", ({"name": each.name, "description": each.description} for each in subjects))
+    about = block("subjects", ({"name": each.name, "description": each.description} for each in subjects))
     concepts = [{"keyword": each.keyword, "description": each.description} for each in known]
-    repeated = _KNOWN.format(concepts=frame("concepts", concepts)) if concepts else ""
+    repeated = _KNOWN.format(concepts=block("concepts", concepts)) if concepts else ""
     return [Message.system(_DETECT.format(subjects=about, known=repeated)), Message.user(conversation(steps))]
 
 
@@ -114,7 +114,7 @@ def answer_messages(concept: Concept, steps: Sequence[Step]) -> list[Message]:
 
 def conversation(steps: Iterable[Step]) -> str:
     """Return a conversation as a block of escaped data, without the facts that were loaded into it, because these are known."""
-    return frame("conversation", (line for step in steps for line in _lines(step)))
+    return block("conversation", (line for step in steps for line in _lines(step)))
 
 
 def spoken(steps: Iterable[Step]) -> list[str]:

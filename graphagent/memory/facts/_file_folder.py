@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphagent.errors import DamagedStoreError, StoreError
 from graphagent.memory.facts import _durable_files, _file_format
 from graphagent.memory.facts._durable_files import SEALED_FILE
-from graphagent.memory.facts._file_format import Lines, Page
+from graphagent.memory.facts._file_format import FactLines, Page
 from graphagent.memory.facts._json import following
 from graphagent.memory.facts._types import Concept, Fact, Scope, ScopeKind, Subject, stamped
 from graphagent.store import Receipt
@@ -29,7 +29,7 @@ _SUFFIX = ".jsonl"
 _Make = Callable[["Page", Callable[[], list["Fact"]]], list["Fact"]]
 
 
-class Location(NamedTuple):
+class FileLocation(NamedTuple):
     """The position of a file of facts."""
 
     folders: tuple[str, ...]
@@ -48,11 +48,11 @@ class _PageCache:
     def __init__(self, root: str, most: int) -> None:
         self.root = root
         self.most = most
-        self._kept: OrderedDict[Place, tuple[Page, Location, int]] = OrderedDict()
+        self._kept: OrderedDict[Place, tuple[Page, FileLocation, int]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, place: Place) -> tuple[Page | None, Location]:
+    def get(self, place: Place) -> tuple[Page | None, FileLocation]:
         """Return the page of a place, or None, and the location of its file."""
         with self._lock:
             kept = self._kept.get(place)
@@ -61,7 +61,7 @@ class _PageCache:
                 return kept[:2]
         return None, _locate(self.root, place)
 
-    def keep(self, place: Place, page: Page, location: Location) -> None:
+    def keep(self, place: Place, page: Page, location: FileLocation) -> None:
         """Store a page, and remove those that have not been used for longest."""
         size = page.size + _PAGE_SIZE
         with self._lock:
@@ -153,13 +153,13 @@ class FactFiles:
                 self._prune(location.folders)
         return Receipt(facts=removed, bytes=size)
 
-    def locations(self, owner: str | None) -> list[Location]:
+    def locations(self, owner: str | None) -> list[FileLocation]:
         """Return all files of an owner, or of all owners if it is None."""
         self._refuse_sealed()
         with _durable_files.typed_errors("read", self.root):
             return [each for each in self._walk(owner, None, None) if not _durable_files.leftover_of(each.name)]
 
-    def read(self, location: Location) -> list[tuple[Place, Fact]]:
+    def read(self, location: FileLocation) -> list[tuple[Place, Fact]]:
         """Return all facts of a file, checked; none if it was erased meanwhile. A torn last line is ignored."""
         place, found = self._checked(location)
         return [(place, fact) for fact in found.facts] if place and found else []
@@ -189,7 +189,7 @@ class FactFiles:
             )  # fmt: skip
         return facts
 
-    def _checked(self, location: Location) -> tuple[Place | None, Lines | None]:
+    def _checked(self, location: FileLocation) -> tuple[Place | None, FactLines | None]:
         with self._reading(location) as file:
             if file is None:
                 return None, None
@@ -218,7 +218,7 @@ class FactFiles:
         return self._lock
 
     @contextmanager
-    def _reading(self, location: Location) -> Generator[int | None]:
+    def _reading(self, location: FileLocation) -> Generator[int | None]:
         with _durable_files.typed_errors("read", location.path), ExitStack() as stack:
             try:
                 stack.enter_context(self._locked(shared=True))
@@ -228,7 +228,7 @@ class FactFiles:
                 file = None
             yield file
 
-    def _read(self, file: int, place: Place, location: Location) -> Page:
+    def _read(self, file: int, place: Place, location: FileLocation) -> Page:
         page, stamp = self._pages.get(place)[0], _file_format.stamp_of(os.fstat(file))
         if page is None or page.stamp != stamp:
             self._pages.drop(place)
@@ -258,7 +258,7 @@ class FactFiles:
                     self._pages.keep(place, page, location)
                     return len(lines.facts)
 
-    def _append_to(self, file: int, place: Place, location: Location, make: _Make) -> int:
+    def _append_to(self, file: int, place: Place, location: FileLocation, make: _Make) -> int:
         page = self._read(file, place, location)
         facts = make(page, lambda: _file_format.read_lines(file, place, location.path).facts)
         if facts and page.stamp is not None:
@@ -275,7 +275,7 @@ class FactFiles:
             self._pages.keep(place, page, location)
         return len(facts)
 
-    def _rewrite(self, location: Location, data: bytes, page: Page, lines: Lines) -> os.stat_result:
+    def _rewrite(self, location: FileLocation, data: bytes, page: Page, lines: FactLines) -> os.stat_result:
         """Write a whole file with added lines, after moving a torn line to another file."""
         _, name, path = location
         torn = data[page.end :]
@@ -286,7 +286,7 @@ class FactFiles:
                 _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
             return _durable_files.replace(name, folder, data[: page.end] + lines.data)
 
-    def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[Location]:
+    def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[FileLocation]:
         wanted = (
             None if owner is None else {_owner_folder(owner)},
             {scope.kind.value} if scope else {kind.value for kind in ScopeKind},
@@ -297,7 +297,7 @@ class FactFiles:
             for name in self._names(folders):
                 whole = _durable_files.leftover_of(name) or name
                 if "~" in whole and whole.endswith(_SUFFIX) and file in (None, whole):
-                    yield Location(folders, name, "/".join((self.root, *folders, name)))
+                    yield FileLocation(folders, name, "/".join((self.root, *folders, name)))
 
     def _folders(self, above: tuple[str, ...], wanted: tuple[set[str] | None, ...]) -> Generator[tuple[str, ...]]:
         if not wanted:
@@ -325,7 +325,7 @@ class FactFiles:
                 os.fsync(above)
 
 
-def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
+def _lines(file: int, place: Place, path: str, page: Page | None = None) -> FactLines:
     """Read the lines of a file, and report a torn one."""
     found = _file_format.read_lines(file, place, path, page)
     if found.torn:
@@ -334,18 +334,18 @@ def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Line
     return found
 
 
-def _locate(root: str, place: Place) -> Location:
+def _locate(root: str, place: Place) -> FileLocation:
     owner, scope, subject = place
     folders = (_owner_folder(owner), scope.kind.value, _durable_files.file_name(scope.name))
     name = _durable_files.file_name(subject) + _SUFFIX
-    return Location(folders, name, "/".join((root, *folders, name)))
+    return FileLocation(folders, name, "/".join((root, *folders, name)))
 
 
 def _owner_folder(owner: str) -> str:
     return _durable_files.file_name(owner) if owner else _NO_OWNER
 
 
-def _forget_in(folder: int, location: Location, concept: Concept | None) -> tuple[int, int]:
+def _forget_in(folder: int, location: FileLocation, concept: Concept | None) -> tuple[int, int]:
     """Remove a concept (None: all) from a file. Return the number of facts and of bytes that were removed."""
     _, name, path = location
     if _durable_files.leftover_of(name):

@@ -49,7 +49,7 @@ class Link(NamedTuple):
     """Whether lines contain the checksum of the line before them, which version 0.1 did not write."""
 
 
-class Lines(NamedTuple):
+class FactLines(NamedTuple):
     """Lines of a file, as they were read or are to be written."""
 
     facts: list[Fact]
@@ -65,20 +65,20 @@ def stamp_of(stat: os.stat_result) -> Stamp:
     return Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-def new_file(place: Place, facts: Iterable[Fact]) -> Lines:
+def new_file(place: Place, facts: Iterable[Fact]) -> FactLines:
     """Return all lines of a new file."""
     head, crc = _line({**_FORMAT, **place_record(place)})
     made = lines(facts, Link(crc, linked=True))
     return made._replace(data=head + made.data)
 
 
-def lines(facts: Iterable[Fact], link: Link) -> Lines:
+def lines(facts: Iterable[Fact], link: Link) -> FactLines:
     """Return the lines of saved facts, linked to the end of a file."""
     added, data, crc = list(facts), list[bytes](), link.crc
     for fact in added:
         line, crc = _line({**fact_record(fact), _AFTER: crc or ""})
         data.append(line)
-    return Lines(added, b"".join(data), Link(crc, linked=True))
+    return FactLines(added, b"".join(data), Link(crc, linked=True))
 
 
 class Page:
@@ -120,7 +120,7 @@ class Page:
         known = self._known.get(keyword)
         return known.last.version if known else 0
 
-    def add(self, added: Lines, stamp: Stamp) -> None:
+    def add(self, added: FactLines, stamp: Stamp) -> None:
         """Add lines that are now at the end of the file."""
         with self._lock:
             for fact in added.facts:
@@ -166,7 +166,7 @@ def read_place_of(file: int, path: str) -> Place:
     return _place(first, path)[0]
 
 
-def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> Lines:
+def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> FactLines:
     """Read the lines of a file, all of them or those that were added to a page.
 
     The rest of a last line that a crash left is ignored.
@@ -195,23 +195,23 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
             if not _is_last(left):
                 raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
             left_over = b"\n".join(left)
-            return Lines(facts, data[: len(data) - len(left_over)], link, torn=not _is_cut(left_over))
+            return FactLines(facts, data[: len(data) - len(left_over)], link, torn=not _is_cut(left_over))
         keyword = read.fact.concept.keyword
         if reason := _misplaced(read, link, versions.get(keyword) or page.version(keyword)):
             raise DamagedStoreError(f"{path}, line {number}", reason, remedy=_BY_HAND)
         versions[keyword] = read.fact.version
         link = Link(read.crc, link.linked or read.after is not None)
         facts.append(read.fact)
-    return Lines(facts, data, link)
+    return FactLines(facts, data, link)
 
 
 def count(file: int) -> int:
     """Return the number of facts in a file without checking them, so that a damaged file can be erased too."""
     *facts, rest = read_from(file, 0).split(b"\n")[1:] or (b"",)
-    return len(facts) + isinstance(_read(rest), _Read)
+    return len(facts) + isinstance(_read(rest), _ParsedLine)
 
 
-class _Read(NamedTuple):
+class _ParsedLine(NamedTuple):
     """The contents of one line."""
 
     fact: Fact
@@ -221,7 +221,7 @@ class _Read(NamedTuple):
     """The checksum of the line before it, "" if that had none; None in a line of version 0.1."""
 
 
-def _misplaced(line: _Read, link: Link, version: int) -> str:
+def _misplaced(line: _ParsedLine, link: Link, version: int) -> str:
     """Return why a line cannot follow the line before it and the last version of its concept; "" if it can."""
     if line.crc is None:
         return ""
@@ -269,7 +269,7 @@ def _length(line: bytes) -> float:
     return inf if mark < 0 else mark + len(_CRC) + 8 + len(_CRC_END)
 
 
-def _read(line: bytes) -> _Read | str:
+def _read(line: bytes) -> _ParsedLine | str:
     """Return the contents of a line, or the text of what is wrong with it; a JSON error itself would contain the line."""
     try:
         record, crc = _record(line)
@@ -277,7 +277,7 @@ def _read(line: bytes) -> _Read | str:
             raise TypeError("a fact must be an object")
         fields = cast("dict[str, Any]", record)
         after = fields.pop(_AFTER, None)
-        return _Read(read_fact(fields), crc, after)
+        return _ParsedLine(read_fact(fields), crc, after)
     except (ValueError, TypeError) as error:
         return "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
 

@@ -13,7 +13,7 @@ import orjson
 from graphagent._article import kind_of
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError, DamagedStoreError
-from graphagent.memory._byte_cache import Recent
+from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
 from graphagent.memory.facts._resolve import Known
 from graphagent.memory.facts._types import (
@@ -69,8 +69,8 @@ class StoreMemoryProvider:
                 f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
             )
         self._store = store
-        self._versions: Recent[Key, int] = Recent(cache_bytes // 2)
-        self._known: Recent[Key, tuple[Known, int]] = Recent(cache_bytes // 2)
+        self._versions: ByteCache[Key, int] = ByteCache(cache_bytes // 2)
+        self._known: ByteCache[Key, tuple[Known, int]] = ByteCache(cache_bytes // 2)
 
     def __repr__(self) -> str:
         return f"StoreMemoryProvider({self._store!r})"

@@ -11,7 +11,7 @@ from datetime import date, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
-from graphagent.memory._frames import FactsMessage, NotesMessage
+from graphagent.memory._blocks import FactsMessage, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,

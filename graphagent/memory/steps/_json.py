@@ -9,8 +9,8 @@ import orjson
 
 from graphagent._article import a
 from graphagent.codec._internal import (
+    DecodeError,
     HeldBlobs,
-    Unreadable,
     as_int,
     as_list,
     as_str,
@@ -28,7 +28,7 @@ from graphagent.codec._internal import (
 )
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, Text, ToolResult
-from graphagent.memory._frames import FORGOTTEN, FactsMessage, NotesMessage, facts_message, notes_message
+from graphagent.memory._blocks import FORGOTTEN, FactsMessage, NotesMessage, facts_message, notes_message
 from graphagent.memory.facts._references import Name, fact_json, read_fact_json
 from graphagent.memory.steps._note_references import NoteName, note_json, read_note_json
 from graphagent.memory.steps._prompt_delta import SentPrompt
@@ -327,7 +327,7 @@ class StepReader:
         kept, parts = as_int(data[0]), as_list(data[1])
         before = self.prompt if kept else None
         if not 0 <= kept <= (before.size if before else 0):
-            raise Unreadable("what was kept has a prompt that begins with more than there is")
+            raise DecodeError("what was kept has a prompt that begins with more than there is")
 
         def messages() -> tuple[Message, ...]:
             return tuple(self._sent(each) for each in parts)
@@ -372,7 +372,7 @@ class StepReader:
         resolve = self.resolve
         found = resolve(data) if resolve is not None and "$at" in data else decode(data, self.blobs)
         if not isinstance(found, kind):
-            raise Unreadable(f"what was kept has something else where {a(kind.__name__)} belongs")
+            raise DecodeError(f"what was kept has something else where {a(kind.__name__)} belongs")
         return found
 
     def read_text(self, data: Json) -> str:

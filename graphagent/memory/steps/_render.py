@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
-from graphagent.memory._frames import FORGOTTEN
+from graphagent.memory._blocks import FORGOTTEN
 from graphagent.memory.steps._dump import plain, shown_fields
 from graphagent.memory.steps._types import (
     ActionStep,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 import orjson
 
 from graphagent.codec._internal import (
+    DecodeError,
     HeldBlobs,
-    Unreadable,
     as_str,
     decode,
     encode,
@@ -96,7 +96,7 @@ def _read(transcript: Mapping[str, Json]) -> RunMemory:
     def prompt_of(place: Mapping[str, Json]) -> SentPrompt:
         number = place["$at"]
         if type(number) is not int or not 0 <= number < len(prompts):
-            raise Unreadable("what was kept refers to a prompt that is not there")
+            raise DecodeError("what was kept refers to a prompt that is not there")
         return prompts[number]
 
     reader = StepReader(blobs, resolve=prompt_of)
@@ -106,14 +106,14 @@ def _read(transcript: Mapping[str, Json]) -> RunMemory:
     steps = [reader.step(each) for each in transcript["steps"]]
     turn = reader.step(transcript["open"]) if transcript["open"] is not None else None
     if turn is not None and not isinstance(turn, ActionStep):
-        raise Unreadable("what was kept has something else where a model turn belongs")
+        raise DecodeError("what was kept has something else where a model turn belongs")
     memory = RunMemory(as_str(decode(transcript["system_prompt"], blobs)), steps)
     if turn is not None:
         memory.open = turn
         memory.sent(turn.prompt)
     floor = as_str(transcript.get("trust", "trusted"))
     if floor not in TRUST_LEVELS:
-        raise Unreadable("what was kept has a trust that is not known here")
+        raise DecodeError("what was kept has a trust that is not known here")
     memory.lower(floor)
     for message in beside.values():
         read_message(message, blobs)  # what cannot be read is told now, and not when someone looks at a prompt

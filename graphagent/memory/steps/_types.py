@@ -11,7 +11,7 @@ from graphagent._article import a
 from graphagent.codec._internal import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.llm._internal import fresh_ids, images_of
-from graphagent.memory._frames import facts_message, notes_message, summary_message
+from graphagent.memory._blocks import facts_message, notes_message, summary_message
 from graphagent.memory.steps._prompt_delta import SentPrompt
 
 if TYPE_CHECKING:

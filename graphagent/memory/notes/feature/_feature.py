@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent.errors import ConflictError, FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
-from graphagent.memory._frames import notes_frame
+from graphagent.memory._blocks import notes_block
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import standing
 from graphagent.memory.notes._notes import Notes
@@ -228,7 +228,7 @@ class NoteMemory(NoteView):
         notes = [shortened_note(each, each.cut) if each.cut else each for each in found]
         if notes:
             await ctx.add(NotesStep(tuple(notes)))
-        text = notes_frame(notes) if notes else ""
+        text = notes_block(notes) if notes else ""
         ctx.emit(MemoryRetrievalCompleted(ctx.run_id, ctx.node, text, (time.perf_counter() - began) * 1000))
         return notes
 

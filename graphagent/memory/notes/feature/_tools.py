@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.errors import ArgumentsError
 from graphagent.llm import Tool
-from graphagent.memory._frames import notes_frame
+from graphagent.memory._blocks import notes_block
 from graphagent.memory.notes.feature._run_notes import known_note
 from graphagent.memory.steps._note_references import shortened_note
 
@@ -42,7 +42,7 @@ def tools_of(memory: NoteMemory) -> tuple[Tool, ...]:
                 if other is None or other.score < match.score:
                     best[match.record.id] = match
         found = sorted(best.values(), key=lambda match: -match.score)[:_MOST]
-        return _FOUND + notes_frame(_room(found)) if found else "No notes were found."
+        return _FOUND + notes_block(_room(found)) if found else "No notes were found."
 
     async def remember(arguments: Mapping[str, Any], context: Any) -> str:
         contents = _texts("remember", "contents", arguments)

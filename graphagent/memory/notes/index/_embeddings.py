@@ -25,7 +25,7 @@ from graphagent.errors import (
     MissingExtraError,
     StoreError,
 )
-from graphagent.memory._byte_cache import Recent
+from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.notes.index import _fts, _matrix, _storage
 from graphagent.memory.notes.index._chunks import pieces
 from graphagent.store import Delete, DeleteAll, Exists, Put
@@ -85,8 +85,8 @@ class VectorStore:
         self._backend = backend
         warned = cache_bytes // 16
         # The owner used last is held whatever its size; else each question would read all of that owner's vectors again.
-        self._loaded: Recent[str, _Loaded] = Recent(cache_bytes - warned, at_least=1)
-        self._warned: Recent[str, bool] = Recent(warned, at_least=1)
+        self._loaded: ByteCache[str, _Loaded] = ByteCache(cache_bytes - warned, at_least=1)
+        self._warned: ByteCache[str, bool] = ByteCache(warned, at_least=1)
         """The owners for whom it was logged that notes have no vectors."""
 
     async def info(self, owner: str) -> VectorInfo | None:

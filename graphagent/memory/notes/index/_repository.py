@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from graphagent._concurrency import Gate, turn
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError
-from graphagent.memory._byte_cache import Recent
+from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
@@ -54,7 +54,7 @@ class NoteRepository:
         self.vectors = VectorStore(store, self.backend, embedder, cache_bytes - cache_bytes // 16)
         self._sync = IndexSync(store, self.backend)
         self._loading = Gate()
-        self._speakers: Recent[str, tuple[int, Sequence[str]]] = Recent(cache_bytes // 16)
+        self._speakers: ByteCache[str, tuple[int, Sequence[str]]] = ByteCache(cache_bytes // 16)
         """The speakers of each owner's notes, with the number of changes when they were read."""
 
     async def open(self) -> None:

@@ -68,7 +68,7 @@ def facts_message(facts: Sequence[KnownFact]) -> FactsMessage:
         }
         for known in facts
     ]
-    return FactsMessage("user", (Text(f"{_FACTS}\n{frame('facts', lines)}"),), tuple(facts))
+    return FactsMessage("user", (Text(f"{_FACTS}\n{block('facts', lines)}"),), tuple(facts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,25 +87,25 @@ class NotesMessage(Message):
 
 def notes_message(notes: Sequence[KnownNote]) -> NotesMessage:
     """Return notes as one message, which says that it is data. It has the user's role, because the protocol has none for data."""
-    return NotesMessage("user", (Text(f"{_NOTES}\n{notes_frame(notes)}"),), tuple(notes))
+    return NotesMessage("user", (Text(f"{_NOTES}\n{notes_block(notes)}"),), tuple(notes))
 
 
-def notes_frame(notes: Iterable[KnownNote]) -> str:
+def notes_block(notes: Iterable[KnownNote]) -> str:
     """Return notes as a block of escaped data, each with its source."""
     lines = (
         {"text": note.content, "speaker": note.speaker, "source": note.source, "date": note.date,
          "scope": note.scope, "trust": note.trust}
         for note in notes
     )  # fmt: skip
-    return frame("notes", lines)
+    return block("notes", lines)
 
 
 def summary_message(summary: str) -> Message:
     """Return the summary of earlier steps as one message, which says that it is data."""
-    return Message.user(f"{_SUMMARY}\n{frame('summary', [{'text': summary}])}")
+    return Message.user(f"{_SUMMARY}\n{block('summary', [{'text': summary}])}")
 
 
-def frame(name: str, lines: Iterable[Mapping[str, Any]]) -> str:
+def block(name: str, lines: Iterable[Mapping[str, Any]]) -> str:
     """Return data as a block: one JSON object per line between `<name>` and `</name>`. Empty entries are left out.
 
     `<`, `>` and `&` are written as JSON escapes, and so is every character that is invisible or changes the direction of
