@@ -16,7 +16,6 @@ from graphagent.cli import _stores
 from graphagent.cli._options import argument, flag, key_option, option, owner_option, store_option
 from graphagent.cli._phrases import others, whose
 from graphagent.errors import RunNotFoundError, StoreError
-from graphagent.run import Status, list_runs
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from graphagent.run.durable import StoredRun
 
 T = TypeVar("T")
-STATES = (*get_args(Status), "interrupted", "damaged")
 
 # Options of several commands.
 
@@ -159,6 +157,7 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
         RunNotFoundError: there is no such run.
         StoreError: the newest run is meant, and the owner has none.
     """
+    from graphagent.run import list_runs
     from graphagent.run.durable import run_head
 
     if text is not None:
@@ -196,9 +195,14 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     Raises:
         BadParameter: one of them does not exist.
     """
+    from graphagent.run import Status
+
+    existing = (*get_args(Status), "interrupted", "damaged")
     for each in status or ():
-        if each not in STATES:
-            raise typer.BadParameter(f"{each!r} is no status; there are {', '.join(STATES[1:])}", param_hint="--status")
+        if each not in existing:
+            raise typer.BadParameter(
+                f"{each!r} is no status; there are {', '.join(existing[1:])}", param_hint="--status"
+            )
     return status or None
 
 

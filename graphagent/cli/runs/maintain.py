@@ -16,7 +16,6 @@ from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
 from graphagent.cli.runs._target import InStates, RunsStore, RunsTarget, plain, run_named, states
 from graphagent.errors import StoreError
-from graphagent.run import list_runs
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -36,6 +35,7 @@ def export(
     ] = False,
 ) -> None:
     """Write runs as JSON lines, without loss and in plain text: every entry and every payload."""
+    from graphagent.run import list_runs
     from graphagent.run.durable import export_runs, read_run, run_owners
 
     async def write(store: Store) -> None:
@@ -104,6 +104,7 @@ def prune(
     yes: Yes = False,
 ) -> None:
     """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay; forks stay complete."""
+    from graphagent.run import list_runs
     from graphagent.run.durable import choose_runs, family, prune_runs, tree_of
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)
@@ -144,6 +145,7 @@ def prune(
 
 def forget(target: RunsTarget, yes: Yes = False) -> None:
     """Remove all runs of an owner permanently, including those that are being executed."""
+    from graphagent.run import list_runs
     from graphagent.run.durable import forget_runs
 
     owner = target.owner

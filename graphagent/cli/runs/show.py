@@ -29,7 +29,6 @@ from graphagent.cli.runs._target import (
 from graphagent.llm import Message
 from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
-from graphagent.run import list_runs
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -54,6 +53,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the runs, newest first, with the runs of sub-agents below their callers."""
+    from graphagent.run import list_runs
     from graphagent.run.durable import family, measure_runs
 
     owner, wanted = target.owner, states(status)
@@ -149,6 +149,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a run: its status, its position in the graph, its questions, its journal and its transcript."""
+    from graphagent.run import list_runs
     from graphagent.run.durable import family, measure_runs
 
     if prompt is not None:
