@@ -15,7 +15,8 @@ are the same, with these exceptions and no others. `expected_after` makes them o
    asked again when it is resumed.
 5. **A strategy or a branch that has begun** and has no entry is not there: it is before its first node, and nothing was done in it. Its
    transcript is the one from which it begins.
-6. **What is about to be done** (`intent`) and what was answered (`resume`) is written before the node can see it.
+6. **What is about to be done** (`intent`) and what was answered (`resume`) is written before the node can see it. Where a store breaks
+   right after it took an intent, the process itself never knows of it.
 7. **When the whole strategy is tried again**, its first node has the `execution` of the first attempt; in the process itself it has
    that of the last node that was executed.
 8. **The error of a branch whose failure is collected** is read without its cause.
@@ -117,11 +118,12 @@ def expected_after(written, live, before):
             "said": {},
             "told": set(),
             "anew": False,
+            "begun": set(),
             **{name: live[name] for name in ("spent", "charges")},
         }
+    intents = [entry for entry in written.values() if entry["t"] == "intent"]
+    expected["begun"] = before["begun"] | {(entry.get("in", ""), f"begun:{entry['key']}") for entry in intents}
     for entry in written.values():
-        if entry["t"] == "intent" and entry.get("in", "") in live["frames"]:
-            live["frames"][entry.get("in", "")]["effects"][f"begun:{entry['key']}"] = True
         if entry["t"] == "resume":
             for prefix, key, value in live["answers"]:
                 live["frames"][prefix]["effects"][key] = value
@@ -217,6 +219,9 @@ def frame_differences(run, expected, read):
         frame = expected["frames"][prefix]
         if frame["effects"] or frame["attempts"] or frame["node"] != first_of(run, prefix):
             found.append((f"frames.{prefix}", None, frame))
+    for prefix, key in expected["begun"]:
+        if prefix in there and key in read["frames"][prefix]["effects"]:
+            there[prefix]["effects"][key] = True
     if expected["anew"]:
         first = read["frames"][""]["execution"]
         for prefix, frame in read["frames"].items():

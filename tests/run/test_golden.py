@@ -18,7 +18,7 @@ from tests.run.golden.strategies import SCENARIOS
 
 THOROUGH = os.environ.get("GRAPHAGENT_TESTS") == "thorough"
 """Whether each journal is cut after every entry; otherwise after some that are chosen at random, always the same."""
-FEW = 4
+FEW = 6
 """How many cuts, forks and reruns of each journal are tried otherwise."""
 
 each_journal = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -753,10 +753,11 @@ async def _play_one_by_one(make: Callable[[], Agent[Any, Any]], world: World) ->
     for _ in range(30):
         agent = make()
         run = await agent.read(RUN)
-        if run.done:
+        if not run.questions:
             return
         asked = run.questions[-1]
-        await agent.resume(RUN, answers={asked.id: answer_to(asked)})
+        with contextlib.suppress(RunError):
+            await agent.resume(RUN, answers={asked.id: answer_to(asked)})
 
 
 @scenario(play=_play_one_by_one, exact=False)
@@ -1516,5 +1517,117 @@ def checked(world: World, store: Any) -> Agent[Any, Any]:
         line("checked", llm_request(tools=False, name="ask")),
         model=Oracle(world, rule),
         final_answer_checks=[long_enough],
+        store=store,
+    )
+
+
+# ---- what is found again inside of forks
+
+
+@scenario(play=_play_one_by_one, exact=False)
+def retried_forks(world: World, store: Any) -> Agent[Any, Any]:
+    """A fork that is tried again: what its branches said the first time is not what they say now."""
+
+    async def did(*what: object) -> str:
+        return world.do(*what)
+
+    @node
+    async def talk(ctx: Context, text: str) -> str:
+        await ctx.add(MessageStep(Message.user(f"attempt {len(text)}")))
+        return await ctx.once("did", lambda: did("talk", len(text)))
+
+    @node
+    async def fails_once(ctx: Context, text: str) -> str:
+        count = await ctx.once("count", lambda: did("count", len(ctx.memory.steps)))
+        await checkpoint()
+        if world.done[count] == 1 and world.first:
+            world.first = False
+            raise Broken("the fork fails once")
+        return text
+
+    @node
+    async def more(ctx: Context, text: str) -> str:
+        await ctx.add(MessageStep(Message.user(f"more of {text}")))
+        return text
+
+    ask = ask_human("What of it?", str, name="ask")
+    fork = parallel(line("one", talk, more, ask, more.named("last")), fails_once, transcript="keep", name="both")
+    return Agent(line("retried_forks", fork.retry(attempts=3, wait=0), _joined()), store=store)
+
+
+@scenario(play=_play_one_by_one, exact=False)
+def open_forks(world: World, store: Any) -> Agent[Any, Any]:
+    """A fork between a model's calls and their execution: its branches begin with the open turn as a step."""
+
+    @node
+    async def first(ctx: Context, both: tuple[ToolResults, str]) -> ToolResults:
+        return both[0]
+
+    ask, act = llm_request(name="ask"), execute_tools(name="act")
+    asks = ask_human("Shall I?", str, name="asks")
+    fork = parallel(act, line("aside", update_prompt("aside", name="tell"), asks), name="both")
+    return Agent(
+        Strategy[Any, Any]("open_forks", START >> ask, ask.on(ToolCalls) >> fork >> first >> ask, ask.on(str) >> END),
+        model=Oracle(world, by_turn(calls(("look", "a"), ("look", "b")), "Done.")),
+        tools=tools_of(world),
+        store=store,
+    )
+
+
+async def _play_put(make: Callable[[], Agent[Any, Any]], world: World) -> None:
+    """Fork a run that stands in branches, with another value before the fork of the strategy."""
+    await make().run("moss", run_id="origin")
+
+    def edit(snapshot: Any) -> None:
+        snapshot.value = "another value"
+
+    last = len(await make().history("origin"))
+    await make().fork("origin", at=last, edit=edit, run_id=RUN)
+    await play_all(make())
+
+
+@scenario(play=_play_put, runs=("origin", RUN), exact=False)
+def put_over_branches(world: World, store: Any) -> Agent[Any, Any]:
+    """A fork of a run with another value in the place of its branches, which begin anew."""
+
+    async def did(*what: object) -> str:
+        return world.do(*what)
+
+    @node
+    async def work(ctx: Context, text: str) -> str:
+        await ctx.add(MessageStep(Message.user(f"work on {text}")))
+        return await ctx.once("did", lambda: did(ctx.node, text))
+
+    ask = ask_human("What of it?", str, name="ask")
+    fork = parallel(line("one", work, ask), line("two", work, work.named("again"), ask), transcript="keep", name="both")
+    return Agent(line("put_over_branches", _same(), fork, _joined()), store=store)
+
+
+@scenario(play=_play_one_by_one, exact=False)
+def own_in_branches(world: World, store: Any) -> Agent[Any, Any]:
+    """Branches of a strategy with a budget of its own, of which the one that came last has not spent most."""
+
+    async def did(*what: object) -> str:
+        return world.do(*what)
+
+    @node
+    async def talks(ctx: Context, text: str) -> str:
+        await ctx.once("did", lambda: did("talks"))
+        for _ in range(20):
+            await checkpoint()
+        first = await ctx.request(ModelRequest([Message.user(text)]), turn=True)
+        answer = await ctx.ask(Question("talks", "Go on?", ctx.node))
+        return f"{first.message.text} {answer}"
+
+    inner = line(
+        "inner",
+        parallel(talks, line("other", _same(), ask_human("And?", str, name="ask")), name="both"),
+        _joined(),
+        llm_request(tools=False, name="more"),
+        llm_request(tools=False, name="last"),
+    ).using(max_turns=2)
+    return Agent(
+        line("own_in_branches", inner),
+        model=Oracle(world, lambda request, tag: f"{len(request.messages)} {tag}"),
         store=store,
     )
