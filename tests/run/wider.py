@@ -98,6 +98,15 @@ class WideBuilder(Builder):
 
         return _join(paths, loose, _node(asks, self._name("asks")))
 
+    def _slips(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
+        async def slips(ctx: Context, value: str) -> str:
+            await ctx.add(MessageStep(Message.user(f"slip {many}")))
+            raise Broken(digest(value))
+
+        node = _node(slips, self._name("slips"))
+        _join(paths, loose, node)
+        return [node.on_error(Broken).map(str), node]
+
     def _edits(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
         async def edits(ctx: Context, value: Any) -> None:
             await checkpoint()

@@ -1631,3 +1631,42 @@ def own_in_branches(world: World, store: Any) -> Agent[Any, Any]:
         model=Oracle(world, lambda request, tag: f"{len(request.messages)} {tag}"),
         store=store,
     )
+
+
+@scenario(exact=False)
+def both_ended(world: World, store: Any) -> Agent[Any, Any]:
+    """A race in which a second branch ended before it could be cancelled: the first one has won, also when it is read."""
+
+    @node
+    async def fast(ctx: Context, text: str) -> str:
+        await checkpoint()
+        return f"{text}, fast"
+
+    @node
+    async def second(ctx: Context, text: str) -> str:
+        with anyio.CancelScope(shield=True):
+            for _ in range(9):
+                await checkpoint()
+        return f"{text}, second"
+
+    return Agent(line("both_ended", race(fast, second, name="race"), _same()), store=store)
+
+
+@scenario()
+def talkative_failures(world: World, store: Any) -> Agent[Any, Any]:
+    """Nodes that add to the transcript and then fail: what they said stays, on error paths and in branches."""
+
+    @node
+    async def talks(ctx: Context, text: str) -> str:
+        await ctx.add(MessageStep(Message.user(f"before the error, {len(text)}")))
+        raise Broken(text[:9])
+
+    other = talks.named("other")
+    first = Strategy[Any, Any]("first", START >> talks >> END, talks.on_error(Broken).map(str) >> END)
+    collected = parallel(other, _same(), failures="collect", transcript="keep", name="both")
+
+    @node
+    async def told(ctx: Context, both: tuple[Any, ...]) -> str:
+        return digest([str(each) for each in both])
+
+    return Agent(line("talkative_failures", first, collected, told), store=store)
