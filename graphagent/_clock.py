@@ -18,7 +18,7 @@ def _random_id() -> str:
     time, number = now(), int.from_bytes(os.urandom(10), "big") >> 1
     last, before = _last
     if time == last:
-        number = before + 1 + (number >> 40)  # behind the one before, and still not to be guessed
+        number = before + 1 + (number >> 40)  # greater than the last one, and still impossible to guess
     _last = time, number
     return f"{time:012x}{number:020x}"
 

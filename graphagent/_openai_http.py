@@ -69,7 +69,7 @@ class Server:
         query: Mapping[str, str] | None = None,
         advice: Mapping[int, str] | None = None,
     ) -> None:
-        """Say where the server is, and how it is asked.
+        """Set the address of the server, and how it is called.
 
         Raises:
             ValueError: `base_url` is no address, or `max_retries` is below 0. The address is not shown: it may hold a password.

@@ -65,7 +65,7 @@ class RunResumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepCommitted(Event):
-    """A step stands in the transcript, and in the store, if there is one."""
+    """A step was added to the transcript, and to the store if there is one."""
 
     step: Step = field(repr=False)
 

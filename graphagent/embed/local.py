@@ -160,7 +160,7 @@ def _file_name(graph: bytes) -> str:
 
 
 def _keep(folder: Path, graph: bytes) -> None:
-    """Put a graph into the cache, whole or not at all, and clear away what was begun there and never finished."""
+    """Write a graph to the cache, whole or not at all, and remove files there that were never finished."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in folder.glob(f"{_GRAPH}-*.part"):
         if time.time() - path.stat().st_mtime > _ABANDONED:

@@ -54,8 +54,8 @@ class Strategy(Node[I, O]):
     shout = Strategy("shout", START >> read >> upper >> END)
     ```
 
-    The first path begins at START. Every other path begins at a node or at one of its outlets. Paths of one node are tried in
-    the order in which they stand here, and the first that fits is taken. Beyond eight paths, annotate the types:
+    The first path begins at START. Every other path begins at a node or at one of its outlets. If several
+    paths begin at one node, the first whose conditions hold is taken. For more than eight paths, annotate the types:
     `Strategy[str, str](…)`.
 
     Raises:

@@ -42,7 +42,7 @@ class Approve:
     """Lets a tool call go ahead."""
 
     arguments: Mapping[str, Any] | None = None
-    """Take the place of those that the model gave; None leaves them."""
+    """Arguments that replace those of the model; None keeps them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,5 +219,5 @@ def _request_error(
 
 
 def _refuses(error: ModelRequestError, part: str) -> bool:
-    """Say whether the server does not know that part of a request."""
+    """Return whether the server does not know that part of a request."""
     return error.status in (400, 404, 415, 422, 501) and re.search(part, f"{error} {error.detail}".lower()) is not None

@@ -153,7 +153,7 @@ def _because(what: str, verdict: Deny) -> str:
 
 
 def _is_of_run(error: object, run_id: str) -> bool:
-    """Say whether a tool met an end of the run itself, such as a used-up budget, which is no answer for the model."""
+    """Return whether an error ends the run itself, such as a used-up budget, and is not a result for the model."""
     return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id == run_id)
 
 

@@ -30,12 +30,12 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def server_bind(self) -> None:
-        """Take a port, without the look for this machine's name that HTTPServer adds: it can last seconds."""
+        """Bind a port, without the lookup of this machine's name in HTTPServer, which can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.socket.getsockname()[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that goes away in the middle is part of many a test."""
+        """Log nothing: in many tests a client disconnects in the middle."""
 
     def close(self) -> None:
         """Stop listening, and close the connections that clients keep open."""
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: tests look at `.requests`."""
+        """Log nothing: tests look at `.requests`."""
 
 
 def _json(value: object, status: int = 200) -> RawResponse:

@@ -18,7 +18,7 @@ class Taken:
     nodes: list[str] = field(default_factory=list[str])
     """The paths of the nodes that were executed, such as `ask` or `count/words`."""
     paths: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-    """Where there was a choice: the node, the way out as it is drawn, the name of what came next."""
+    """Each choice of an edge: the node, the edge as it is drawn, the name of the next node."""
 
 
 def record(agent: Agent[Any, Any]) -> Taken:
