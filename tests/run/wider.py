@@ -99,8 +99,14 @@ class WideBuilder(Builder):
         return _join(paths, loose, _node(asks, self._name("asks")))
 
     def _slips(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
+        world = self.world
+
         async def slips(ctx: Context, value: str) -> str:
+            async def do() -> str:
+                return world.do(ctx.node, value)
+
             await ctx.add(MessageStep(Message.user(f"slip {many}")))
+            await ctx.once("do", do)
             raise Broken(digest(value))
 
         node = _node(slips, self._name("slips"))
