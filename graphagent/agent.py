@@ -6,6 +6,7 @@ import copy
 import inspect
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import starmap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_origin, overload
@@ -20,17 +21,13 @@ from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool, ToolCalls
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
-from graphagent.run import (
-    Budgets,
-    Callback,
+from graphagent.run import Budgets, Callback, FinalCheck, Run, RunResult, RunStream
+from graphagent.run._internal import (
     Check,
-    FinalCheck,
     Handlers,
     Listener,
-    Run,
-    RunResult,
-    RunStream,
-    Setup,
+    RunConfig,
+    StrategyDescription,
     agent_tools,
     asking,
     begin,
@@ -42,10 +39,10 @@ from graphagent.run import (
     check_prices,
     check_ways,
     checked_tools,
+    compile_root,
     ending,
     missing,
     no_model,
-    outermost,
     tool_of,
     without_model,
 )
@@ -158,7 +155,7 @@ class Agent(Generic[I, O]):
         self._features: dict[type[Any], Feature] = {}
         self._listeners: list[Listener] = []
         self._handlers: Handlers = {}
-        self._made: Setup | None = None
+        self._made: RunConfig | None = None
         self._tool: Tool | None = None
         self._last: Run[Any] | None = None
 
@@ -402,9 +399,10 @@ class Agent(Generic[I, O]):
             StrategyChangedError: the strategy has changed since; the differences are named.
             DamagedStoreError: the stored bytes are not those that were written.
         """
-        from graphagent.run.durable import read
+        from graphagent.run.stored._internal import read_run_driver
 
-        return await read(self._kept(deps), owner, run_id, allow_changed=allow_changed, children=True)
+        config = self._kept(deps)
+        return Run(await read_run_driver(config, owner, run_id, allow_changed=allow_changed, children=True))
 
     async def resume(
         self,
@@ -439,9 +437,9 @@ class Agent(Generic[I, O]):
             TypeError: `deps` is missing, or not of the type that a node or a tool takes.
             RunError: as `run` raises it.
         """
-        from graphagent.run.durable import read
+        from graphagent.run.stored._internal import read_run_driver
 
-        run = await read(self._kept(deps), owner, run_id, allow_changed=allow_changed)
+        run: Run[O] = Run(await read_run_driver(self._kept(deps), owner, run_id, allow_changed=allow_changed))
         given = {**(answers or {}), **(results or {})}
         if answer is not _NO_TASK:
             run.answer(answer)
@@ -456,7 +454,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.durable import history
+        from graphagent.run.stored._internal import history
 
         return await history(self._kept(), owner, run_id)
 
@@ -467,7 +465,7 @@ class Agent(Generic[I, O]):
             RunNotFoundError: the store has no such run.
             ValueError: it has no such entry.
         """
-        from graphagent.run.durable import state_at
+        from graphagent.run.stored._internal import state_at
 
         return await state_at(self._kept(), owner, run_id, number)
 
@@ -503,14 +501,15 @@ class Agent(Generic[I, O]):
             RunExistsError: there is a run `run_id` already.
             ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
         """
-        from graphagent.run.durable import fork
+        from graphagent.run.stored._internal import fork
 
-        setup = self._kept(deps)
-        check_deps(setup.asked, deps, "agent.fork(origin, …, deps=…)")
-        run = await fork(
-            setup, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
+        config = self._kept(deps)
+        config.check_deps(deps, "agent.fork(origin, …, deps=…)")
+        driver = await fork(
+            config, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
             allow_changed=allow_changed,
         )  # fmt: skip
+        run: Run[O] = Run(driver)
         self._last = run
         return await run.finish()
 
@@ -520,7 +519,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.durable import diff
+        from graphagent.run.stored._internal import diff
 
         return await diff(self._kept(), owner, a, b)
 
@@ -548,11 +547,11 @@ class Agent(Generic[I, O]):
             ValueError: there is no such place as `until`.
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.durable import rerun
+        from graphagent.run.stored._internal import rerun
 
-        setup = self._kept(deps)
-        check_deps(setup.asked, deps, "agent.rerun(run_id, deps=…)")
-        run = await rerun(setup, owner, run_id, until=until, new_id=new_id)
+        config = self._kept(deps)
+        config.check_deps(deps, "agent.rerun(run_id, deps=…)")
+        run: Run[O] = Run(await rerun(config, owner, run_id, until=until, new_id=new_id))
         self._last = run
         return await run.finish()
 
@@ -644,18 +643,17 @@ class Agent(Generic[I, O]):
                 f"not {a(type(steps).__name__)}"
             )
         shown = images_of(images, "images")
-        setup = self._made or self._setup()
-        if setup.without_model:
-            raise no_model(setup.without_model)
-        if setup.asked:
-            check_deps(setup.asked, deps, "agent.run(task, deps=…)")
+        config = self._made or self._config()
+        if config.without_model:
+            raise no_model(config.without_model)
+        config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
-            setup = replace(setup, deps=deps)
+            config = replace(config, deps=deps)
         copies: Iterable[Step] = ()
         trust = "trusted"
         if steps is not None:
             copies, trust = map(copy.copy, filter(None, (*steps.steps, steps.open))), steps.floor
-        run = begin(setup, task, run_id=run_id, owner=owner, steps=copies, images=shown, trust=trust)
+        run: Run[Any] = Run(begin(config, task, run_id=run_id, owner=owner, steps=copies, images=shown, trust=trust))
         self._last = run
         return run
 
@@ -672,7 +670,7 @@ class Agent(Generic[I, O]):
             self._tool = tool_of(self, self._prepared)
         return self._tool
 
-    def _kept(self, deps: object = None) -> Setup:
+    def _kept(self, deps: object = None) -> RunConfig:
         """Return what runs of the store are read with.
 
         Raises:
@@ -683,10 +681,10 @@ class Agent(Generic[I, O]):
                 "this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')). Without one, a run that waits is "
                 "continued in its own process: agent.last.answer(…), and then await agent.last.finish()"
             )
-        setup = self._setup()
-        return setup if deps is None else replace(setup, deps=deps)
+        config = self._config()
+        return config if deps is None else replace(config, deps=deps)
 
-    def _setup(self) -> Setup:
+    def _config(self) -> RunConfig:
         if self._made is None:
             self._check_features({})
         return self._prepared()
@@ -705,13 +703,16 @@ class Agent(Generic[I, O]):
         for each in agent_tools(self.strategy, self.tools):
             each.agent._check_features(features, f"{path}{each.name}/")  # noqa: SLF001  of this class
 
-    def _prepared(self) -> Setup:
+    def _prepared(self) -> RunConfig:
         if self._made is None:
-            plan, call = outermost(self.strategy)
-            self._made = Setup(
-                self.strategy, plan, call, self.model, self.tools, self.system_prompt, self.budgets, self._features,
-                self._handlers, self.store, tuple(self.callbacks), self._checks, self._planning_interval,
-                tuple(asking(self.strategy, self.tools)), without_model(self.strategy, self.tools, self.model),
+            compiled, call = compile_root(self.strategy)
+            asked = tuple(asking(self.strategy, self.tools))
+            self._made = RunConfig(
+                strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
+                model=self.model, tools=self.tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
+                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, asked),
+                without_model=without_model(self.strategy, self.tools, self.model),
             )  # fmt: skip
         return self._made
 

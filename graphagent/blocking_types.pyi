@@ -17,7 +17,7 @@ from graphagent.llm import ImageLike, InFlight, Tool
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature
-from graphagent.run import Budgets, Callback, Question, RunResult, Setup, Status
+from graphagent.run import Budgets, Callback, Question, RunResult, Status
 from graphagent.run.durable import Diff, Entry, Snapshot
 from graphagent.store import Change, Item, Key, Receipt
 
@@ -493,38 +493,13 @@ class BlockingRun(Protocol[O]):
     """`Run` where nothing is async."""
 
     @property
-    def setup(self) -> Setup:
-        """What the agent gave it."""
-        ...
-
-    @property
-    def task(self) -> Any:
-        """What it was given."""
-        ...
-
-    @property
-    def parent(self) -> str:
-        """The run that it is a part of."""
-        ...
-
-    @property
-    def state(self) -> Any:
-        """Its own affairs."""
-        ...
-
-    @property
-    def context(self) -> Any:
-        """That of the agent's own strategy."""
-        ...
-
-    @property
     def run_id(self) -> str:
-        """How it is called."""
+        """The id of the run."""
         ...
 
     @property
     def owner(self) -> str:
-        """For whom it runs; empty where nobody was named."""
+        """The user or tenant for whom it runs; empty where nobody was named."""
         ...
 
     @property
@@ -534,27 +509,27 @@ class BlockingRun(Protocol[O]):
 
     @property
     def result(self) -> RunResult[O]:
-        """What the run has come to."""
+        """The result of the run, as far as it has come."""
         ...
 
     @property
     def status(self) -> Status:
-        """Where it is."""
+        """Where the run is."""
         ...
 
     @property
     def done(self) -> bool:
-        """Whether it came to END."""
+        """Whether the run came to END."""
         ...
 
     @property
     def output(self) -> O:
-        """What arrived at END."""
+        """The value that arrived at END."""
         ...
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What it waits for."""
+        """The open questions."""
         ...
 
     @property
@@ -567,15 +542,15 @@ class BlockingRun(Protocol[O]):
         ...
 
     def step(self) -> Step | None:
-        """Go on until the next step stands in the transcript, and give it; None where the run has ended, waits or paused."""
+        """Execute until the next step is in the transcript, and return it; None if the run has ended, waits or is paused."""
         ...
 
     def finish(self) -> RunResult[O]:
-        """Go on until the run has ended, waits for answers, or is paused; give what it has come to."""
+        """Execute until the run has ended, waits for answers, or is paused; return its result."""
         ...
 
     def pause(self, reason: str = "") -> None:
-        """Have the run stop before the next node, model turn or tool call; it can be gone on with. Callbacks may call it too."""
+        """Stop the run before the next node, model turn or tool call; it can be continued. Callbacks may call it too."""
         ...
 
     def allow(
@@ -587,7 +562,7 @@ class BlockingRun(Protocol[O]):
         max_cost: Decimal | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
-        """Set what the run may take in all, after a BudgetError for example. What is left out stays as it is."""
+        """Set the budgets of the whole run, after a BudgetError for example. Those that are left out stay as they are."""
         ...
 
     def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
@@ -595,11 +570,11 @@ class BlockingRun(Protocol[O]):
         ...
 
     def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
-        """Answer the open question, or several by their ids; the run goes on with `finish` or `step`."""
+        """Answer the open question, or several by their ids; the run continues with `finish` or `step`."""
         ...
 
     def release(self) -> None:
-        """Let the run go, so that another process may go on with it. A run that ended, waits or paused has been let go."""
+        """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
         ...
 
     def __enter__(self) -> BlockingRun[O]: ...

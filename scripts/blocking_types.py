@@ -28,9 +28,7 @@ FILE = Path(__file__).parents[1] / "graphagent" / "blocking_types.pyi"
 CLASSES: list[type] = [
     NoteView, Notes, Agent, Run, RunStream, Tool, KeepingProvider, SqliteStore, MemoryStore, EncryptedStore
 ]  # fmt: skip
-LEFT_OUT = {
-    "Run.at_rest", "Run.held", "Run.recording", "Run.token", "Run.untouched"
-}  # fmt: skip
+LEFT_OUT: set[str] = set()
 """What other parts of the library use, and nobody else."""
 HEAD = '''"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
 

@@ -68,7 +68,7 @@ else:
         },
         moved={
             "FactUse": "graphagent.memory._internal.FactUse",
-            "Mark": "graphagent.memory._internal.Mark",
+            "Mark": "graphagent.memory.steps._transcript.Mark",
             "SentPrompt": "graphagent.memory._internal.SentPrompt",
             "Steps": "graphagent.memory.steps._list.Steps",
             "step_text": "graphagent.memory._internal.step_text",

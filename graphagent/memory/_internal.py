@@ -18,7 +18,6 @@ from graphagent.memory.steps._transcript import Added as Added
 from graphagent.memory.steps._transcript import Change as Change
 from graphagent.memory.steps._transcript import Edited as Edited
 from graphagent.memory.steps._transcript import Lowered as Lowered
-from graphagent.memory.steps._transcript import Mark as Mark
 from graphagent.memory.steps._transcript import Opened as Opened
 from graphagent.memory.steps._transcript import Replaced as Replaced
 from graphagent.memory.steps._transcript import Shut as Shut

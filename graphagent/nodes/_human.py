@@ -55,7 +55,7 @@ class _AskHuman:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             said = type(text).__name__
             raise TypeError(f"the question of node {ctx.node!r} is text, or a function that gives text, not a {said}")
-        return await ctx.ask(Question(ctx.execution, text, ctx.node, about=value, type=self.asks))
+        return await ctx.ask(Question(ctx.__frame__.execution, text, ctx.node, about=value, type=self.asks))
 
 
 @overload

@@ -34,7 +34,7 @@ class _LlmRequest:
 
     async def __call__(self, ctx: Context, prompt: Prompt) -> Any:
         _check_prompt(prompt, ctx.node)
-        ctx.begin_adding()
+        ctx.__frame__.begin_adding()
         await ctx.add(*ctx.memory.hear(prompt))
         offered = tools_of(ctx) if self.tools else ()
         if self.force is not None and self.force not in {tool.name for tool in offered}:
@@ -47,12 +47,13 @@ class _LlmRequest:
             while asked is None:
                 asked, again = await self._turn(ctx, offered, again=again), True
             turn, value = asked
-            ctx.state.asked = ctx.state.root_slot
+            runtime = ctx.__frame__.runtime
+            runtime.asked = runtime.root.compiled if runtime.root is not None else None
             found = ctx.memory.answer(turn)
             if turn.tool_calls:  # it joins the steps, and is seen, when they have their results
                 await ctx.add(*found)
                 return value
-            turn, veto = await ctx.offer(turn)
+            turn, veto = await ctx.__frame__.offer(turn)
             if veto is None:
                 return value
             turn.error = StepFailure("Veto", veto.reason)
@@ -196,7 +197,7 @@ class _UpdatePrompt:
     messages: tuple[Message, ...]
 
     async def __call__(self, ctx: Context, _: Any) -> None:
-        ctx.begin_adding()
+        ctx.__frame__.begin_adding()
         await ctx.add(*ctx.memory.shut(), *map(MessageStep, self.messages))
 
 

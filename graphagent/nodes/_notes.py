@@ -32,7 +32,7 @@ class _Recall:
             query = _text(value) or _task(ctx)
         if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the query of node {ctx.node!r} gave {a(type(query).__name__)}, and is to give text")
-        ctx.begin_adding()
+        ctx.__frame__.begin_adding()
         await ctx.feature(NoteMemory).recall_to_agent(
             query, scope=self.scope, categories=self.categories, limit=self.limit, characters=self.characters
         )

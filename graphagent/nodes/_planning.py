@@ -30,10 +30,11 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
         BudgetError: there is no turn left that could carry it out, or all tokens or money are spent.
         ModelError: as the model raises it; the transcript stays as it was.
     """
-    interval, memory = ctx.state.planning_interval, ctx.memory
+    frame, memory = ctx.__frame__, ctx.memory
+    interval = frame.runtime.planning_interval
     if interval is None:
         return
-    before = ctx.added_before
+    before = frame.added_before
     if before is not None:
         # The node is executed again: whether there was a plan here is decided already.
         if isinstance(before, PlanningStep):
@@ -43,7 +44,7 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
     made = memory.turns - _turns_of(memory.steps[: memory.begun])
     if made % interval or _planned(memory):
         return
-    ctx.meter.check_turn(ctx.state)
+    frame.meter.check_turn(frame.runtime)
     names = ", ".join(tool.name for tool in tools)
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
     derived, started, key = tuple(memory.to_messages()), _clock.now(), f"plan:{made}"

@@ -21,7 +21,7 @@ def tools_of(ctx: Context) -> tuple[Tool, ...]:
     tools = tuple(ctx.tools)
     if not tools:
         return ()
-    for feature in implementing(ctx.state.features, "tools"):
+    for feature in implementing(ctx.__frame__.runtime.features, "tools"):
         taken = {tool.name for tool in tools}
         tools += tuple(tool for tool in feature.tools if tool.name not in taken)
     return tools
@@ -29,14 +29,14 @@ def tools_of(ctx: Context) -> tuple[Tool, ...]:
 
 def shown(ctx: Context, result: ToolResult) -> ToolResult:
     """Return the result of a tool call as the model shall see it."""
-    for feature in implementing(ctx.state.features, "shown"):
+    for feature in implementing(ctx.__frame__.runtime.features, "shown"):
         result = feature.shown(result)
     return result
 
 
 async def before_request(ctx: Context, tools: Sequence[Tool]) -> None:
     """Let features change the steps from which a prompt is about to be derived."""
-    for feature in implementing(ctx.state.features, "before_request"):
+    for feature in implementing(ctx.__frame__.runtime.features, "before_request"):
         await feature.before_request(ctx, tools)
 
 
@@ -57,7 +57,7 @@ async def ask(
     Raises:
         ModelError: as the model raises it.
     """
-    features = [] if again else implementing(ctx.state.features, "make_room")
+    features = [] if again else implementing(ctx.__frame__.runtime.features, "make_room")
     if not features:
         return await ctx.request(request, turn=turn, key=key, output=output)
     refusals: list[ModelRequestError] = []
@@ -66,7 +66,7 @@ async def ask(
         refusals.extend([error] if is_overflow(error) else ())
         return bool(refusals)
 
-    response = await ctx.request_unless(refused, request, turn=turn, key=key, output=output)
+    response = await ctx.__frame__.request_unless(refused, request, turn=turn, key=key, output=output)
     if response is None and (refusals or not await _summed_up(ctx)):
         room = any([await feature.make_room(ctx, tools) for feature in features])
         # If the refusal is a recorded one, the node asks once more in any case: there may be another model by now.
@@ -77,6 +77,8 @@ async def ask(
 
 async def _summed_up(ctx: Context) -> bool:
     """Return whether the node, which is executed again, has made room before; a summary that it added then is added again."""
-    while isinstance(ctx.added_before, SummaryStep):
-        await ctx.add(ctx.added_before)
-    return ctx.mark is not None and any(isinstance(step, SummaryStep) for step in ctx.mark.added[: ctx.mark.place])
+    frame = ctx.__frame__
+    while isinstance(frame.added_before, SummaryStep):
+        await frame.add(frame.added_before)
+    savepoint = frame.savepoint
+    return savepoint is not None and any(isinstance(step, SummaryStep) for step in savepoint.added[: savepoint.place])

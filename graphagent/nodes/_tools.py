@@ -16,7 +16,8 @@ from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult,
 from graphagent.llm._internal import answered, call_tool, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
-from graphagent.run import Halt, Question, sub_run, together
+from graphagent.run import Question
+from graphagent.run._internal import Suspend, child_run_of, together
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -30,7 +31,7 @@ class _ExecuteTools:
         if not calls:
             return ToolResults(())
         known = {tool.name: tool for tool in tools_of(ctx)}
-        ctx.begin_adding()
+        ctx.__frame__.begin_adding()
         turn = ctx.memory.turn_of(calls)
         if turn is None:
             calls = await ctx.once("calls", partial(_with_ids, ctx, calls))
@@ -40,7 +41,7 @@ class _ExecuteTools:
         results: dict[int, ToolResult] = {}
 
         async def execute(number: int) -> None:
-            with suppress(Halt):  # the other calls are made all the same
+            with suppress(Suspend):  # the other calls are made all the same
                 results[number] = await _result(ctx, known, calls[number])
 
         try:
@@ -53,21 +54,21 @@ class _ExecuteTools:
             if len(results) < len(calls):
                 ctx.memory.arrived = tuple(results.values())
         if len(results) < len(calls):
-            raise Halt
+            raise Suspend
         given = ToolResults([results[number] for number in range(len(calls))])
         await ctx.add(*ctx.memory.observe(turn, given))
         return given
 
 
 async def _with_ids(ctx: Context, calls: ToolCalls) -> ToolCalls:
-    return ToolCalls(ctx.state.own(calls), calls.text)
+    return ToolCalls(ctx.__frame__.runtime.with_own_ids(calls), calls.text)
 
 
 async def _result(ctx: Context, known: Mapping[str, Tool], call: ToolCall) -> ToolResult:
     """Return the result of a call: the recorded one, or that of making it now.
 
     Raises:
-        Halt: it waits for a person, or the run is to pause.
+        Suspend: it waits for a person, or the run is to pause.
     """
     refusal = await _refusal(ctx, call, f"guard:{call.id}")
     if refusal is not None:
@@ -81,7 +82,7 @@ async def _result(ctx: Context, known: Mapping[str, Tool], call: ToolCall) -> To
 
 async def _refusal(ctx: Context, call: ToolCall, key: str) -> ToolResult | None:
     """Show a call once to the callbacks for calls. If one refuses it, return the result that the model sees."""
-    guards = ctx.state.guards
+    guards = ctx.__frame__.runtime.guards
     if guards is None:
         return None
 
@@ -121,12 +122,12 @@ async def _called(
 ) -> ToolResult:
     ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
     if intent:
-        await ctx.intend(intent)
+        await ctx.__frame__.begin_effect(intent)
     started = time.perf_counter()
-    result = await call_tool(tool, call, known=known, context=ctx.within(call))
+    result = await call_tool(tool, call, known=known, context=ctx.__frame__.for_call(call).context)
     if _is_of_run(result.value, ctx.run_id):
         raise result.value
-    result = replace(result, seconds=round(time.perf_counter() - started, 6), run_id=sub_run(ctx, call))
+    result = replace(result, seconds=round(time.perf_counter() - started, 6), run_id=child_run_of(ctx.__frame__, call))
     ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
     return result
 
@@ -134,7 +135,7 @@ async def _called(
 async def _uncertain(ctx: Context, tool: Tool, call: ToolCall) -> tuple[str, ToolResult | None]:
     """Return the key under which the begin of a call is recorded, and the result if it was interrupted and is not repeated."""
     key, times = f"call:{call.id}", 0
-    while ctx.intended(key):
+    while ctx.__frame__.was_begun(key):
         times += 1
         key = f"call:{call.id}:{times + 1}"
     if not times:

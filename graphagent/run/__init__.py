@@ -1,49 +1,60 @@
-"""Running a strategy: the engine, a node's context, budgets, results."""
+"""Running a strategy: runs, their results, and the context of a node."""
 
 from __future__ import annotations
 
-from graphagent.run._agents import check_kept as check_kept
-from graphagent.run._agents import check_prices as check_prices
-from graphagent.run._agents import check_ways as check_ways
-from graphagent.run._agents import checked_tools as checked_tools
-from graphagent.run._agents import tool_of as tool_of
-from graphagent.run._agents import without_model as without_model
-from graphagent.run._budgets import Budgets as Budgets
-from graphagent.run._budgets import Meter as Meter
-from graphagent.run._budgets import check_budgets as check_budgets
-from graphagent.run._callbacks import Callback as Callback
-from graphagent.run._callbacks import Check as Check
-from graphagent.run._callbacks import StepCallbacks as StepCallbacks
-from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
-from graphagent.run._claim import Claim as Claim
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
+from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._console import Console as Console
-from graphagent.run._context import Context as Context
-from graphagent.run._context import missing as missing
-from graphagent.run._context import no_model as no_model
-from graphagent.run._deps import asking as asking
-from graphagent.run._deps import check_deps as check_deps
-from graphagent.run._engine import outermost as outermost
-from graphagent.run._head import Head as Head
-from graphagent.run._ledger import Charge as Charge
-from graphagent.run._ledger import Ledger as Ledger
-from graphagent.run._listening import Handler as Handler
-from graphagent.run._listening import Handlers as Handlers
-from graphagent.run._listening import Listener as Listener
-from graphagent.run._listening import by_type as by_type
-from graphagent.run._listening import ending as ending
 from graphagent.run._result import RunResult as RunResult
-from graphagent.run._result import Status as Status
 from graphagent.run._run import Run as Run
-from graphagent.run._run import begin as begin
-from graphagent.run._runs import list_runs as list_runs
-from graphagent.run._setup import FinalCheck as FinalCheck
-from graphagent.run._setup import Setup as Setup
-from graphagent.run._state import RunState as RunState
 from graphagent.run._stream import RunStream as RunStream
-from graphagent.run._sub_agents import AgentTool as AgentTool
-from graphagent.run._sub_agents import agent_tools as agent_tools
-from graphagent.run._sub_agents import sub_run as sub_run
-from graphagent.run._suspend import Halt as Halt
-from graphagent.run._suspend import Question as Question
-from graphagent.run._together import together as together
-from graphagent.run._walk import walk as walk
+from graphagent.run.engine._budgets import Budgets as Budgets
+from graphagent.run.engine._callbacks import Callback as Callback
+from graphagent.run.engine._callbacks import StepCallbacks as StepCallbacks
+from graphagent.run.engine._context import Context as Context
+from graphagent.run.journal._header import RunHeader as RunHeader
+from graphagent.run.state._ledger import Charge as Charge
+from graphagent.run.state._ledger import Ledger as Ledger
+from graphagent.run.state._questions import Question as Question
+from graphagent.run.state._status import Status as Status
+from graphagent.run.stored._manage import list_runs as list_runs
+
+if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+    __getattr__ = _lazy(
+        __name__,
+        moved={
+            "AgentTool": "graphagent.run.engine._child_runs.AgentTool",
+            "Check": "graphagent.run._internal.Check",
+            "Claim": "graphagent.run.journal._claim.Claim",
+            "Halt": "graphagent.run._internal.Suspend",
+            "Handler": "graphagent.run.engine._listeners.Handler",
+            "Handlers": "graphagent.run._internal.Handlers",
+            "Head": "graphagent.run.RunHeader",
+            "Listener": "graphagent.run._internal.Listener",
+            "Meter": "graphagent.run.engine._budgets.Meter",
+            "RunState": "graphagent.run.engine._runtime.Runtime",
+            "Setup": "graphagent.run._internal.RunConfig",
+            "agent_tools": "graphagent.run._internal.agent_tools",
+            "asking": "graphagent.run._internal.asking",
+            "begin": "graphagent.run._internal.begin",
+            "by_type": "graphagent.run._internal.by_type",
+            "callbacks_with_types": "graphagent.run._internal.callbacks_with_types",
+            "check_budgets": "graphagent.run._internal.check_budgets",
+            "check_deps": "graphagent.run._internal.check_deps",
+            "check_kept": "graphagent.run._internal.check_kept",
+            "check_prices": "graphagent.run._internal.check_prices",
+            "check_ways": "graphagent.run._internal.check_ways",
+            "checked_tools": "graphagent.run._internal.checked_tools",
+            "ending": "graphagent.run._internal.ending",
+            "missing": "graphagent.run._internal.missing",
+            "no_model": "graphagent.run._internal.no_model",
+            "outermost": "graphagent.run._internal.compile_root",
+            "sub_run": "graphagent.run._internal.child_run_of",
+            "together": "graphagent.run._internal.together",
+            "tool_of": "graphagent.run._internal.tool_of",
+            "walk": "graphagent.run.engine._execute.execute",
+            "without_model": "graphagent.run._internal.without_model",
+        },
+    )

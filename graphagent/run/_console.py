@@ -12,7 +12,7 @@ from graphagent.memory._internal import step_text
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.events import Event
-    from graphagent.run._context import Context
+    from graphagent.run.engine._context import Context
 
 Level = Literal[0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""What a run is passed as `deps`, and who asks for it."""
+"""The `deps` that a run is passed, and who asks for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from graphagent._article import a, kind_of
 from graphagent.graph import Strategy
 from graphagent.graph._internal import is_a, show
-from graphagent.run._sub_agents import AgentTool, all_tools
+from graphagent.run.engine._child_runs import AgentTool, all_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _deps_of(context: Any) -> Any:
 
 
 def check_deps(asked: Iterable[Asked], deps: object, call: str) -> None:
-    """See that all who ask for `deps` get what they expect. `call` is the one to write, such as `agent.run(task, deps=…)`.
+    """Check that all who ask for `deps` get what they expect. `call` is the one to write, such as `agent.run(task, deps=…)`.
 
     Raises:
         TypeError: it is missing, or of another type.

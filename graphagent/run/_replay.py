@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphagent.memory import ActionStep, RunMemory
 
 if TYPE_CHECKING:
-    from graphagent.run._run import Run
+    from graphagent.run._result import ChildRun
 
 
-def replayed(memory: RunMemory, children: Sequence[Run[Any]], *, detailed: bool = False) -> str:
+def replayed(memory: RunMemory, children: Sequence[ChildRun], *, detailed: bool = False) -> str:
     """Give what happened, step by step. What a sub-agent did stands below the call that it was for.
 
     The runs of those whose calls have no result yet, or do not stand in the transcript, come at the end.

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent.errors import RunError
-from graphagent.run._ledger import Charge, Ledger
+from graphagent.run.state._ledger import Charge, Ledger
 
 if TYPE_CHECKING:
     from typing import Any
 
     from graphagent.llm import Usage
     from graphagent.memory import RunMemory
-    from graphagent.run._run import Run
-    from graphagent.run._suspend import Question
+    from graphagent.run.state._questions import Question
+    from graphagent.run.state._status import Status
 
 O = TypeVar("O", covariant=True)
 
-Status = Literal["ready", "running", "done", "waiting", "paused", "failed", "cancelled"]
-"""Where a run is: `waiting` for answers, `paused` on someone's wish; `ready` before its first node."""
+
+class ChildRun(Protocol):
+    """A run of an agent that was called as a tool: a `Run`."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        ...
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript."""
+        ...
+
+    @property
+    def result(self) -> RunResult[Any]:
+        """The result of the run, as far as it has come."""
+        ...
 
 
 class RunResult(Generic[O]):
@@ -44,7 +60,7 @@ class RunResult(Generic[O]):
         seconds: float,
         finish_reason: str | None = None,
         charges: Callable[[], Iterable[Charge]] = tuple,
-        children: tuple[Run[Any], ...] = (),
+        children: tuple[ChildRun, ...] = (),
     ) -> None:
         self._charges = charges
         self.children = children

@@ -1,34 +1,37 @@
-"""Runs that are kept in a store: read, forked, compared, executed again, taken along, pruned. A plain file, since it is slow to import."""
+"""Runs in a store: read without their agent, compared, exported, pruned. A plain file, since it is slow to import."""
 
 from __future__ import annotations
 
-from graphagent.run._durable import describe as describe
-from graphagent.run._durable import read as read
-from graphagent.run._portable import export_runs as export_runs
-from graphagent.run._portable import import_runs as import_runs
-from graphagent.run._recording import Recording as Recording
-from graphagent.run._recording import read_recording as read_recording
-from graphagent.run._runs import RunSize as RunSize
-from graphagent.run._runs import choose_runs as choose_runs
-from graphagent.run._runs import family as family
-from graphagent.run._runs import forget_runs as forget_runs
-from graphagent.run._runs import measure_runs as measure_runs
-from graphagent.run._runs import prune_runs as prune_runs
-from graphagent.run._runs import run_owners as run_owners
-from graphagent.run._runs import tree_of as tree_of
-from graphagent.run._stored import Moment as Moment
-from graphagent.run._stored import Stand as Stand
-from graphagent.run._stored import StoredRun as StoredRun
-from graphagent.run._stored import compare_runs as compare_runs
-from graphagent.run._stored import follow_run as follow_run
-from graphagent.run._stored import read_run as read_run
-from graphagent.run._stored import run_head as run_head
-from graphagent.run._sub_agents import run_inside as run_inside
-from graphagent.run._travel import Diff as Diff
-from graphagent.run._travel import Entry as Entry
-from graphagent.run._travel import Snapshot as Snapshot
-from graphagent.run._travel import diff as diff
-from graphagent.run._travel import fork as fork
-from graphagent.run._travel import history as history
-from graphagent.run._travel import rerun as rerun
-from graphagent.run._travel import state_at as state_at
+from typing import TYPE_CHECKING
+
+from graphagent._lazy import lazy as _lazy
+from graphagent.run.stored._export import export_runs as export_runs
+from graphagent.run.stored._export import import_runs as import_runs
+from graphagent.run.stored._history import Diff as Diff
+from graphagent.run.stored._history import Entry as Entry
+from graphagent.run.stored._history import Snapshot as Snapshot
+from graphagent.run.stored._inspect import Moment as Moment
+from graphagent.run.stored._inspect import Stand as Stand
+from graphagent.run.stored._inspect import StoredRun as StoredRun
+from graphagent.run.stored._inspect import compare_runs as compare_runs
+from graphagent.run.stored._inspect import follow_run as follow_run
+from graphagent.run.stored._inspect import read_run as read_run
+from graphagent.run.stored._inspect import run_head as run_head
+from graphagent.run.stored._manage import RunSize as RunSize
+from graphagent.run.stored._manage import choose_runs as choose_runs
+from graphagent.run.stored._manage import family as family
+from graphagent.run.stored._manage import forget_runs as forget_runs
+from graphagent.run.stored._manage import measure_runs as measure_runs
+from graphagent.run.stored._manage import prune_runs as prune_runs
+from graphagent.run.stored._manage import run_owners as run_owners
+from graphagent.run.stored._manage import tree_of as tree_of
+
+if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+    __getattr__ = _lazy(
+        __name__,
+        moved={
+            "Recording": "graphagent.run.journal._reader.JournalReader",
+            "describe": "graphagent.run._fingerprint.describe",
+            "read_recording": "graphagent.run.journal._reader.read_journal",
+        },
+    )

@@ -27,11 +27,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphagent.graph import Each
-from graphagent.run._durable import stand
-from graphagent.run._engine import items_of
-from graphagent.run._plan import DONE, Plan
-from graphagent.run._recording import read_recording
-from graphagent.run._walk import walk
+from graphagent.run._compiled import DONE, CompiledStrategy
+from graphagent.run.engine._context import LiveFrame
+from graphagent.run.engine._execute import execute
+from graphagent.run.engine._fork import items_of
+from graphagent.run.engine._restore import restore
+from graphagent.run.journal._reader import read_journal
 from tests.run.golden.journals import described as value_of
 from tests.run.golden.journals import described_usage, shortened
 
@@ -40,37 +41,35 @@ from tests.run.golden.journals import described_usage, shortened
 
 def runs_of(run: Any) -> Iterator[Any]:
     """Yield a run and those of its sub-agents that have not ended."""
-    yield run
-    for child in [*run.state.children.values()]:
+    driver = getattr(run, "__driver__", run)
+    yield driver
+    for child in [*driver.runtime.children.values()]:
         yield from runs_of(child)
 
 
 def described_live(run: Any) -> dict[str, Any]:
     """Describe a run of this process as it is now, from within a commit of one of its entries."""
-    return _described(run, _walkers())
+    return _described(getattr(run, "__driver__", run), _executions())
 
 
 async def recorded_runs(store: Any, run: Any) -> Any:
     """Return what `described_recorded` reads: the entries of a run."""
-    recording, _ = await read_recording(store, run.owner, run.run_id)
-    return recording.read_for(run.setup.plan, run.setup.strategy.input_type, run.setup.strategy.output_type)
+    journal = await read_journal(store, run.runtime.owner, run.run_id)
+    return journal.read_for(run.config.compiled, run.config.strategy.input_type, run.config.strategy.output_type)
 
 
-def described_recorded(run: Any, recording: Any, number: int) -> dict[str, Any]:
+def described_recorded(run: Any, journal: Any, number: int) -> dict[str, Any]:
     """Describe a run as its entries up to one of them tell it."""
-    return _described(stand(run.setup, recording.until(number), allow_changed=True), {})
+    return _described(restore(run.config, journal.until(number), allow_changed=True), {})
 
 
-def _walkers() -> dict[int, tuple[Any, Any, Any]]:
-    """Return the position of each strategy and branch that is being executed: its context, the slot and the value there.
-
-    Both are local variables of the engine's loop: a context has them only once it is broken off.
-    """
-    found: dict[int, tuple[Any, Any, Any]] = {}
+def _executions() -> dict[int, tuple[Any, Any]]:
+    """Return the position of each frame that is being executed: the node and its input, local variables of the engine's loop."""
+    found: dict[int, tuple[Any, Any]] = {}
     for frame in _python_frames():
-        if frame.f_code is walk.__code__:
+        if frame.f_code is execute.__code__:
             local = frame.f_locals
-            found[id(local["ctx"])] = local["ctx"], local["slot"], local["value"]
+            found[id(local["frame"])] = local["node"], local["value"]
     return found
 
 
@@ -90,47 +89,50 @@ def _python_frames() -> Iterator[Any]:
 # ---- one description for both
 
 
-def _described(run: Any, walkers: dict[int, tuple[Any, Any, Any]]) -> dict[str, Any]:
-    state, meter = run.state, run.state.meter
+def _described(run: Any, executions: dict[int, tuple[Any, Any]]) -> dict[str, Any]:
+    runtime, meter = run.runtime, run.runtime.meter
     positions: dict[str, tuple[Any, Any, Any]] = {}
-    inner = [ctx for ctx, _, _ in walkers.values() if ctx.state is state]
     if run.done:
-        positions[""] = run.context, DONE, run.output
-    elif state.journal is not None and state.journal.answered:
-        positions[""] = run.context, DONE, run.memory.steps[-1].output
+        positions[""] = run.frame, DONE, run.result.output
+    elif runtime.journal is not None and runtime.journal.finished:
+        positions[""] = run.frame, DONE, runtime.memory.steps[-1].output
     else:
-        _collect(positions, run.context, (run.setup.plan.first, run.task), walkers, inner)
+        _collect(positions, run.frame, (run.config.compiled.first, run.task), executions)
     frames, own, transcripts, said = {}, {}, {}, {}
-    for prefix, (ctx, slot, value) in sorted(positions.items()):
-        frames[prefix] = {
-            "node": slot.name,
+    for path, (frame, node, value) in sorted(positions.items()):
+        effects = {key: value_of(effect.value) for key, effect in (frame.effects or {}).items() if key}
+        effects |= {f"begun:{key}": True for key in frame.begun or ()}
+        frames[path] = {
+            "node": node.name or "END",
             "value": _shown(value),
-            "effects": {key: value_of(effect) for key, effect in sorted((ctx.effects or {}).items()) if key},
-            "attempts": {name: count for name, count in (ctx.attempts or {}).items() if count > 1},
-            "execution": ctx.number if slot is not DONE else 0,
+            "effects": dict(sorted(effects.items())),
+            "attempts": {name: count for name, count in (frame.attempts or {}).items() if count > 1},
+            "execution": frame.entry_number if node is not DONE else 0,
         }
-        spending = ctx.meter
+        spending = frame.meter
         while spending.parent is not None:
             own[spending.where] = [spending.nodes, spending.turns, described_usage(spending.settled)]
             spending = spending.parent
-        memory, mark = ctx.memory, ctx.mark
-        transcripts[ctx.branch] = _transcript(memory, mark, value)
-        if mark is not None and mark.added:
-            said[ctx.branch] = {
-                "added": [shortened(step.dict()) for step in mark.added],
-                "refused": sorted(mark.refused),
+        memory, savepoint = frame.memory, frame.savepoint
+        branch = frame.branches[-1][0] if frame.branches else ""
+        transcripts[branch] = _transcript(memory, savepoint, value)
+        if savepoint is not None and savepoint.added:
+            said[branch] = {
+                "added": [shortened(step.dict()) for step in savepoint.added],
+                "refused": sorted(savepoint.refused),
             }
     answers = [
-        [state.asking[id_].prefix, state.questions[id_].key, value_of(answer)] for id_, answer in state.answers.items()
+        [runtime.asking[id_].path, runtime.questions[id_].key, value_of(answer)]
+        for id_, answer in runtime.answers.items()
     ]
-    rows = [*state.charges_before(), *state.charges]
+    rows = [*runtime.charges_before(), *runtime.charges]
     return {
         "frames": frames,
         "own": own,
         "spent": [meter.nodes, meter.turns, described_usage(meter.settled)],
         "charges": sorted([row.node, row.what, row.model, row.run_id, described_usage(row.usage)] for row in rows),
         "questions": [
-            [each.id, each.question, each.node, each.kind, value_of(each.about)] for each in state.questions.values()
+            [each.id, each.question, each.node, each.kind, value_of(each.about)] for each in runtime.questions.values()
         ],
         "answers": answers,
         "transcripts": transcripts,
@@ -139,33 +141,28 @@ def _described(run: Any, walkers: dict[int, tuple[Any, Any, Any]]) -> dict[str, 
 
 
 def _collect(
-    found: dict[str, tuple[Any, Any, Any]],
-    ctx: Any,
-    at: Any,
-    walkers: dict[int, tuple[Any, Any, Any]],
-    inner: list[Any],
+    found: dict[str, tuple[Any, Any, Any]], frame: Any, at: Any, executions: dict[int, tuple[Any, Any]]
 ) -> None:
-    """Collect the contexts of a run, each with its position."""
-    walker = walkers.get(id(ctx))
-    slot, value = walker[1:] if walker is not None else ctx.at or at
-    found[ctx.prefix] = ctx, slot, value
-    if not slot.inside:  # what is still there of a branch that failed is nothing any more
+    """Collect the frames of a run, each with its position."""
+    known = (frame.compiled, frame.value) if frame.compiled is not None else at
+    node, value = executions.get(id(frame), known)
+    found[frame.path] = frame, node, value
+    if not node.inside:  # what is still there of a branch that failed is nothing any more
         return
-    prefix = f"{ctx.prefix}{slot.name}/"
-    parts = [*(ctx.parts or {}).values()]
-    known = {id(part) for part in parts}
-    parts += [each for each in inner if each.prefix == prefix and id(each) not in known and each is not ctx]
-    for part in parts:
-        _collect(found, part, _first(slot, part, prefix, value), walkers, inner)
+    path = f"{frame.path}{node.name}/"
+    inner = (frame.inside or {}).get(node.name)
+    inside = [] if inner is None else [inner] if isinstance(inner, LiveFrame) else [*(inner.inside or {}).values()]
+    for part in inside:
+        _collect(found, part, _first(node, part, path, value), executions)
 
 
-def _first(slot: Any, part: Any, prefix: str, value: Any) -> tuple[Any, Any]:
+def _first(node: Any, part: Any, path: str, value: Any) -> tuple[Any, Any]:
     """Return where a strategy or a branch begins."""
-    if isinstance(slot.inside, Plan):
-        return slot.inside.first, value
-    number = int(part.prefix[len(prefix) : -1])
-    items = items_of(value) if isinstance(slot.element, Each) else None
-    return slot.inside[min(number, len(slot.inside) - 1)], value if items is None else items[number]
+    if isinstance(node.inside, CompiledStrategy):
+        return node.inside.first, value
+    number = int(part.path[len(path) : -1])
+    items = items_of(value) if isinstance(node.element, Each) else None
+    return node.inside[min(number, len(node.inside) - 1)], value if items is None else items[number]
 
 
 def _shown(value: Any) -> Any:
@@ -190,23 +187,5 @@ def _transcript(memory: Any, mark: Any, value: Any) -> dict[str, Any]:
 
 def first_of(run: Any, prefix: str) -> str:
     """Return the name of the node with which the strategy or the branch of a prefix begins."""
-    path, _, last = prefix[:-1].rpartition("/")
-    slot = _slot(run, path if last.isdecimal() else prefix[:-1])
-    if isinstance(slot.inside, Plan):
-        return slot.inside.first.name
-    return slot.inside[min(int(last), len(slot.inside) - 1)].name
-
-
-def _slot(run: Any, path: str) -> Any:
-    at: Any = run.setup.plan
-    slot: Any = None
-    parts = path.split("/")
-    while parts:
-        part = parts.pop(0)
-        if isinstance(at, Plan):
-            slot = at.slot(part)
-        else:
-            slot = at[min(int(part), len(at) - 1)]
-            assert parts.pop(0) == slot.name if parts else True
-        at = slot.inside
-    return slot
+    inside = run.config.compiled.inside(prefix[:-1].split("/"))
+    return inside.first.name

@@ -9,7 +9,7 @@ import orjson
 
 from graphagent import Agent
 from graphagent.errors import NodeFailedError, RunNotFoundError, StoreError
-from graphagent.run._keys import entries_key
+from graphagent.run.journal._keys import entries_key
 from graphagent.store import MemoryStore
 from tests.run.worlds import Builder, Oracle, World, answer_to, tools_of
 

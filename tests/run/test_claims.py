@@ -34,10 +34,12 @@ from graphagent.errors import (
 from graphagent.llm import Message
 from graphagent.memory import MessageStep
 from graphagent.nodes import ask_human
-from graphagent.run import _claim, _log, list_runs
-from graphagent.run._claim import LEASE, Claim, Token
-from graphagent.run._head import Head
-from graphagent.run._keys import head_key
+from graphagent.run import list_runs
+from graphagent.run.journal import _claim
+from graphagent.run.journal import _writer as _log
+from graphagent.run.journal._claim import LEASE, Claim, Token
+from graphagent.run.journal._header import RunHeader as Head
+from graphagent.run.journal._keys import head_key
 from graphagent.store import MemoryStore, Put, SqliteStore
 from graphagent.testing import fixed_clock
 
@@ -494,7 +496,7 @@ async def breaks(ctx: Context, text: str) -> str:
 
 @node
 async def pauses(ctx: Context, text: str) -> str:
-    ctx.state.pause("enough")
+    ctx.__frame__.runtime.pause("enough")
     return text
 
 
@@ -523,7 +525,7 @@ async def test_a_run_that_came_to_rest_is_nobodys(strategy, status):
     (head,) = await list_runs(store)
     assert (head.claim, head.running, head.status) == (None, False, status)
     assert run.status == status
-    assert run.token is None
+    assert run.__driver__.token is None
 
 
 # ---- one that lost it

@@ -12,7 +12,7 @@ from graphagent.events import NodeFinished, NodeStarted
 from graphagent.llm import ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import ActionStep, MessageStep
 from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
-from graphagent.run import together
+from graphagent.run._internal import together
 from graphagent.testing import ScriptedModel
 
 pytestmark = pytest.mark.every_loop

@@ -16,12 +16,13 @@ from graphagent import END, START, Agent, Context, Strategy, _clock, node, paral
 from graphagent.errors import NodeFailedError, RunClaimedError, RunNotFoundError, StoreError
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.nodes import ask_human
-from graphagent.run import _heartbeat, list_runs
-from graphagent.run._claim import LEASE, Claim, Token
-from graphagent.run._head import Head
-from graphagent.run._keys import head_key
-from graphagent.run._log import Log
+from graphagent.run import list_runs
 from graphagent.run.durable import forget_runs
+from graphagent.run.engine import _heartbeat
+from graphagent.run.journal._claim import LEASE, Claim, Token
+from graphagent.run.journal._header import RunHeader as Head
+from graphagent.run.journal._keys import head_key
+from graphagent.run.journal._writer import JournalWriter as Log
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -229,7 +230,7 @@ async def test_of_a_lost_run_the_parts_are_neither_renewed_nor_written(beats):
         before = await items(store)
         beats.last()
     assert await items(store) == before
-    (child,) = run.state.children.values()
+    (child,) = run.__driver__.runtime.children.values()
     assert (run.status, child.status) == ("failed", "cancelled")
 
 
@@ -315,13 +316,13 @@ async def test_a_run_that_is_let_go_during_a_renewal_stays_let_go():
     store, token = Held(), Token()
     began = Head("r", "", "s", "f", 0, 0, claim=Claim.of(token))
     log = Log(store, began, token.id)
-    await log.write(head=True)
+    await log.commit(header=True)
     gate = store.gate = Gate()
     async with anyio.create_task_group() as group:
         group.start_soon(log.renew)
         await gate.reached.wait()
-        log.head = replace(log.head, status="done", claim=None)
-        group.start_soon(partial(log.write, head=True))
+        log.header = replace(log.header, status="done", claim=None)
+        group.start_soon(partial(log.commit, header=True))
         group.start_soon(log.renew)
         gate.open.set()
     (head,) = await list_runs(store)

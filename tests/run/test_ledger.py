@@ -16,7 +16,8 @@ from graphagent.events import ModelResponded, RunFinished
 from graphagent.llm import Message, ModelResponse, PricedModel, ToolCall, ToolCalls, Usage
 from graphagent.memory import ActionStep, AgentMemory, FileMemoryProvider, PlanningStep, SummaryStep
 from graphagent.nodes import auto_detect_facts, compress_history, execute_tools, llm_request
-from graphagent.run import Charge, Ledger, Meter, list_runs
+from graphagent.run import Charge, Ledger, list_runs
+from graphagent.run.engine._budgets import Meter
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from tests.run.family import PRICES, Commits, react, rows
@@ -393,8 +394,8 @@ def test_a_meter_knows_whether_all_is_spent():
     inner.spend(Usage(10))
     assert inner.is_used_up
     assert (around.usage, around.settled) == (Usage(10), Usage(10))
-    inner.spend(Usage(5), held=True)
-    assert (around.usage, around.held, around.settled) == (Usage(15), Usage(5), Usage(10))
+    inner.spend(Usage(5), unsettled=True)
+    assert (around.usage, around.unsettled, around.settled) == (Usage(15), Usage(5), Usage(10))
     inner.settle(Usage(5))
     assert around.settled == around.usage == inner.settled
 

@@ -18,7 +18,8 @@ from graphagent.llm import ToolCall, ToolCalls
 from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human
-from graphagent.run import Head, list_runs
+from graphagent.run import RunHeader as Head
+from graphagent.run import list_runs
 from graphagent.run.durable import (
     choose_runs,
     compare_runs,

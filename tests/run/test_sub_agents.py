@@ -664,20 +664,22 @@ async def test_a_child_that_pauses_pauses_the_run_around():
 
 async def test_cancellation_reaches_the_runs_inside():
     """Nothing is left running, the children say so, and all go on later without doing anything twice."""
-    started, hold = [], anyio.Event()
+    started, called, hold = [], anyio.Event(), anyio.Event()
 
     @tool
     async def slow(text: str) -> str:
         """Take a while."""
         started.append(text)
+        called.set()
         await hold.wait()
         return "slow"
 
     agent = boss(helper(replies=[ToolCall("slow", {"text": "x"}), "done"], tools=[slow]), store=MemoryStore())
     run = agent.start("x", run_id="r")
-    with anyio.move_on_after(0.05) as scope:
-        await run.finish()
-    assert scope.cancelled_caught
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.finish)
+        await called.wait()
+        group.cancel_scope.cancel()
     assert run.result.status == "cancelled"
     assert run.result.children[0].result.status == "cancelled"
     hold.set()

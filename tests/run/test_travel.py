@@ -20,8 +20,8 @@ from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
 from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request, passthrough
 from graphagent.run import list_runs
-from graphagent.run._keys import HEADS, entries_key
 from graphagent.run.durable import forget_runs, measure_runs, prune_runs
+from graphagent.run.journal._keys import HEADS, entries_key
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from graphagent_strategies import single_run

@@ -20,7 +20,7 @@ from graphagent.errors import RunNotFoundError, StoreError
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.protocols import Store
-    from graphagent.run import Head, Question
+    from graphagent.run import Question, RunHeader
     from graphagent.run.durable import StoredRun
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     return status or None
 
 
-def plain(head: Head) -> dict[str, object]:
+def plain(head: RunHeader) -> dict[str, object]:
     """Return what a list shows of a run as JSON data."""
     return {
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.damaged or head.reason,

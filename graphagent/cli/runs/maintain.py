@@ -19,7 +19,7 @@ from graphagent.errors import StoreError
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.run import Head
+    from graphagent.run import RunHeader
     from graphagent.run.durable import StoredRun
     from graphagent.store import Receipt
 
@@ -111,7 +111,7 @@ def prune(
     if not which and wanted is None and age is None and not keep:
         raise typer.BadParameter("say which runs: name them, or give --older-than, --status or --keep")
 
-    async def choose(store: Store) -> tuple[list[str] | None, list[Head], int]:
+    async def choose(store: Store) -> tuple[list[str] | None, list[RunHeader], int]:
         ids = [await run_named(store, owner, each) for each in which or ()] or None
         heads = await list_runs(store, owner=owner)
         chosen = choose_runs(heads, run_ids=ids, status=wanted, older_than=age, keep=keep)

@@ -32,7 +32,7 @@ from graphagent.memory import ActionStep
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
-    from graphagent.run import Head
+    from graphagent.run import RunHeader
     from graphagent.run.durable import Diff, Entry, RunSize, StoredRun
 
 _MADE = re.compile(r"[0-9a-f]{32}")
@@ -58,7 +58,7 @@ def list_(
 
     owner, wanted = target.owner, states(status)
 
-    async def read(store: Store) -> tuple[list[Head], dict[str, RunSize], str]:
+    async def read(store: Store) -> tuple[list[RunHeader], dict[str, RunSize], str]:
         heads = await list_runs(store, owner=owner)
         sizes = await measure_runs(store, owner=owner) if size else {}
         return heads, sizes, "" if heads else await no_runs(store, owner)
@@ -86,13 +86,15 @@ def list_(
         _output.aside(f"{len(whole) - limit:,} more; --limit shows them.")
 
 
-def _with_parts(head: Head, parts: dict[str, list[Head]], depth: int = 0) -> Iterator[tuple[Head, int]]:
+def _with_parts(head: RunHeader, parts: dict[str, list[RunHeader]], depth: int = 0) -> Iterator[tuple[RunHeader, int]]:
     yield head, depth
     for part in parts.get(head.run_id, ()):
         yield from _with_parts(part, parts, depth + 1)
 
 
-def _table(shown: Sequence[tuple[Head, int]], sizes: dict[str, RunSize]) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _table(
+    shown: Sequence[tuple[RunHeader, int]], sizes: dict[str, RunSize]
+) -> tuple[Sequence[str], list[Sequence[str]]]:
     names = _short([head.run_id for head, depth in shown if not depth])
     heads = ["run", "task", "status", "strategy", "started", "turns", "tokens", "cost", *(["size"] if sizes else [])]
     rows: list[Sequence[str]] = []
@@ -156,7 +158,7 @@ def show(
         _print_prompt(target, run, prompt, as_json=as_json)
         return
     sizes: dict[str, RunSize] = {}
-    heads: list[Head] = []
+    heads: list[RunHeader] = []
 
     async def first(store: Store, run_id: str) -> None:
         if follow:
@@ -179,7 +181,7 @@ def show(
     print(_output.shown(stored.memory.to_text()))
 
 
-def _plain_run(stored: StoredRun, size: RunSize, parts: list[Head], *, entries: bool) -> dict[str, object]:
+def _plain_run(stored: StoredRun, size: RunSize, parts: list[RunHeader], *, entries: bool) -> dict[str, object]:
     told = {
         **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
         "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size), "at": list(stored.at),
@@ -221,7 +223,7 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
     _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'entry')}{payloads}{shared}")
 
 
-def _state(head: Head) -> str:
+def _state(head: RunHeader) -> str:
     """Return the status of a run for a person, with its reason."""
     if head.claim is not None and head.running:
         return f"running, by {head.claim.holder}"
@@ -281,7 +283,7 @@ def _place(path: str, depth: int) -> str:
     return f"{'  ' * depth}{number}{parts[-1]}"
 
 
-def _say_parts(head: Head, parts: list[Head]) -> None:
+def _say_parts(head: RunHeader, parts: list[RunHeader]) -> None:
     if parts:
         _title("sub-agents")
     for part in parts:

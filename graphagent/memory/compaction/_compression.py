@@ -219,7 +219,7 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     Raises:
         ModelError: a request failed, or the summary cannot be used. The transcript is unchanged.
     """
-    memory, before = ctx.memory, ctx.added_before
+    memory, before = ctx.memory, ctx.__frame__.added_before
     if before is not None:
         # The node is executed again after an interruption: its first execution has decided whether there was something to compress.
         if isinstance(before, SummaryStep):
@@ -329,7 +329,7 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = 
     lines = _lines(ctx, steps, most)
     request = ModelRequest((Message.system(_SUMMARISE), Message.user(block("conversation", lines))))
     too_long = is_overflow if len(steps) > 1 or most > _SHORTEST else _never
-    response = await ctx.request_unless(too_long, request, key=key, output="summary")
+    response = await ctx.__frame__.request_unless(too_long, request, key=key, output="summary")
     if response is not None:
         if not response.message.text.strip():
             raise OutputError("the model gave an empty summary", output=response.message.text)
@@ -349,7 +349,7 @@ async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequ
     """Return one step with some summaries, which are summarised in turn if they would fill much of the window."""
     from graphagent.memory.compaction._window import ContextWindow
 
-    window = ctx.state.features.get(ContextWindow)
+    window = ctx.__frame__.runtime.features.get(ContextWindow)
     limit = window.tokens if isinstance(window, ContextWindow) else None
     spent = sum((response.usage for response in responses), Usage())
     texts = [response.message.text.strip() for response in responses]

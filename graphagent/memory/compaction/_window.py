@@ -138,11 +138,11 @@ class ContextWindow:
         """
         if self.images is not None:
             _prune(ctx.memory, self.images)
-        while isinstance(ctx.added_before, SummaryStep):
+        while isinstance(ctx.__frame__.added_before, SummaryStep):
             await ctx.add(
-                ctx.added_before
+                ctx.__frame__.added_before
             )  # the node is executed again, and takes over the steps that it has already added
-        if self.tokens is None or ctx.added_before is not None:
+        if self.tokens is None or ctx.__frame__.added_before is not None:
             return
         memory = ctx.memory
         if prompt_size(memory, memory.to_messages(), tools) <= self.tokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -130,7 +130,7 @@ class AgentMemory:
                 f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
                 f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
             )
-        for memory in {id(each.memory): each.memory for each in standing(ctx)}.values():
+        for memory in {id(each.memory): each.memory for each in ctx.__frame__.live_frames()}.values():
             for step in memory.steps if memory.loaded else ():
                 if isinstance(step, FactsStep | SummaryStep) and any(known.kept for known in step.facts):
                     facts = tuple(await self.look_up(step.facts, owner=ctx.owner))
@@ -403,7 +403,7 @@ class AgentMemory:
     async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
         """Save the facts that `find` returns, and return them as saved. Recorded by name, so that it happens once."""
         ctx = self._running()
-        key = ctx.numbered("facts")
+        key = ctx.__frame__.numbered("facts")
         kept: list[Found] | None = None
 
         async def work() -> list[list[str | int]]:
@@ -428,11 +428,12 @@ class AgentMemory:
             await self.provider.save(stamped, subject, scope)
             return stamped, subject, scope
         stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
-        again = ctx.attempt > 1 or (ctx.state.root is not None and ctx.state.root.at is not None)
+        runtime = ctx.__frame__.runtime
+        again = ctx.attempt > 1 or runtime.reexecuting
         if not again or await kept_version(self.provider, stamped, subject, scope, ctx.owner) is None:
             await self.provider.save(stamped, subject, scope, **self._options())
             ctx.emit(FactsSaved(ctx.run_id, ctx.node, 1))
-        if ctx.state.journal is None:
+        if runtime.journal is None:
             return stamped, subject, scope
         version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
         return replace(stamped, version=version or 0), subject, scope
@@ -442,7 +443,8 @@ class AgentMemory:
         ctx = self._running()
         steps = ctx.memory.steps
         # The facts that this node had added before it was interrupted are passed to add() again, which finds them.
-        own = set(map(id, ctx.mark.added[ctx.mark.place :])) if ctx.mark is not None else set[int]()
+        savepoint = ctx.__frame__.savepoint
+        own = set(map(id, savepoint.added[savepoint.place :])) if savepoint is not None else set[int]()
         shown = {
             (known.fact.concept.keyword, known.subject): known.fact.values
             for step in (steps[place] for place in seen(steps))
@@ -507,10 +509,3 @@ def _checked_subjects(subjects: Iterable[Subject]) -> list[Subject]:
 def _by_priority(subjects: Iterable[Subject]) -> list[Subject]:
     found = dict.fromkeys((*_checked_subjects(subjects), EVERYTHING))
     return sorted(found, key=lambda subject: subject.priority)
-
-
-def standing(ctx: Context) -> Iterator[Context]:
-    """Yield a context and those inside it."""
-    yield ctx
-    for part in (ctx.parts or {}).values():
-        yield from standing(part)

@@ -14,7 +14,6 @@ from graphagent.errors import ConflictError, FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._blocks import notes_block
 from graphagent.memory.facts import _extraction
-from graphagent.memory.facts._feature import standing
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
@@ -136,7 +135,7 @@ class NoteMemory(NoteView):
             StoreError: the notes could not be read.
         """
         self._check_owner(ctx)
-        for memory in {id(each.memory): each.memory for each in standing(ctx)}.values():
+        for memory in {id(each.memory): each.memory for each in ctx.__frame__.live_frames()}.values():
             for step in memory.steps if memory.loaded else ():
                 if isinstance(step, NotesStep) and any(known.kept for known in step.notes):
                     found = await self.look_up_notes(step.notes, owner=ctx.owner)
@@ -194,7 +193,7 @@ class NoteMemory(NoteView):
             StoreError: the notes could not be read.
             EmbedderError: the question could not be embedded.
         """
-        key = self._running().numbered("recall")
+        key = self._running().__frame__.numbered("recall")
         return await self._show(query, key, scope, categories, limit or self._limit, characters or self._characters)
 
     async def _show(
@@ -207,7 +206,7 @@ class NoteMemory(NoteView):
         characters: int,
     ) -> list[KnownNote]:
         ctx = self._running()
-        before = ctx.added_before
+        before = ctx.__frame__.added_before
         if isinstance(before, NotesStep):  # the node is executed again: it shows the same again
             await ctx.add(before)
             return list(before.notes)
@@ -265,7 +264,7 @@ class NoteMemory(NoteView):
         """
         if not self._recalls:
             return
-        bound, before = self.bind(ctx), ctx.added_before
+        bound, before = self.bind(ctx), ctx.__frame__.added_before
         query = "" if before is not None else _asked(ctx, whole_run=self._recalls == "node")
         if query or isinstance(before, NotesStep):
             await bound._show(query, f"recall:turn:{ctx.memory.turns}", None, None, self._limit, self._characters)  # noqa: SLF001
@@ -302,7 +301,7 @@ class NoteMemory(NoteView):
         ctx = self._ctx
         if ctx is None:
             return await super()._save(request)
-        key = ctx.numbered("notes")
+        key = ctx.__frame__.numbered("notes")
         saved: list[Record] | None = None
 
         async def work() -> list[str]:
@@ -343,7 +342,7 @@ class NoteMemory(NoteView):
             StoreError: they could not be saved.
         """
         ctx = self._running()
-        key = ctx.numbered("learned")
+        key = ctx.__frame__.numbered("learned")
         saved: list[Record] = []
 
         async def work() -> list[str]:
@@ -375,8 +374,8 @@ class NoteMemory(NoteView):
         Nothing is learned from a run of a sub-agent that has the notes of the enclosing run, because that one learns, nor from a
         run that is executed again on recorded results.
         """
-        around = ctx.state.around
-        if not self._learns or ctx.state.tape is not None:
+        around = ctx.__frame__.runtime.parent
+        if not self._learns or ctx.__frame__.runtime.recorded is not None:
             return
         if around is not None and around.features.get(type(self)) is self:
             return

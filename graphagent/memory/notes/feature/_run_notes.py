@@ -110,7 +110,7 @@ class AfterRun:
         ctx = self._ctx
         ctx.emit(ModelRequested(ctx.run_id, "", request))
         response = await ctx.model.respond(request)
-        ctx.spend(response.usage, "learn", response.model)
+        ctx.__frame__.spend(response.usage, "learn", response.model)
         ctx.emit(ModelResponded(ctx.run_id, "", response))
         return response
 

@@ -1,0 +1,52 @@
+"""The configuration that an agent gives each of its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphagent.graph import Strategy
+    from graphagent.llm import Tool
+    from graphagent.protocols import Feature, Model, Store
+    from graphagent.run._compiled import Call, CompiledStrategy
+    from graphagent.run._fingerprint import StrategyDescription
+    from graphagent.run.engine._budgets import Budgets
+    from graphagent.run.engine._callbacks import Callback, Check
+    from graphagent.run.engine._listeners import Handlers
+
+FinalCheck = Callable[..., Any]
+"""`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """The configuration that an agent gives each of its runs."""
+
+    strategy: Strategy[Any, Any]
+    compiled: CompiledStrategy
+    call: Call
+    """Executes the strategy, with its policies."""
+    model: Model | None
+    tools: tuple[Tool, ...]
+    system_prompt: str
+    budgets: Budgets
+    features: Mapping[type[Any], Feature]
+    handlers: Handlers
+    store: Store | None
+    description: StrategyDescription
+    """The strategy as lines of text, which are compared when a run is resumed."""
+    facade: Callable[[Any], Any]
+    """Returns the `Run` of a driver, for callbacks and results."""
+    callbacks: tuple[Callback, ...] = ()
+    checks: tuple[Check, ...] = ()
+    planning_interval: int | None = None
+    check_deps: Callable[[object, str], None]
+    """Checks that all who ask for `deps` get what they expect, and raises TypeError with the call to write."""
+    without_model: str = ""
+    """The path of the first node that asks a model and has none."""
+    deps: Any = None
+    """The `deps` of one run; None in the configuration of all runs of an agent."""
+    clock: Callable[[], float] = field(default=time.monotonic)

@@ -1,0 +1,29 @@
+"""The names of this room that other rooms of the package may import, besides those that its door exports for users."""
+
+from __future__ import annotations
+
+from graphagent.run._assembly import check_kept as check_kept
+from graphagent.run._assembly import check_prices as check_prices
+from graphagent.run._assembly import check_ways as check_ways
+from graphagent.run._assembly import checked_tools as checked_tools
+from graphagent.run._assembly import tool_of as tool_of
+from graphagent.run._assembly import without_model as without_model
+from graphagent.run._config import RunConfig as RunConfig
+from graphagent.run._deps import asking as asking
+from graphagent.run._deps import check_deps as check_deps
+from graphagent.run._fingerprint import StrategyDescription as StrategyDescription
+from graphagent.run.engine._budgets import check_budgets as check_budgets
+from graphagent.run.engine._callbacks import Check as Check
+from graphagent.run.engine._callbacks import callbacks_with_types as callbacks_with_types
+from graphagent.run.engine._child_runs import agent_tools as agent_tools
+from graphagent.run.engine._child_runs import child_run_of as child_run_of
+from graphagent.run.engine._compile import compile_root as compile_root
+from graphagent.run.engine._context import missing as missing
+from graphagent.run.engine._context import no_model as no_model
+from graphagent.run.engine._driver import begin as begin
+from graphagent.run.engine._listeners import Handlers as Handlers
+from graphagent.run.engine._listeners import Listener as Listener
+from graphagent.run.engine._listeners import by_type as by_type
+from graphagent.run.engine._listeners import ending as ending
+from graphagent.run.engine._suspend import Suspend as Suspend
+from graphagent.run.engine._task_group import together as together

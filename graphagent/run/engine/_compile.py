@@ -1,0 +1,91 @@
+"""Compiling a strategy: what executes each of its nodes, with their policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphagent.errors import NodeFailedError, RunError
+from graphagent.graph import Each, Node, Parallel, Race, Strategy
+from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
+from graphagent.run.engine._execute import execute, of_run
+from graphagent.run.engine._fork import each_call, parallel_call, race_call, with_same_items
+from graphagent.run.engine._learning import learning
+from graphagent.run.engine._policies import with_policies
+
+if TYPE_CHECKING:
+    from graphagent.graph._internal import Element
+    from graphagent.run.engine._context import Context
+
+
+def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
+    """Compile an agent's own strategy. Return it, and the call that executes it in the frame of the run.
+
+    Its nodes are executed in the frame of the run itself, so its name is not part of their paths.
+    """
+    compiled = compile_strategy(strategy, _compile_node)
+
+    async def enter(ctx: Context[Any], value: Any) -> Any:
+        frame = ctx.__frame__
+        if frame.compiled is None:
+            return await execute(compiled.first, frame, value)
+        return await execute(frame.compiled, frame, frame.value)
+
+    call = with_policies(enter, strategy)
+
+    async def named(ctx: Context[Any], value: Any) -> Any:
+        try:
+            return await call(ctx, value)
+        except RunError:
+            raise
+        except Exception as error:  # of its policies; errors of nodes are RunErrors
+            raise of_run(ctx.__frame__, NodeFailedError(strategy.name, error)) from error
+
+    return compiled, named if strategy.policies else enter
+
+
+def _compile_node(element: Element) -> CompiledNode:
+    if not isinstance(element, Node):
+        call = with_policies(element.function, element)
+        if getattr(element.function, "learns", False):
+            call = learning(call)
+        return CompiledNode(element.name, call, counts=True, passes_input=True, element=element)
+    inside: Inside = ()
+    if isinstance(element, Strategy):
+        inside = compile_strategy(element, _compile_node)
+        call = with_policies(_strategy_call(inside, element), element)
+    elif isinstance(element, Each):
+        inside = tuple(map(_compile_branch, element.branches))
+        call = with_same_items(with_policies(each_call(element, inside), element))
+    elif isinstance(element, Race):
+        inside = tuple(map(_compile_branch, element.branches))
+        call = with_policies(race_call(element, inside), element)
+    elif isinstance(element, Parallel):
+        inside = tuple(map(_compile_branch, element.branches))
+        call = with_policies(parallel_call(element, inside), element)
+    else:
+        call = with_policies(element.function, element)
+    return CompiledNode(element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside)
+
+
+def _compile_branch(node: Node[Any, Any]) -> CompiledNode:
+    """Compile a branch of a fork: a node that END follows."""
+    compiled = _compile_node(node)
+    compiled.following = DONE
+    return compiled
+
+
+def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> Call:
+    async def enter(ctx: Context[Any], value: Any) -> Any:
+        outer = ctx.__frame__
+        frame = outer.inner()
+        if frame is None:
+            frame = outer.enter(strategy.name, strategy.setting)
+        if frame.compiled is None:
+            output = await execute(compiled.first, frame, value)
+        else:
+            output = await execute(frame.compiled, frame, frame.value)
+        if frame.ref is not None:
+            outer.remember_ref(frame.ref)
+        return output
+
+    return enter

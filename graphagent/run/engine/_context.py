@@ -1,0 +1,664 @@
+"""The frame of an execution, with all that its nodes need, and the context through which nodes see it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
+
+from graphagent._features import implementing
+from graphagent.errors import FeatureError, ModelRequestError
+from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
+from graphagent.llm import Tool
+from graphagent.llm._internal import check_whole
+from graphagent.run.engine._budgets import Meter
+from graphagent.run.engine._suspend import Suspend
+from graphagent.run.state._ledger import Charge
+from graphagent.run.state._state import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from graphagent.errors import VetoError
+    from graphagent.events import Event, ModelOutput
+    from graphagent.graph._internal import Setting
+    from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
+    from graphagent.memory import RunMemory, Step
+    from graphagent.protocols import Model
+    from graphagent.run._compiled import CompiledNode
+    from graphagent.run.engine._runtime import Runtime
+    from graphagent.run.engine._stored_refs import StoredRef
+    from graphagent.run.state._questions import Question
+
+F = TypeVar("F")
+S = TypeVar("S", bound="Step")
+T = TypeVar("T")
+if TYPE_CHECKING:
+    # Type checkers bring typing_extensions themselves. When the program runs, nobody asks for the default.
+    from typing_extensions import TypeVar as Variable
+
+    Deps = Variable("Deps", covariant=True, default=None)
+else:
+    Deps = TypeVar("Deps", covariant=True)
+
+
+class Context(Generic[Deps]):
+    """A node's view of its run. It is valid while the node is being executed.
+
+    `Context[Db]` is that of a run that was passed `deps=` of the type `Db`; a plain `Context` uses none.
+    """
+
+    __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
+    __slots__ = ("__frame__",)
+
+    def __init__(self, frame: LiveFrame) -> None:
+        self.__frame__ = frame
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.__frame__.runtime.run_id
+
+    @property
+    def owner(self) -> str:
+        """The user or tenant for whom it runs; empty where nobody was named."""
+        return self.__frame__.runtime.owner
+
+    @property
+    def deps(self) -> Deps:
+        """The object that the run was passed as `deps=`: clients, connections. None without it."""
+        return cast("Deps", self.__frame__.runtime.deps)
+
+    @property
+    def node(self) -> str:
+        """The path of the node, such as `draft` or `count/words`."""
+        return self.__frame__.node_path
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt: 1, and more where the node is retried."""
+        return self.__frame__.attempt
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The tool call that is being executed, in a tool."""
+        return self.__frame__.call
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript: in a branch, that of the branch."""
+        return self.__frame__.memory
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools that a model is offered here."""
+        return self.__frame__.tools
+
+    @property
+    def model(self) -> Model:
+        """The model to ask.
+
+        Raises:
+            FeatureError: the agent has none.
+        """
+        return self.__frame__.asked_model
+
+    @property
+    def model_or_none(self) -> Model | None:
+        """The model to ask, if there is one."""
+        return self.__frame__.model
+
+    @property
+    def idempotency_key(self) -> str:
+        """Identifies the tool call that is being executed: the same when it is executed again after a process died.
+
+        Pass it to a service that does nothing twice under one key. Outside a tool it identifies the execution of the node.
+        """
+        return self.__frame__.idempotency_key
+
+    def feature(self, kind: type[F]) -> F:
+        """Return an installed feature, bound to this run.
+
+        Raises:
+            FeatureError: it is not installed.
+        """
+        found = self.__frame__.runtime.features.get(kind)
+        if found is None:
+            raise missing(kind, self.node)
+        return cast("F", found.bind(self))
+
+    def emit(self, event: Event) -> None:
+        """Deliver an event to the handlers of its type."""
+        self.__frame__.runtime.emit(event)
+
+    async def add(self, *steps: Step, lasting: bool = False) -> None:
+        """Add steps to the transcript. Callbacks see each one before it is there.
+
+        A node that is executed again after an interruption adds them again: they are found, and not added twice.
+
+        Args:
+            steps: What happened.
+            lasting: Whether it happened once, however often the node is executed, and is not added again: an attempt that failed.
+        """
+        await self.__frame__.add(*steps, lasting=lasting)
+
+    async def request(
+        self,
+        request: ModelRequest,
+        *,
+        turn: bool = False,
+        key: str = "",
+        recorded: bool = True,
+        output: ModelOutput = "answer",
+    ) -> ModelResponse:
+        """Ask the model. Tokens are counted and events delivered; no step is made.
+
+        The answer is streamed if someone listens to TextStreamed of such an output. It is recorded, so that the model is not asked
+        again when the run is resumed; with `recorded=False` only what was spent is.
+
+        Args:
+            request: The messages, and what else the model is sent.
+            turn: Whether it is a model turn in the budget.
+            key: Identifies the request among those of the node; by default its number.
+            recorded: Whether the answer is recorded.
+            output: The purpose of the answer, as TextStreamed names it.
+
+        Raises:
+            BudgetError: all turns, tokens or money are spent.
+            TruncatedError: the answer was cut off at its limit of tokens, and half of it is of no use.
+            ModelError: as the model raises it, or its answer was withheld.
+        """
+        return await self.__frame__.request(request, turn=turn, key=key, recorded=recorded, output=output)
+
+    async def once(self, key: str, work: Callable[[], Awaitable[T]], *, like: object = None) -> T:
+        """Do something that must not be done twice, and record its outcome under a key that identifies it in this node.
+
+        An outcome that was recorded before the run stopped is returned without doing it again. An outcome is plain data, a
+        ModelResponse or a ToolResult.
+
+        Args:
+            key: Identifies it among the effects of the node.
+            work: Does it.
+            like: Its input, which is compared when a run is executed again on the outcomes of another one.
+        """
+        return await self.__frame__.once(key, work, like=like)
+
+    def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
+        """Count tokens and money that the node spent itself, and add a row to the ledger.
+
+        Args:
+            usage: The tokens and the money.
+            what: The purpose, as the ledger shows it.
+            model: The model that was paid, as its server names it.
+        """
+        self.__frame__.spend(usage, what, model)
+
+    async def ask(self, question: Question) -> Any:
+        """Return the answer to a question. Until there is one, the run waits for it.
+
+        Raises:
+            Suspend: there is no answer yet. It is not to be caught.
+        """
+        return await self.__frame__.ask(question)
+
+    def __repr__(self) -> str:
+        return f"<context of node {self.node!r} in run {self.run_id!r}>"
+
+
+@final
+class LiveFrame(Frame):
+    """A frame that is being executed: its current value, its transcript, its budget, its model and tools."""
+
+    __slots__ = (
+        "_context", "arrived", "branches", "call", "compiled", "existed", "memory", "meter", "model", "ref", "runtime", "tools", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: str,
+        memory: RunMemory,
+        meter: Meter,
+        model: Model | None,
+        tools: Sequence[Tool],
+        branches: tuple[tuple[str, int], ...] = (),
+    ) -> None:
+        super().__init__(path)
+        self.runtime = runtime
+        self.memory = memory
+        self.meter = meter
+        self.model = model
+        self.tools = tools
+        self.branches = branches
+        """The enclosing branches and itself, the outermost first, each with the number of the entry of its beginning."""
+        self.compiled: CompiledNode | None = None
+        """The current node; None: the first one."""
+        self.value: Any = None
+        """The input of the current node, while it is not being executed."""
+        self.ref: StoredRef | None = None
+        """The reference to that value, where the journal has it."""
+        self.arrived = self.existed = 0
+        """The numbers of the entries from which the enclosing frame has its value, and since which frames are inside it."""
+        self.call: ToolCall | None = None
+        self._context: Context[Any] | None = None
+
+    @property
+    def context(self) -> Context[Any]:
+        """The context that nodes are passed."""
+        if self._context is None:
+            self._context = Context(self)
+        return self._context
+
+    @property
+    def node_path(self) -> str:
+        """The path of the current node."""
+        return self.path + (self.node or "")
+
+    @property
+    def entry_number(self) -> int:
+        """The number of the entry that has the current value: in a frame that has not moved, that of the enclosing frame."""
+        return self.number or self.arrived
+
+    @property
+    def inside_since(self) -> int:
+        """The number of the entry since which frames are inside the current node, which identifies the transcripts of its branches."""
+        return self.since or self.existed
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt of the node."""
+        tried = self.attempts or {}
+        return 1 + sum(count - 1 for name, count in tried.items() if name.isdecimal())
+
+    @property
+    def asked_model(self) -> Model:
+        """The model.
+
+        Raises:
+            FeatureError: there is none.
+        """
+        if self.model is None:
+            raise no_model(self.node_path)
+        return self.model
+
+    @property
+    def execution(self) -> str:
+        """Identifies this execution of the node in its run: the same when it is executed again after a process died."""
+        if self.runtime.journal is not None:
+            return f"{self.node_path}:{self.entry_number}"
+        if self.effects is None or "" not in self.effects:
+            self.effect_done("", value=self.runtime.meter.nodes)
+        assert self.effects is not None
+        return f"{self.node_path}:{self.effects[''].value}"
+
+    @property
+    def idempotency_key(self) -> str:
+        """Identifies the tool call that is being executed, or else this execution of the node."""
+        return f"{self.runtime.run_id}:{self.execution}{f':{self.call.id}' if self.call is not None else ''}"
+
+    # ---- the tree
+
+    def enter(
+        self,
+        part: str,
+        setting: Setting | None = None,
+        *,
+        branch: int | None = None,
+        memory: RunMemory | None = None,
+    ) -> LiveFrame:
+        """Return a new frame inside the current node: of the strategy that it is, or of a branch of the fork that it is."""
+        path = f"{self.path}{part}/" if branch is None else f"{self.path}{part}/{branch}/"
+        meter, model, tools = self.with_setting(setting, path[:-1])
+        branches = self.branches if branch is None else (*self.branches, (path, self.inside_since))
+        frame = LiveFrame(self.runtime, path, memory or self.memory, meter, model, tools, branches)
+        frame.arrived, frame.existed, frame.ref = self.entry_number, self.inside_since, self.ref
+        if self.inside is None:
+            self.inside = {}
+        if branch is None:
+            self.inside[part] = frame
+        else:
+            fork = self.inside.get(part)
+            if fork is None:
+                fork = self.inside[part] = Frame(f"{self.path}{part}/")
+            if fork.inside is None:
+                fork.inside = {}
+            fork.inside[str(branch)] = frame
+        return frame
+
+    def with_setting(self, setting: Setting | None, path: str = "") -> tuple[Meter, Model | None, Sequence[Tool]]:
+        """Return the meter, the model and the tools of a strategy at a path that is entered from here."""
+        if setting is None:
+            return self.meter, self.model, self.tools
+        model = self.model if setting.model is None else setting.model
+        tools = self.tools if setting.tools is None else tuple(map(as_tool, setting.tools))
+        return Meter(self.meter, setting, where=path) if setting.limited else self.meter, model, tools
+
+    def inner(self) -> LiveFrame | None:
+        """Return the frame of the strategy that is the current node, if it was entered."""
+        found = self.inside.get(self.node or "") if self.inside is not None else None
+        return found if isinstance(found, LiveFrame) else None
+
+    def branch_frames(self) -> dict[str, Frame]:
+        """Return the frames of the branches of the fork that is the current node, by their numbers."""
+        fork = self.inside.get(self.node or "") if self.inside is not None else None
+        return (fork.inside or {}) if fork is not None else {}
+
+    def live_frames(self) -> Iterator[LiveFrame]:
+        """Yield the frame and those inside it, the outermost first."""
+        for frame in self.frames():
+            if isinstance(frame, LiveFrame):
+                yield frame
+
+    def inside_out(self) -> Iterator[LiveFrame]:
+        """Yield the frames inside it, the innermost first, and then itself: the innermost holds the newest value."""
+        for each in (self.inside or {}).values():
+            for frame in (each,) if isinstance(each, LiveFrame) else (each.inside or {}).values():
+                if isinstance(frame, LiveFrame):
+                    yield from frame.inside_out()
+        yield self
+
+    def detached(self) -> LiveFrame:
+        """Return a frame like this one that is not part of the tree: nothing that happens in it moves the run."""
+        frame = LiveFrame(self.runtime, self.path, self.memory, self.meter, self.model, self.tools, self.branches)
+        frame.node, frame.compiled, frame.number, frame.since = self.node, self.compiled, self.number, self.since
+        frame.arrived, frame.existed, frame.ref, frame.attempts = self.arrived, self.existed, self.ref, self.attempts
+        return frame
+
+    def for_call(self, call: ToolCall) -> LiveFrame:
+        """Return the frame of a tool that is called: it shares the effects of the node, under the id of the call."""
+        if self.effects is None:
+            self.effects = {}
+        frame = self.detached()
+        frame.call, frame.effects = call, self.effects
+        return frame
+
+    # ---- the transcript
+
+    def begin_adding(self) -> None:
+        """Set a savepoint of the transcript: a node that was interrupted and is executed again adds to it anew."""
+        if self.savepoint is None:
+            self.savepoint = self.memory.mark()
+
+    async def add(self, *steps: Step, lasting: bool = False) -> None:
+        """Add steps to the transcript; callbacks see each one before it is there.
+
+        Args:
+            steps: What happened.
+            lasting: Whether it happened once, however often the node is executed, such as an attempt that failed.
+        """
+        for step in steps:
+            _, veto = await self._put(step, lasting=lasting)
+            if veto is not None:
+                self.runtime.fail(veto)
+
+    @property
+    def added_before(self) -> Step | None:
+        """The step that the node adds next, if it added it before it was interrupted."""
+        mark = self.savepoint
+        return mark.added[mark.place] if mark is not None and mark.place < len(mark.added) else None
+
+    async def offer(self, step: S) -> tuple[S, VetoError | None]:
+        """Add a step that callbacks may refuse; return the step that is in the transcript, and their refusal."""
+        put, veto = await self._put(step)
+        if veto is not None and self.savepoint is not None:
+            self.savepoint.refused[self.savepoint.place - 1] = veto
+        return cast("S", put), veto
+
+    async def close_turn(self) -> None:
+        """Add the open model turn to the transcript, with the results that it has."""
+        turn = self.memory.open
+        if turn is not None:
+            await self.add(turn)
+            self.memory.shut()
+
+    async def _put(self, step: Step, *, lasting: bool = False) -> tuple[Step, VetoError | None]:
+        mark = self.savepoint
+        if mark is None:
+            mark = self.savepoint = self.memory.mark()
+        elif mark.place < len(mark.added) and not lasting:
+            mark.place += 1
+            return mark.added[mark.place - 1], mark.refused.get(mark.place - 1)
+        runtime, steps = self.runtime, self.memory.steps
+        veto = await runtime.called_back(step) if runtime.callbacks is not None else None
+        steps.append(step)
+        step = steps[-1]
+        if not lasting:
+            mark.added.append(step)
+            mark.place += 1
+        runtime.added_step(step)
+        return step, veto
+
+    # ---- effects
+
+    def numbered(self, what: str) -> str:
+        """Return a key that identifies an effect of the node by its number: the same when the node is executed again."""
+        if self.savepoint is None:
+            self.savepoint = self.memory.mark()
+        self.savepoint.requests += 1
+        return f"{what}:{self.savepoint.requests}"
+
+    def _key(self, key: str) -> str:
+        """Return the key of an effect: in a tool, with the id of its call."""
+        return key if self.call is None else f"{self.call.id}/{key}"
+
+    def outcome(self, key: str) -> Any:
+        """Return the outcome that is recorded under a key of this execution, or None."""
+        effect = self.effects.get(key) if self.effects is not None else None
+        return effect.value if effect is not None else None
+
+    def is_recorded(self, key: str) -> bool:
+        """Return whether `once` has an outcome to return under a key."""
+        key, recorded = self._key(key), self.runtime.recorded
+        return (self.effects is not None and key in self.effects) or (
+            recorded is not None and recorded.has_outcome(self, key)
+        )
+
+    async def once(self, key: str, work: Callable[[], Awaitable[T]], *, like: object = None) -> T:
+        """Do something that must not be done twice, or return its recorded outcome.
+
+        Args:
+            key: Identifies it among the effects of this execution.
+            work: Does it.
+            like: Its input, which is compared when a run is executed again on the outcomes of another one.
+        """
+        key = self._key(key)
+        if self.effects is not None and key in self.effects:
+            return cast("T", self.effects[key].value)
+        runtime = self.runtime
+        if runtime.attention:
+            runtime.stop_if_due()
+        if runtime.recorded is not None and runtime.recorded.is_next(self, key, like):
+            outcome = cast("T", runtime.recorded.take(self, key))
+        else:
+            outcome = await work()
+        await self._record(key, outcome)
+        return outcome
+
+    async def _record(self, key: str, outcome: Any) -> None:
+        journal = self.runtime.journal
+        if journal is None:
+            self.effect_done(key, value=outcome)
+        else:
+            await journal.effect_done(self, key, outcome)
+
+    async def begin_effect(self, key: str) -> None:
+        """Record that something is about to be done that must not be begun again without asking if the node is interrupted."""
+        if self.runtime.journal is not None:
+            await self.runtime.journal.effect_begun(self, key)
+        else:
+            self.effect_begun(key)
+
+    def was_begun(self, key: str) -> bool:
+        """Return whether `begin_effect` recorded a key in this execution."""
+        return self.begun is not None and key in self.begun
+
+    def remember_ref(self, ref: StoredRef) -> None:
+        """Remember where the journal has a value that this execution has seen."""
+        if self.refs is None:
+            self.refs = {}
+        self.refs[id(ref.value)] = ref
+
+    # ---- the model
+
+    async def request(
+        self,
+        request: ModelRequest,
+        *,
+        turn: bool = False,
+        key: str = "",
+        recorded: bool = True,
+        output: ModelOutput = "answer",
+    ) -> ModelResponse:
+        """Ask the model, or return its recorded answer.
+
+        Args:
+            request: The messages, and what else the model is sent.
+            turn: Whether it is a model turn in the budget.
+            key: Identifies the request among the effects of the node; by default its number.
+            recorded: Whether the answer is recorded; if not, only what was spent is.
+            output: The purpose of the answer, as TextStreamed names it.
+
+        Raises:
+            BudgetError: all turns, tokens or money are spent.
+            TruncatedError: the answer was cut off at its limit of tokens, and half of it is of no use.
+            ModelError: as the model raises it, or its answer was withheld.
+        """
+        runtime = self.runtime
+        if recorded:
+            key = key or self.numbered("model")
+            if turn:
+                self._count_recorded(key)
+            response = await self.once(key, partial(self._respond, request, key, output, turn=turn), like=request)
+            return self._answered_by(response, output)
+        if runtime.attention:
+            runtime.stop_if_due()
+        if runtime.recorded is not None:
+            runtime.recorded.refuse(self, "it asks a model")
+        response = await self._respond(request, key or "request", output, turn=turn)
+        if runtime.journal is not None:
+            await runtime.journal.usage_counted(self)
+        return self._answered_by(response, output)
+
+    async def request_unless(
+        self,
+        refused: Callable[[ModelRequestError], bool],
+        request: ModelRequest,
+        *,
+        turn: bool = False,
+        key: str = "",
+        output: ModelOutput = "answer",
+    ) -> ModelResponse | None:
+        """Ask the model; return None if its server refuses in a way that `refused` knows, which is recorded as an answer is.
+
+        Raises:
+            BudgetError, ModelError: as `request` does.
+        """
+        key = key or self.numbered("model")
+        if turn:
+            self._count_recorded(key)
+
+        async def ask() -> ModelResponse | bool:
+            try:
+                return await self._respond(request, key, output, turn=turn)
+            except ModelRequestError as error:
+                if refused(error):
+                    return False
+                raise
+
+        found = await self.once(key, ask)
+        return None if isinstance(found, bool) else self._answered_by(found, output)
+
+    def _answered_by(self, response: ModelResponse, output: ModelOutput) -> ModelResponse:
+        """Note the answer that a model gave, now or earlier."""
+        self.memory.lower("inferred")
+        if output == "answer" and self.call is None:
+            self.runtime.finish_reason = response.finish_reason
+        return response
+
+    def _count_recorded(self, key: str) -> None:
+        """Count a model turn whose answer is taken from the outcomes of another run."""
+        key, recorded = self._key(key), self.runtime.recorded
+        if recorded is None or (self.effects is not None and key in self.effects):
+            return
+        if recorded.has_outcome(self, key):
+            self.meter.count_turn(self.runtime)
+
+    async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
+        runtime, node, model = self.runtime, self.node_path, self.asked_model
+        output = "tool" if output == "answer" and self.call is not None else output
+        for feature in implementing(runtime.features, "check_request"):
+            feature.check_request(self.context, request, output)
+        self.meter.check_spending(runtime)
+        if runtime.parent is not None:
+            runtime.parent.check_spending(runtime)
+        if turn:
+            self.meter.count_turn(runtime)
+        on_text = self._stream(node, output) if runtime.streams(output) else None
+        runtime.emit(ModelRequested(runtime.run_id, node, request))
+        response = runtime.with_ids(await model.respond(request, on_text))
+        self.spend(response.usage, self._key(key), response.model)
+        runtime.emit(ModelResponded(runtime.run_id, node, response))
+        if response.finish_reason == "length":
+            runtime.emit(AnswerTruncated(runtime.run_id, node, response.usage.output_tokens, output))
+        # Before it is recorded: a run that is resumed with a higher limit asks again.
+        check_whole(response, request, half_text=output != "summary")
+        return response
+
+    def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:
+        return lambda text: self.runtime.emit(TextStreamed(self.runtime.run_id, node, text, output))
+
+    def spend(self, usage: Usage, what: str = "", model: str = "", run_id: str = "") -> None:
+        """Count tokens and money that were spent: for what, and by which model or run of a sub-agent, as in the ledger."""
+        runtime = self.runtime
+        self.meter.spend(usage)
+        runtime.charges.append(Charge(self.node_path, what, model, usage, run_id))
+        if runtime.parent is not None:
+            runtime.parent.spend(usage)
+
+    # ---- questions
+
+    async def ask(self, question: Question) -> Any:
+        """Return the answer to a question, or open the question.
+
+        Raises:
+            Suspend: there is no answer yet; the run waits for it.
+        """
+        answer = await self.answer_to(question)
+        if answer is None:
+            raise Suspend
+        return answer[0]
+
+    async def answer_to(self, question: Question) -> tuple[Any] | None:
+        """Return the answer to a question; or open it and return None: the node suspends when nothing is left to do."""
+        key, runtime = question.key, self.runtime
+        if self.effects is not None and key in self.effects:
+            return (self.effects[key].value,)
+        if runtime.recorded is not None and runtime.recorded.has_outcome(self, key):
+            if runtime.attention:
+                runtime.stop_if_due()
+            answer = runtime.recorded.take(self, key)
+            if runtime.journal is None:
+                self.effect_done(key, value=answer)
+            else:
+                runtime.journal.resumed(self, [(self, question, answer)])
+                await runtime.journal.commit()
+            return (answer,)
+        runtime.ask(question, self)
+        return None
+
+
+def as_tool(given: Any) -> Tool:
+    """Return a tool as it is, and an agent as a tool."""
+    return given if isinstance(given, Tool) else given.as_tool()
+
+
+def no_model(node: str) -> FeatureError:
+    """Return the error of a node that asks a model where there is none, with the line to write."""
+    return FeatureError(f"node {node!r} asks a model, and there is none; write Agent(strategy, model=…)")
+
+
+def missing(kind: type[Any], node: str) -> FeatureError:
+    """Return the error of a feature that is missing, with the line to add."""
+    return FeatureError(
+        f"node {node!r} needs {kind.__name__}, which is not installed; "
+        f"add agent.install({kind.__name__}, …) before the first run"
+    )

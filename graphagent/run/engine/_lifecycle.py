@@ -1,0 +1,176 @@
+"""A run in a store: begun, claimed, released, concluded."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from graphagent import _clock
+from graphagent.errors import GraphAgentError, RunClaimedError, RunExistsError, SerializationError
+from graphagent.run.engine._recorder import Recorder
+from graphagent.run.engine._restore import recorder_of
+from graphagent.run.journal._claim import Claim, Token
+from graphagent.run.journal._header import RunHeader
+from graphagent.run.journal._reader import read_header
+from graphagent.run.journal._references import look_up
+from graphagent.run.journal._writer import JournalWriter
+from graphagent.run.state._state import RunState
+
+if TYPE_CHECKING:
+    from graphagent.memory import FinalAnswerStep
+    from graphagent.protocols import Store
+    from graphagent.run.engine._context import LiveFrame
+    from graphagent.run.engine._driver import RunDriver
+    from graphagent.run.state._status import Status
+
+_log = logging.getLogger("graphagent")
+_TITLE = 80
+"""The number of characters of a text task that are the title of a run."""
+
+
+async def create(run: RunDriver, store: Store) -> None:
+    """Write the first entry of a run.
+
+    Raises:
+        RunExistsError: there is a run of this id.
+        StoreError: it could not be written.
+    """
+    config, runtime, frame = run.config, run.runtime, run.frame
+    now = _clock.now()
+    token = Token(runtime.journal.writer.token if runtime.journal is not None else None)
+    header = RunHeader(
+        runtime.run_id, runtime.owner, config.strategy.name, config.description.fingerprint, now, now,
+        title=run.task[:_TITLE] if isinstance(run.task, str) else "", parent=run.parent, claim=Claim.of(token),
+    )  # fmt: skip
+    # If this was interrupted before, the run may be in the store as it was written then.
+    journal = runtime.journal or Recorder(JournalWriter(store, header, token.id), RunState(frame))
+    runtime.journal = journal
+    try:
+        with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
+            await journal.start(
+                frame, config.description.lines, run.task, config.strategy.input_type, config.compiled.first
+            )
+    except RunClaimedError as error:
+        runtime.journal = None
+        raise RunExistsError(runtime.run_id, runtime.owner) from error
+    except SerializationError:
+        runtime.journal = None
+        raise
+    run.token = token
+
+
+async def claim(run: RunDriver, store: Store) -> None:
+    """Claim a run that nobody executes, and write that it is resumed, with the answers to its questions.
+
+    Raises:
+        RunClaimedError: someone executes it, or resumed it since it was read.
+        StoreError: it could not be read or written.
+    """
+    runtime, config = run.runtime, run.config
+    header, version = await read_header(store, runtime.owner, runtime.run_id)
+    if header.claim is not None and header.claim.holds():
+        raise RunClaimedError(runtime.run_id, header.claim.holder)
+    journal, reader = runtime.journal, run.journal
+    known = journal.writer.last if journal is not None else reader.last if reader is not None else 0
+    if header.last > known:  # entries alone do not tell: two that are written in one millisecond may be equal
+        raise RunClaimedError(runtime.run_id, "someone else, who went on with it")
+    token = Token()
+    taken = replace(header, claim=Claim.of(token), status="running", reason="")
+    if journal is not None and journal.finished:  # the answer has only to be committed
+        journal.writer.take(_header_of(run, header, "done", ""), token.id, version)
+        run.token = token
+        return
+    if journal is None:
+        assert reader is not None
+        if reader.facts or reader.notes:  # some may have been forgotten since it was read
+            await look_up(reader, config.features)
+        taken = replace(taken, fingerprint=config.description.fingerprint)
+        writer = JournalWriter(store, taken, token.id, last=reader.last, version=version)
+        if reader.header.origin is None:  # payloads of an origin may be removed with it
+            writer.has(reader.blobs.held)
+        journal = runtime.journal = recorder_of(reader, writer, run.frame)
+        journal.strategy_changed = (
+            config.description.lines if config.description.fingerprint != header.fingerprint else None
+        )
+        run.journal = None
+    else:
+        journal.writer.take(taken, token.id, version)
+    journal.resumed(
+        run.frame,
+        [(runtime.asking[id_], runtime.questions[id_], answer) for id_, answer in runtime.answers.items()],
+    )
+    note_edits(run, journal)
+    with token, anyio.CancelScope(shield=True):
+        await journal.commit(header=True)
+    run.token = token
+
+
+async def release(run: RunDriver, status: Status, reason: str, failure: Exception | None) -> None:
+    """Write that a run stops, and release it. If it failed, or was cancelled, no other error is raised."""
+    runtime, journal = run.runtime, run.runtime.journal
+    if journal is None:
+        return
+    try:
+        if journal.finished:  # no entry may come after the answer
+            await journal.commit(header=True)
+        else:
+            journal.writer.header = _header_of(run, journal.writer.header, status, reason)
+            await journal.stopped(run.frame, failure)
+    except GraphAgentError as error:
+        if status not in ("failed", "cancelled"):
+            raise
+        _log.warning("run %r could not be let go: %s", runtime.run_id, type(error).__name__)
+    finally:
+        run.token = None
+
+
+async def conclude(run: RunDriver, step: FinalAnswerStep) -> None:
+    """Write the answer of a run, and release it.
+
+    Raises:
+        NodeFailedError: it cannot be stored.
+        RunError: it could not be committed. It is when the run is finished again.
+    """
+    journal = run.runtime.journal
+    assert journal is not None
+    if not journal.finished:
+        journal.final(run.frame, step.output)
+        journal.writer.header = _header_of(run, journal.writer.header, "done", "")
+    await journal.commit(header=True)
+    run.token = None
+
+
+async def record_edits(run: RunDriver) -> None:
+    """Write the changes of the transcripts that were made while the run was not executed.
+
+    Raises:
+        RunError: they could not be committed. They are when the run is resumed.
+    """
+    journal = run.runtime.journal
+    if journal is not None and not journal.finished:
+        note_edits(run, journal)
+        await journal.commit()
+
+
+def note_edits(run: RunDriver, journal: Recorder) -> None:
+    """Record the changes of the transcripts, but for those to which an interrupted node has added."""
+    frames: dict[int, LiveFrame] = {}
+    adding = set[int]()
+    for frame in run.frame.inside_out():
+        frames.setdefault(id(frame.memory), frame)
+        if frame.savepoint is not None and frame.savepoint.added:
+            adding.add(id(frame.memory))
+    for frame in reversed(frames.values()):  # transcripts of branches begin with those of the enclosing frames
+        if id(frame.memory) not in adding:
+            journal.edited(frame)
+
+
+def _header_of(run: RunDriver, header: RunHeader, status: Status, reason: str) -> RunHeader:
+    runtime = run.runtime
+    return replace(
+        header, status=status, reason=reason, claim=None, turns=runtime.meter.turns, tokens=runtime.usage.total_tokens,
+        cost=str(runtime.usage.cost), seconds=round(runtime.elapsed, 3),
+    )  # fmt: skip

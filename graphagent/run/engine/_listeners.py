@@ -1,0 +1,74 @@
+"""The handlers of a run's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from graphagent.errors import HandlerError
+from graphagent.events import Event, TextStreamed
+
+Handler = Callable[[Any], None]
+Handlers = Mapping[type[Event], tuple[Handler, ...]]
+"""The handlers of each concrete type of event, in the order of their registration."""
+
+
+@final
+class AnswerHandler:
+    """A handler of TextStreamed that hears the answer of its own run alone."""
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def __call__(self, event: TextStreamed) -> None:
+        if event.output == "answer":
+            self._handler(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A handler, the type of events that it listens to, and how much of what models say it hears."""
+
+    event: type[Event]
+    handler: Handler
+    all_text: bool = False
+
+    def of(self, kind: type[Event]) -> tuple[Handler, ...]:
+        """Return what is called with an event of a type, if anything is."""
+        if not issubclass(kind, self.event):
+            return ()
+        return (self.handler if self.all_text or not issubclass(kind, TextStreamed) else AnswerHandler(self.handler),)
+
+
+def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Handlers:
+    """Return the handlers of each concrete type of event: those that are known, and then those of listeners."""
+    known, listeners = known or {}, tuple(listeners)
+    kinds: list[type[Event]] = [Event]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    found = {kind: (*known.get(kind, ()), *(told for each in listeners for told in each.of(kind))) for kind in kinds}
+    return {kind: handlers for kind, handlers in found.items() if handlers}
+
+
+def handlers_of_child(around: Handlers, own: Handlers) -> Handlers:
+    """Return who hears a sub-agent: those who listen to the run around, unless they hear its answer alone, and then its own."""
+    heard = {kind: tuple(each for each in around[kind] if not isinstance(each, AnswerHandler)) for kind in around}
+    found = {kind: (*heard.get(kind, ()), *own.get(kind, ())) for kind in dict.fromkeys((*heard, *own))}
+    return {kind: handlers for kind, handlers in found.items() if handlers}
+
+
+def ending(handler: Handler) -> Handler:
+    """Wrap a handler so that what it raises ends the run."""
+
+    def tell(event: Event) -> None:
+        try:
+            handler(event)
+        except Exception as error:
+            failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
+            failed.run_id = event.run_id
+            raise failed from error
+
+    return tell

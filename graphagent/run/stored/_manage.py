@@ -1,0 +1,322 @@
+"""The runs of a store: listed, measured, pruned, forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal
+
+from graphagent import _clock
+from graphagent.errors import ConflictError, DamagedStoreError, RunClaimedError, RunNotFoundError, StoreError
+from graphagent.run.journal._header import RunHeader
+from graphagent.run.journal._keys import ENTRIES, FORKS, HEADS, ROOM, check, entries_key, forks_key, head_key
+from graphagent.run.journal._payloads import payloads_of
+from graphagent.store import Delete, DeleteAll, Put, Receipt
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.run.state._status import Status
+    from graphagent.store import Change
+
+_TOGETHER = 2000
+"""Runs that are removed in one commit."""
+_ATTEMPTS = 20
+_STARTED = attrgetter("started")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """How much of a store a run takes."""
+
+    entries: int
+    """Entries of its own: those that a fork shares with its origin are the origin's."""
+    payloads: int
+    """Large values that stand apart."""
+    bytes: int
+    """All of it, as it is kept; not how much larger the files are."""
+
+
+async def list_runs(store: Store, *, owner: str = "") -> list[RunHeader]:
+    """Give what a store says at a glance of each run of an owner, the newest first. One that is damaged is the last.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    unpack = RunHeader.unpack
+    found: list[RunHeader] = []
+    async for item in store.scan((ROOM, owner, HEADS)):
+        try:
+            found.append(unpack(item.value, item.key[-1]))
+        except DamagedStoreError as error:
+            found.append(RunHeader(str(item.key[-1]), owner, "", "", 0, 0, damaged=str(error)))
+    found.sort(key=_STARTED, reverse=True)
+    return found
+
+
+async def run_owners(store: Store) -> list[str]:
+    """Give the owners that have runs. The whole room is read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return sorted({str(item.key[1]) async for item in store.scan((ROOM,))})
+
+
+async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:
+    """Give how much each run of an owner takes, or one of them, by its id. All of it is read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    found: dict[str, RunSize] = {}
+    for part in (HEADS, ENTRIES):
+        async for item in store.scan((ROOM, owner, part) if run_id is None else (ROOM, owner, part, run_id)):
+            which, name = str(item.key[3]), item.key[-1] if part == ENTRIES else None
+            size = found.get(which, RunSize(0, 0, 0))
+            found[which] = RunSize(
+                size.entries + isinstance(name, int),
+                size.payloads + isinstance(name, str),
+                size.bytes + len(item.value),
+            )
+    return found
+
+
+def family(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
+    """Give the runs that are parts of each run, under its id and the oldest first; under the empty id those that are no part."""
+    known = {head.run_id: head for head in heads}
+    found: dict[str, list[RunHeader]] = {}
+    for head in sorted(known.values(), key=lambda head: head.started):
+        found.setdefault(head.parent if head.parent in known else "", []).append(head)
+    return found
+
+
+def tree_of(run_id: str, parts: Mapping[str, list[RunHeader]]) -> list[str]:
+    """Give a run and all that are parts of it, with `parts` as `family` gives them."""
+    found = [run_id]
+    for each in found:
+        found += [head.run_id for head in parts.get(each, ()) if head.run_id not in found]
+    return found
+
+
+def choose_runs(
+    heads: Iterable[RunHeader],
+    *,
+    run_ids: Collection[str] | None = None,
+    status: Collection[Status | Literal["interrupted"]] | None = None,
+    older_than: timedelta | None = None,
+    keep: int = 0,
+) -> list[RunHeader]:
+    """Give the runs that `prune_runs` removes for these arguments, the newest first, without those that are parts of them."""
+    heads = list(heads)
+    parts = family(heads)
+    known = {head.run_id: head for head in heads}
+    for run_id in run_ids or ():
+        if run_id not in known:
+            raise RunNotFoundError(run_id, heads[0].owner if heads else "")
+        if known[run_id].parent in known:
+            raise ValueError(f"run {run_id!r} is a part of run {known[run_id].parent!r}, and goes with it")
+        for each in tree_of(run_id, parts):
+            claim = known[each].claim
+            if claim is not None and known[each].running:
+                raise RunClaimedError(each, claim.holder)
+    since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
+    whole = sorted(parts.get("", ()), key=lambda head: head.started, reverse=True)
+    return [
+        head
+        for head in whole[keep:]
+        if (run_ids is None or head.run_id in run_ids)
+        and (since is None or head.updated <= since)
+        and (status is None or head.state in status)
+        and not any(known[each].running for each in tree_of(head.run_id, parts))
+    ]
+
+
+async def prune_runs(
+    store: Store,
+    *,
+    owner: str = "",
+    run_ids: Collection[str] | None = None,
+    status: Collection[Status | Literal["interrupted"]] | None = None,
+    older_than: timedelta | None = None,
+    keep: int = 0,
+) -> Receipt:
+    """Remove runs of an owner, with the runs of sub-agents that are parts of them.
+
+    What is chosen fits all that is given. A run that a process executes stays, and so does one that has a fork which a process
+    executes. Another fork keeps what it shared with its origin.
+
+    Args:
+        store: Where they are kept.
+        owner: Whose.
+        run_ids: Which.
+        status: Where they are: `done`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
+        older_than: For how long nothing happened in them.
+        keep: So many of the owner's runs stay in any case, the newest.
+
+    Raises:
+        ValueError: nothing says which, or a run is named that is a part of another one.
+        RunNotFoundError: there is no run of an id.
+        RunClaimedError: a process executes a run that is named.
+        StoreError: the store cannot be read or written.
+    """
+    if run_ids is None and status is None and older_than is None and not keep:
+        raise ValueError(
+            "say which runs: by run_ids=, status=, older_than= or keep=; older_than=timedelta(0) means all"
+        )
+    known = await _known(store, owner)
+    parts = family(known.heads.values())
+    chosen = choose_runs(known.heads.values(), run_ids=run_ids, status=status, older_than=older_than, keep=keep)
+    chosen.sort(key=lambda head: _distance(head, known.heads), reverse=True)  # forks first: less is to be copied
+    gone, size = 0, 0
+    while chosen:
+        batch: list[str] = []
+        count = 0
+        while chosen and count < _TOGETHER:
+            batch.append(chosen.pop(0).run_id)
+            count += len(tree_of(batch[-1], parts))
+        runs, less = await _remove(store, owner, batch, known)
+        gone, size = gone + runs, size + less
+        if chosen:
+            known = await _known(store, owner)
+    return Receipt(runs=gone, bytes=size)
+
+
+async def forget_runs(store: Store, *, owner: str = "") -> Receipt:
+    """Remove all runs of an owner from the disk; in a sealed store, with their keys. One that is executed breaks off.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    size, run_ids = 0, set[str]()
+    try:
+        async for item in store.scan((ROOM, owner)):
+            size += len(item.value)
+            if item.key[2] == HEADS:
+                run_ids.add(str(item.key[3]))
+    except DamagedStoreError:
+        pass  # what cannot be read can be forgotten; the receipt says what was counted
+    await store.commit(DeleteAll((ROOM, owner)))
+    return Receipt(runs=len(run_ids), bytes=size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The runs of an owner at one moment."""
+
+    heads: dict[str, RunHeader]
+    versions: dict[str, int]
+    """Of their heads."""
+    forked: dict[str, int]
+    """Of what is put with each fork."""
+
+
+async def _known(store: Store, owner: str) -> _Known:
+    # In this order: of a fork that comes between the two the head is seen, or its origin cannot be removed with this version.
+    forked = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, FORKS))}
+    heads: dict[str, RunHeader] = {}
+    versions: dict[str, int] = {}
+    async for item in store.scan((ROOM, owner, HEADS)):
+        head = RunHeader.unpack(item.value, item.key[-1])
+        heads[head.run_id], versions[head.run_id] = head, item.version
+    return _Known(heads, versions, forked)
+
+
+def _distance(head: RunHeader, heads: Mapping[str, RunHeader]) -> int:
+    """Give how many forks lie between a run and its beginning."""
+    distance, origin = 0, head.origin
+    while origin is not None and origin[0] in heads and distance <= len(heads):
+        distance, origin = distance + 1, heads[origin[0]].origin
+    return distance
+
+
+async def _remove(store: Store, owner: str, roots: list[str], known: _Known) -> tuple[int, int]:
+    """Remove runs with their parts in one commit, but for those that cannot go; give how many, and how many bytes."""
+    for _ in range(_ATTEMPTS):
+        gone = _removable(roots, known.heads)
+        changes, size = await _removal(store, owner, gone, known)
+        try:
+            await store.commit(*changes)
+        except ConflictError:
+            known = await _known(store, owner)  # someone claimed or forked one of them meanwhile
+            continue
+        return len(gone), size
+    raise StoreError("the runs change faster than they can be pruned; try again")
+
+
+def _removable(roots: Iterable[str], heads: Mapping[str, RunHeader]) -> set[str]:
+    """Give the runs that can go: none that a process executes, and none whose fork a process executes."""
+    parts = family(heads.values())
+    trees = [tree_of(root, parts) for root in roots if root in heads]
+    held = {head.origin[0] for head in heads.values() if head.origin is not None and head.running}
+    held |= {run_id for tree in trees for run_id in tree if heads[run_id].running}
+    return {run_id for tree in trees if held.isdisjoint(tree) for run_id in tree}
+
+
+async def _removal(store: Store, owner: str, gone: set[str], known: _Known) -> tuple[list[Change], int]:
+    """Give what removes runs and leaves their forks whole, and how many bytes there are less then."""
+    heads = known.heads
+    forks: dict[str, list[tuple[int, RunHeader]]] = {}
+    for head in heads.values():
+        if head.origin is not None and head.origin[0] in gone and head.run_id not in gone:
+            forks.setdefault(head.origin[0], []).append((head.origin[1], head))
+    wanted = _ancestors(forks, gone, heads)
+    values: dict[str, dict[int | str, bytes]] = {run_id: {} for run_id in wanted}
+    changes: list[Change] = []
+    size = 0
+    for run_id in gone:
+        async for item in store.scan(entries_key(owner, run_id)):
+            size += len(item.value)
+            if run_id in wanted:
+                values[run_id][item.key[-1]] = item.value
+        size += len(heads[run_id].pack())
+        changes.append(Delete(head_key(owner, run_id), expected=known.versions[run_id]))
+        changes.append(DeleteAll(entries_key(owner, run_id)))
+        changes.append(Delete(forks_key(owner, run_id), expected=known.forked.get(run_id, 0)))
+    for orphans in forks.values():
+        # One of them gets what they had of the origin, and the others have it of that one.
+        heir = max(orphans, key=lambda each: each[0])[1]
+        copied, before = _inherited(heir, heads, values)
+        for name, value in copied.items():
+            key = (*entries_key(owner, heir.run_id), name)
+            if isinstance(name, int) or await store.get(key) is None:  # a payload of the same name is the same
+                size -= len(value)
+                changes.append(Put(key, value, expected=0))
+        for number, head in orphans:
+            moved = replace(head, origin=before if head is heir else (heir.run_id, number)).pack()
+            size += len(head.pack()) - len(moved)
+            changes.append(Put(head_key(owner, head.run_id), moved, expected=known.versions[head.run_id]))
+    return changes, size
+
+
+def _ancestors(forks: Iterable[str], gone: set[str], heads: Mapping[str, RunHeader]) -> set[str]:
+    """Give the runs that go and whose entries are needed."""
+    found = set[str]()
+    for run_id in forks:
+        origin: str | None = run_id
+        while origin is not None and origin in gone and origin not in found:
+            found.add(origin)
+            parted = heads[origin].origin
+            origin = parted[0] if parted is not None else None
+    return found
+
+
+def _inherited(
+    heir: RunHeader, heads: Mapping[str, RunHeader], values: Mapping[str, Mapping[int | str, bytes]]
+) -> tuple[dict[int | str, bytes], tuple[str, int] | None]:
+    """Give the entries and payloads that a fork has from runs that go, and where those before them still are."""
+    found: dict[int | str, bytes] = {}
+    origin = heir.origin
+    while origin is not None and origin[0] in values:
+        run_id, last = origin
+        held, above = values[run_id], heads[run_id].origin
+        numbers = range(above[1] + 1 if above is not None else 1, last + 1)
+        for number in numbers:
+            if number not in held:
+                raise DamagedStoreError(f"run {run_id!r}", f"its entry {number} is missing")
+            check(held[number], f"entry {number} of run {run_id!r}")
+            found[number] = held[number]
+        found.update(payloads_of((held[number] for number in numbers), held))
+        origin = None if above is None else (above[0], min(above[1], last))
+    return found, origin
