@@ -9,23 +9,15 @@ import griffe
 MACHINERY = {
     "graphagent.graph": "TapOf",
     "graphagent.llm": "FunctionTool",
-    "graphagent.run": """AgentTool Budgets Check Claim FinalCheck Halt Handler Handlers Meter RunState Setup StepCallbacks
-        agent_tools asking begin by_type callbacks_with_types check_budgets check_deps check_kept check_prices check_ways
-        checked_tools ending missing no_model outermost sub_run together tool_of walk without_model""",
-    "graphagent.run.durable": """Recording describe diff family fork history read read_recording rerun run_head run_inside state_at
-        tree_of""",
-    "graphagent.run.Context": """added_before answer_to at attempts begin_adding branch branches done effects entered execution held
-        inside intend intended items know known mark meter number numbered offer parts prefix recorded request_unless shut slot
-        spend state within""",
-    "graphagent.run.Run": "at_rest context held parent recording release setup state token untouched",
+    "graphagent.run.durable": "family run_head tree_of",
+    "graphagent.run.Run": "release",
     "graphagent.memory.RunMemory": """arrived begin changes deferred floor hear heard inherited join kept last_prompt loaded lower
         mark observe pending quiet refused restore retold rewind sent shut turn_of waiting written written_heard""",
     "graphagent.run.Callback": "kinds of takes",
     "graphagent.run.Charge": "read row",
     "graphagent.run.Console": "begin bind install",
-    "graphagent.run.Head": "claim pack renewed state unpack",
-    "graphagent.run.Listener": "of",
-    "graphagent.run.Question": "check kept key",
+    "graphagent.run.RunHeader": "claim pack renewed state unpack",
+    "graphagent.run.Question": "as_stored check key",
     "graphagent.memory.ActionStep": "take",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",
     "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",

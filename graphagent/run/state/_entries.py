@@ -96,6 +96,7 @@ class Started(JournalEntry):
 
     tag: ClassVar[str] = "start"
     format: int
+    """The number of the format of the whole journal: 1."""
     strategy: Sequence[str]
     """A line for each node and edge."""
     system: Json
