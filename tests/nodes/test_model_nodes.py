@@ -27,6 +27,7 @@ from graphagent.llm import (
 )
 from graphagent.memory import ActionStep, MessageStep, Timing
 from graphagent.nodes import Prompt, execute_tools, llm_request, passthrough, update_prompt
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 PICTURE = Image(b"\x89PNG", "image/png")
@@ -522,6 +523,17 @@ async def test_an_answer_that_never_fits_fails_the_node():
     assert isinstance(info.value.__cause__, OutputError)
     assert info.value.__cause__.output == "SECRET two"
     assert "SECRET" not in str(info.value)
+
+
+async def test_structured_output_is_stored_with_its_type():
+    """The turn in the transcript refers to the output of its node, and is read with the type that the node declares."""
+    store, city = MemoryStore(), City(name="Oslo", people=700_000)
+    agent = Agent(only(llm_request(output=City)), model=ScriptedModel([city]), store=store)
+    result = await agent.run("Which city?", run_id="r")
+    read = await agent.read("r")
+    assert (result.output, read.output) == (city, city)
+    assert [step.action_output for step in read.memory.steps if isinstance(step, ActionStep)] == [city]
+    assert read.memory == result.memory
 
 
 async def test_structured_output_and_tools_go_together():

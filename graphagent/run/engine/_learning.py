@@ -74,6 +74,7 @@ async def _note(frame: LiveFrame) -> None:
 async def learn_again(run: RunDriver) -> None:
     """Execute the taps again that failed to learn before the run was resumed. The run has ended well, whatever they do."""
     runtime = run.runtime
+    runtime.journal = None  # no entry may come after the answer
     for path in runtime.unlearned:
         found = _frame_of_tap(run, path)
         if found is None:

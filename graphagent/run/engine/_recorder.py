@@ -198,6 +198,8 @@ class Recorder:
         if frame.runtime.recorded is not None:
             frame.runtime.recorded.left(frame.path, node.name)
         value, like, ref = self._output(frame, node, output)
+        if ref is not None:  # a step of this entry may have the output too, whose type only the node declares
+            frame.remember_ref(ref)
         transcript = self._transcript(frame, passed)
         self._append(
             NodeEnded(
