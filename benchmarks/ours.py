@@ -41,7 +41,7 @@ async def count(agent: Agent[int, int]) -> int:
 def ready(strategy: Strategy[int, int]) -> Agent[int, int]:
     """Make an agent, and what else its first run would make."""
     agent = Agent(strategy)
-    agent._setup()
+    agent._config()
     return agent
 
 

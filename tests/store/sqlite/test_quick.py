@@ -11,6 +11,7 @@ import pytest
 
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Put, SqliteStore
+from graphagent.store.sqlite._writer import _LOG_PAGES
 
 KEY = bytes(range(32))
 LONG = bytes(2**16 + 1)
@@ -153,9 +154,10 @@ async def test_the_commit_that_restarts_the_log_is_made_by_another_thread(store,
     for number in range(3):
         await store.commit(Put(("r", "o", number), b"v"))
     assert threading.get_ident() not in commits
+    assert writer._log_limit > _LOG_PAGES
     reader.close()
     await settle(store, commits)
-    assert writer._log_pages < 10
+    assert writer._log_limit == _LOG_PAGES  # which it is again once the log has begun anew
 
 
 async def test_a_cancelled_commit_is_not_begun(store):
