@@ -53,7 +53,7 @@ class Console:
             self._beginnings[ctx.run_id] = [step_text(step) for step in steps]
 
     def bind(self, ctx: Context) -> Self:
-        """Give itself: it is the same in every run."""
+        """Return itself: it is the same in every run."""
         return self
 
     def _began(self, event: Event, text: str) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def replayed(memory: RunMemory, children: Sequence[ChildRun], *, detailed: bool = False) -> str:
-    """Give what happened, step by step. What a sub-agent did stands below the call that it was for.
+    """Return what happened, step by step. The steps of a sub-agent are below the call that it was for.
 
     The runs of those whose calls have no result yet, or do not stand in the transcript, come at the end.
     """

@@ -57,7 +57,7 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
 
 
 def full_steps(memory: RunMemory) -> list[dict[str, Plain]]:
-    """Give the steps as plain JSON data, with everything that the model was sent; the open turn, if there is one, last.
+    """Return the steps as plain JSON data, with everything that the model was sent; the open turn, if there is one, last.
 
     The fields have smolagents' names; `kind` tells the type. A message that was sent again and again is one object in all lists.
     """
@@ -65,7 +65,7 @@ def full_steps(memory: RunMemory) -> list[dict[str, Plain]]:
 
 
 def succinct_steps(memory: RunMemory) -> list[dict[str, Plain]]:
-    """Give the steps as plain JSON data, without what the model was sent."""
+    """Return the steps as plain JSON data, without what the model was sent."""
     return _Plainly(without="model_input_messages").steps(memory)
 
 
@@ -75,7 +75,7 @@ def full_step(step: Step) -> dict[str, Plain]:
 
 
 def plain(value: object, room: int = _DEEPEST) -> Plain:
-    """Give any value as plain JSON data that says what it is, as far as it goes."""
+    """Return any value as plain JSON data, as far as JSON can say it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):
@@ -223,7 +223,7 @@ _PLAIN: dict[type, Callable[[Any], Plain]] = {
 
 
 class _Plainly:
-    """Gives steps as plain data, each message once."""
+    """Returns steps as plain data, each message once."""
 
     def __init__(self, *, without: str = "") -> None:
         self._without = without
@@ -263,7 +263,7 @@ class _Plainly:
 
 
 def shown_fields(kind: type[Step]) -> tuple[str, ...]:
-    """Give the names under which what a step of a type holds is shown."""
+    """Return the names under which the fields of a type of steps are shown."""
     own = next((names for base, names in _SHOWN.items() if issubclass(kind, base)), ())
     more = (name for name, owner in fields_of(kind).items() if owner not in _SHOWN)
     return (*own, *more)

@@ -60,7 +60,7 @@ OWN = (
 
 
 def message_hash(message: Message) -> str:
-    """Give what names a message: the hash of its JSON data."""
+    """Return the hash of the JSON data of a message, which identifies it."""
     return hash_of(orjson.dumps(message_json(message, HeldBlobs())))
 
 
@@ -77,7 +77,7 @@ class StepWriter:
     ) -> None:
         self.blobs = blobs
         self._known = known
-        """Gives what stands for an object that is kept elsewhere already."""
+        """Returns the reference to an object that is stored elsewhere, or None."""
         self._values = values
         """Whether facts are written with their values, and not as references alone."""
         self._note_texts = note_texts
@@ -87,7 +87,7 @@ class StepWriter:
         """Whether messages that models were sent are written in full, since the steps that they came from changed since."""
 
     def step(self, step: Step) -> dict[str, Json]:
-        """Give a step as JSON data: its kind, and each field that says something.
+        """Return a step as JSON data: its kind, and each field that has not its initial value.
 
         Raises:
             SerializationError: a value in it cannot be kept; the error names the step's type and the field.
@@ -102,7 +102,7 @@ class StepWriter:
         return {"kind": kind.kind, **self.fields(step, fields)}
 
     def fields(self, step: Step, names: Iterable[str], *, empty: bool = False) -> dict[str, Json]:
-        """Give some fields of a step as JSON data; of our own types, those that are as they begin are left out, unless `empty`.
+        """Return some fields of a step as JSON data; initial values in our own types are left out, unless `empty`.
 
         Raises:
             SerializationError: as for `step`.
@@ -146,7 +146,7 @@ class StepWriter:
         self._prompt = prompt
 
     def write_prompt(self, prompt: SentPrompt) -> Json:
-        """Give a prompt as the difference to the last one, and take it for the last one."""
+        """Return a prompt as the difference to the last one, and remember it as the last one."""
         whole = prompt if prompt.previous is self._prompt else prompt.since(None)
         self._prompt = prompt
         added = [
@@ -156,7 +156,7 @@ class StepWriter:
         return [whole.kept, added]
 
     def _sent(self, message: Message, *, in_full: bool) -> Json:
-        """Give a message of a prompt. Where facts or notes are references, no text of them is written, and no hash of one."""
+        """Return a message of a prompt. If facts or notes are references, neither their text nor a hash of it is written, since a hash would confirm a guess."""
         if isinstance(message, FactsMessage) and not self._values and any(known.kept for known in message.facts):
             return {"facts": [self.write_fact(known) for known in message.facts]}
         if isinstance(message, NotesMessage) and not self._note_texts and any(note.kept for note in message.notes):
@@ -164,7 +164,7 @@ class StepWriter:
         return message_json(message, self.blobs) if in_full else message_hash(message)
 
     def write_message(self, message: Message) -> Json:
-        """Give a message; in the place of a text that is all of it, and is kept elsewhere, what stands for that."""
+        """Return a message as JSON data; if a text that is stored elsewhere is all of it, with the reference to that text."""
         if len(message.parts) == 1 and type(message.parts[0]) is Text:
             known = self._known(message.parts[0].text)
             # What a way out handed on is made again by its code, and who reads the steps may not have that.
@@ -173,15 +173,15 @@ class StepWriter:
         return message_json(message, self.blobs)
 
     def write_results(self, results: Iterable[ToolResult]) -> Json:
-        """Give results, or what stands for each."""
+        """Return tool results as JSON data, or the references to them."""
         return [self._known(each) or encode(each, self.blobs) for each in results]
 
     def write_fact(self, known: KnownFact) -> Json:
-        """Give a fact with its place; as a reference, where it can be read again by that."""
+        """Return a fact as JSON data; as a reference if it can be looked up again."""
         return fact_json(known, values=self._values)
 
     def write_note(self, known: KnownNote) -> Json:
-        """Give a note; as a reference, where it can be read again by that."""
+        """Return a note as JSON data; as a reference if it can be looked up again."""
         return note_json(known, values=self._note_texts)
 
 
@@ -232,7 +232,7 @@ class Told:
         self._unread.extend(messages)
 
     def find(self, name: str) -> Message:
-        """Give a message, or one that says that it was forgotten."""
+        """Return a message, or one that says that it was forgotten."""
         if self._unread:
             for message in self._unread:
                 self._read[message_hash(message)] = message
@@ -258,14 +258,14 @@ class StepReader:
         self.notes = notes
         """What notes say to which references are written."""
         self.resolve = resolve
-        """Gives the object for which something stands that is kept elsewhere."""
+        """Returns the object to which a reference refers."""
         self.told = told or Told()
         """Messages that steps gave, to read prompts with."""
         self.prompt: SentPrompt | None = None
         """The prompt that was read last."""
 
     def step(self, data: Mapping[str, Json]) -> Step:
-        """Give a step.
+        """Return a step.
 
         Raises:
             ValueError: it is none. No value stands in the text.
@@ -319,7 +319,7 @@ class StepReader:
         return reader(self, data) if reader is not None else decode(data, self.blobs)
 
     def read_prompt(self, data: Json) -> SentPrompt:
-        """Give a prompt; its messages are looked up when someone asks for them.
+        """Return a prompt; its messages are looked up when they are first accessed.
 
         Raises:
             ValueError: it is none.
@@ -345,27 +345,27 @@ class StepReader:
 
     @readable
     def read_facts(self, data: Json) -> tuple[KnownFact, ...]:
-        """Give facts."""
+        """Return facts."""
         return tuple(read_fact_json(each, self.facts) for each in data)
 
     @readable
     def read_notes(self, data: Json) -> tuple[KnownNote, ...]:
-        """Give notes."""
+        """Return notes."""
         return tuple(read_note_json(each, self.notes) for each in as_list(data))
 
     def read_message(self, data: Json) -> Message:
-        """Give a message."""
+        """Return a message."""
         parts = data["parts"]
         if self.resolve is not None and len(parts) == 1 and isinstance(parts[0], dict) and "$at" in parts[0]:
             return read_message({**data, "parts": [as_str(self.resolve(parts[0]))]}, self.blobs)
         return read_message(data, self.blobs)
 
     def read_results(self, data: Json) -> tuple[ToolResult, ...]:
-        """Give results."""
+        """Return tool results."""
         return tuple(self._one(each, ToolResult) for each in data)
 
     def read_images(self, data: Json) -> tuple[Image, ...]:
-        """Give images."""
+        """Return images."""
         return tuple(self._one(each, Image) for each in data)
 
     def _one(self, data: Json, kind: type[Any]) -> Any:
@@ -376,7 +376,7 @@ class StepReader:
         return found
 
     def read_text(self, data: Json) -> str:
-        """Give text."""
+        """Return text."""
         return as_str(decode(data, self.blobs))
 
 

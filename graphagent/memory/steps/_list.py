@@ -43,7 +43,7 @@ class Steps(list[Step]):
             self.extend(steps)
 
     def _welcome(self, steps: Iterable[Step]) -> list[Step]:
-        """Give steps as they join the list."""
+        """Return steps as they join the list."""
         given = list(steps)
         for step in given:
             if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -91,7 +91,7 @@ class Steps(list[Step]):
             self.lower(before)
 
     def watch(self, step: Step) -> Step:
-        """Give a step that is to join later, and take note of what is assigned to it until then."""
+        """Return a step that joins the list later, and note the assignments to its fields until then."""
         [watched] = self._welcome((step,))
         self._watched[id(watched)] = watched
         return watched

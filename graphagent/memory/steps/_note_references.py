@@ -22,24 +22,24 @@ _NOTE = DataclassCodec(KnownNote, {name: name for name in _FIELDS}, always=("ver
 
 
 def note_name(known: KnownNote) -> NoteName:
-    """Give what names a version of a note."""
+    """Return the id and the version of a note."""
     return known.id, known.version
 
 
 def forgotten_note(known: KnownNote) -> KnownNote:
-    """Give what stands for a note that was forgotten: nothing of it but its id, and how far it could be trusted."""
+    """Return the replacement of a note that was forgotten: only its id and its trust."""
     return KnownNote(known.id, FORGOTTEN, known.version, trust=known.trust, forgotten=True, kept=known.kept)
 
 
 def shortened_note(known: KnownNote, most: int) -> KnownNote:
-    """Give a note as much of whose text as was shown."""
+    """Return a note with as much of its text as was shown."""
     if len(known.content) <= most:
         return known
     return replace(known, content=known.content[:most].rstrip() + " […]", cut=most)
 
 
 def note_json(known: KnownNote, *, values: bool) -> Json:
-    """Give a note; as a reference where it can be found again by that, unless it is wanted with its text.
+    """Return a note as JSON data: as a reference if it can be looked up again, unless it is wanted with its text.
 
     A reference has its id, its version, how far it can be trusted, and how much of it was shown.
     """
@@ -49,7 +49,7 @@ def note_json(known: KnownNote, *, values: bool) -> Json:
 
 
 def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote] | None = None) -> KnownNote:
-    """Give the note that `note_json` gave. A reference gets its text from what was `found`."""
+    """Return the note that `note_json` wrote. A reference gets its text from the notes that were `found`."""
     if "noted" in data:
         known = _reference(data)
         there = (found or {}).get(note_name(known))
@@ -61,7 +61,7 @@ def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote]
 
 
 def note_references(data: Json) -> Iterator[KnownNote]:
-    """Give the references to notes that stand anywhere in JSON data, without their texts."""
+    """Yield the references to notes anywhere in JSON data, without their texts."""
     if isinstance(data, list):
         for each in as_list(data):
             yield from note_references(each)

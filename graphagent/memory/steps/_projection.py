@@ -19,7 +19,7 @@ from graphagent.memory.steps._types import (
 
 
 def seen(steps: Sequence[Step]) -> list[int]:
-    """Give the places of the steps that a model sees, in the order in which it sees them.
+    """Return the places of the steps that a model sees, in the order in which it sees them.
 
     A summary stands where the first step stood behind those that it stands in for, and these are not seen, but for the task that
     the summary was made for, which is the last one before it, and messages that set rules.
@@ -44,7 +44,7 @@ def seen(steps: Sequence[Step]) -> list[int]:
 
 
 def own_steps(steps: Sequence[Step], inherited: int) -> list[Step]:
-    """Give the steps of a branch behind those that it inherited; what its summaries stand in for is among these alone then."""
+    """Return the steps of a branch after those that it inherited; its summaries then cover only these."""
     found: list[Step] = []
     for place, step in enumerate(steps[inherited:]):
         if isinstance(step, SummaryStep) and step.covers > place - step.keeps:

@@ -58,7 +58,7 @@ class SentPrompt:
         return SentPrompt(previous, kept, added, size=len(messages), written=written)
 
     def messages(self) -> tuple[Message, ...]:
-        """Give the whole prompt."""
+        """Return all messages of the prompt."""
         parts: list[tuple[Message, ...]] = []
         prompt: SentPrompt | None = self
         wanted = self.size

@@ -44,7 +44,7 @@ _NO_RUNS: Mapping[str, str] = {}
 
 
 def to_text(memory: RunMemory, *, detailed: bool = False, inside: Mapping[str, str] = _NO_RUNS) -> str:
-    """Give a transcript as text: the task, what was said and done in each step, errors, times, tokens, the answer.
+    """Return a transcript as text: the task, the messages and tool calls of each step, errors, times, tokens, the answer.
 
     `detailed` adds the system prompt, what the model was sent in each turn (what it was sent before is not repeated), and when.
     `inside` has the texts of runs of sub-agents, which stand below the calls that they were for.
@@ -63,7 +63,7 @@ def to_text(memory: RunMemory, *, detailed: bool = False, inside: Mapping[str, s
 
 
 def step_text(step: Step, *, detailed: bool = False) -> str:
-    """Give one step as text; `detailed` adds all that the model was sent, and when."""
+    """Return one step as text; `detailed` adds all that the model was sent, and when."""
     return "\n".join(_lines(step, detailed=detailed))
 
 
@@ -82,7 +82,7 @@ def _lines(
 
 
 def _body(step: Step, inside: Mapping[str, str]) -> tuple[str, Iterable[str]]:
-    """Give the heading of a step, and the lines below it."""
+    """Return the heading of a step, and the lines below it."""
     match step:
         case SystemPromptStep():
             return "System prompt", _said(step.system_prompt)
@@ -162,7 +162,7 @@ def _notes(notes: Iterable[KnownNote]) -> Iterator[str]:
 
 
 def _sent(prompt: SentPrompt, before: SentPrompt | None) -> Iterator[str]:
-    """Give what the model was sent, but for the beginning that is as it was in the prompt that was shown before."""
+    """Return the prompt that the model was sent, without the beginning that the prompt shown before has too."""
     told = prompt if before is not None and prompt.previous is before else prompt.since(None)
     new, count = told.added, "1 message" if prompt.size == 1 else f"{prompt.size} messages"
     as_before = f", of which the first {told.kept} as before" if told.kept else ""
@@ -192,14 +192,14 @@ def _fields(step: Step, names: Iterable[str]) -> Iterator[str]:
 
 
 def _under(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Give a heading, and lines below it."""
+    """Return a heading, and lines below it."""
     held = list(lines)
     yield f"{title}:" if held else title
     yield from _indented(held)
 
 
 def _part(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Give lines below a heading, where there are some."""
+    """Return lines below a heading; none if there are no lines."""
     held = list(lines)
     if held:
         yield from _under(title, held)
@@ -220,18 +220,18 @@ def _value(value: Any) -> Iterator[str]:
 
 
 def _said(text: str) -> Iterator[str]:
-    """Give the lines of a text."""
+    """Return the lines of a text."""
     if text:
         yield from map(_clean, text.replace("\r\n", "\n").split("\n"))
 
 
 def _line(text: str) -> str:
-    """Give a text as one line."""
+    """Return a text as one line."""
     return _clean(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _clean(text: str) -> str:
-    """Give a text with every character escaped that would show as something else than itself."""
+    """Return a text in which every character is escaped that would not be shown as itself."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -253,7 +253,7 @@ def _images(images: Iterable[Image]) -> Iterator[str]:
 
 
 def size_text(count: int) -> str:
-    """Give a number of bytes as people read it."""
+    """Return a number of bytes for people."""
     if count < 1000:
         return f"{count} bytes"
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"

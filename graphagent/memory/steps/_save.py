@@ -130,7 +130,7 @@ def _open(memory: RunMemory) -> list[Step]:
 
 
 def _given(memory: RunMemory) -> Iterator[Message]:
-    """Give all messages that stand in the steps."""
+    """Yield all messages of the steps."""
     for step in (memory.system_prompt, *memory.steps, *_open(memory)):
         yield from step.to_messages()
 

@@ -279,13 +279,13 @@ class RunMemory:
         self._prompt = prompt or self.last_prompt
 
     def shut(self) -> list[Step]:
-        """Give the open model turn, which is to be added. Calls without a result are shown to the model as not executed."""
+        """Return the open model turn, which is to be added. The model is shown calls without a result as not executed."""
         turn = self.open
         self._open = None
         return [] if turn is None else [turn]
 
     def turn_of(self, calls: Iterable[ToolCall]) -> ActionStep | None:
-        """Give the last model turn, if it made these calls."""
+        """Return the last model turn, if it made these calls."""
         turn = self.open or self.last_action
         made = {call.id for call in turn.tool_calls} if turn is not None else set[str]()
         return turn if made.issuperset(call.id for call in calls) else None
@@ -315,7 +315,7 @@ class RunMemory:
         return [*self.system_prompt.to_messages(), *rest, *(self._open.to_messages() if self._open is not None else ())]
 
     def to_text(self, *, detailed: bool = False, inside: Mapping[str, str] | None = None) -> str:
-        """Give the transcript as text for people, and for other agents.
+        """Return the transcript as text for people, and for other agents.
 
         Args:
             detailed: Whether it has what the model was sent.
@@ -326,13 +326,13 @@ class RunMemory:
         return to_text(self, detailed=detailed, inside=inside or {})
 
     def full_steps(self) -> list[dict[str, Any]]:
-        """Give the steps as plain JSON data, with everything that the model was sent."""
+        """Return the steps as plain JSON data, with everything that the model was sent."""
         from graphagent.memory.steps._dump import full_steps
 
         return full_steps(self)
 
     def succinct_steps(self) -> list[dict[str, Any]]:
-        """Give the steps as plain JSON data, without what the model was sent."""
+        """Return the steps as plain JSON data, without what the model was sent."""
         from graphagent.memory.steps._dump import succinct_steps
 
         return succinct_steps(self)
@@ -360,13 +360,13 @@ class RunMemory:
 
     @staticmethod
     def deferred(system_prompt: str, begun: int, inherited: int, source: Callable[[RunMemory], None]) -> RunMemory:
-        """Give a transcript whose steps `source` sets when someone looks at them first."""
+        """Return a transcript whose steps `source` sets when they are first accessed."""
         memory = RunMemory(system_prompt, None)
         memory.begun, memory.inherited, memory._source = begun, inherited, source
         return memory
 
     def fork(self) -> RunMemory:
-        """Give a transcript that begins with the same steps and then goes its own way."""
+        """Return a transcript that begins with the same steps and then changes by itself."""
         turn = self.open
         inherited = len(self.steps) + (turn is not None)
         # Not before someone looks: most branches never do.
@@ -375,7 +375,7 @@ class RunMemory:
         return branch
 
     def _bequeath(self, turn: ActionStep | None, inherited: int, branch: RunMemory) -> None:
-        """Give a branch what stood here. This transcript has waited since then, unless someone edited it while the run stopped."""
+        """Copy the steps to a branch. This transcript has not changed since the branch began, unless someone edited it while the run was stopped."""
         steps = self.steps[:inherited]
         branch.steps.extend([*steps, turn] if turn is not None and len(steps) < inherited else steps)
         branch.steps.lower(self.steps.floor)
@@ -423,7 +423,7 @@ class RunMemory:
         self._pending, self.written, self.retold = [], prompt, False
 
     def mark(self) -> Mark:
-        """Give how it is now, to go back to."""
+        """Return a savepoint to which `rewind` goes back."""
         return Mark(self.open, self._asked, self._awaited, self._prompt)
 
     def rewind(self, mark: Mark) -> None:
@@ -432,7 +432,7 @@ class RunMemory:
         mark.place = mark.requests = 0
 
     def changes(self) -> list[Change]:
-        """Give what happened to the steps since it was last written down."""
+        """Return the changes of the steps since they were last written."""
         self._pending += self._happened()
         return self._pending
 
@@ -523,7 +523,7 @@ def _prompt_of(step: Step) -> SentPrompt | None:
 
 
 def _common(old: list[Step], new: list[Step]) -> tuple[int, int]:
-    """Give how many steps at the beginning, and at the end, are the same."""
+    """Return how many steps at the beginning, and at the end, are the same objects."""
     most = min(len(old), len(new))
     start = next((n for n in range(most) if old[n] is not new[n]), most)
     end = next((n for n in range(most - start) if old[-1 - n] is not new[-1 - n]), most - start)

@@ -108,7 +108,7 @@ class Step:
             _set(self, name, value)
 
     def to_messages(self) -> list[Message]:
-        """Give it as a model sees it: not at all, unless the type says otherwise."""
+        """Return the messages that a model is sent for it: none, unless the type says otherwise."""
         return []
 
     def dict(self) -> _Plain:
@@ -132,13 +132,13 @@ def _unassignable(kind: type[Step], name: str) -> str:
 
 @cached
 def field_names(kind: type[Step]) -> tuple[str, ...]:
-    """Give the names of what a step of a type holds."""
+    """Return the names of the fields of a type of steps."""
     return tuple(fields_of(kind))
 
 
 @cached
 def fields_of(kind: type[Step]) -> dict[str, type[Step]]:
-    """Give the names of what a step of a type holds, with the class that each stands in."""
+    """Return the names of the fields of a type of steps, with the class that defines each."""
     found: dict[str, type[Step]] = {}
     for base in reversed(kind.__mro__):
         if base is Step or not issubclass(base, Step):
@@ -160,7 +160,7 @@ class SystemPromptStep(Step):
     system_prompt: str
 
     def to_messages(self) -> list[Message]:
-        """Give it as the model sees it."""
+        """Return the messages that a model is sent for it."""
         return [Message.system(self.system_prompt)] if self.system_prompt else []
 
 
@@ -188,7 +188,7 @@ class TaskStep(Step):
         Step.__setattr__(self, name, images_of(value, name) if name == "task_images" else value)
 
     def to_messages(self) -> list[Message]:
-        """Give it as the model sees it."""
+        """Return the messages that a model is sent for it."""
         images = [Message.user(*self.task_images)] if self.task_images else []
         if isinstance(self.task, Message):
             return [self.task, *images]
@@ -204,7 +204,7 @@ class MessageStep(Step):
     message: Message
 
     def to_messages(self) -> list[Message]:
-        """Give it as the model sees it."""
+        """Return the messages that a model is sent for it."""
         return [self.message]
 
 
@@ -232,7 +232,7 @@ class FactsStep(Step):
     facts: tuple[KnownFact, ...]
 
     def to_messages(self) -> list[Message]:
-        """Give them as the model sees them: one frame of escaped data."""
+        """Return the messages that a model is sent for them: one block of escaped data."""
         return [facts_message(self.facts)] if self.facts else []
 
 
@@ -269,7 +269,7 @@ class NotesStep(Step):
     notes: tuple[KnownNote, ...]
 
     def to_messages(self) -> list[Message]:
-        """Give them as the model sees them: one frame of escaped data."""
+        """Return the messages that a model is sent for them: one block of escaped data."""
         return [notes_message(self.notes)] if self.notes else []
 
 
@@ -312,7 +312,7 @@ class PlanningStep(Step):
         return self.prompt.messages() if self.prompt else ()
 
     def to_messages(self) -> list[Message]:
-        """Give the plan as the model sees it: what it said, and that it is to be carried out."""
+        """Return the messages that a model is sent for it: the plan, and the request to carry it out."""
         return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
 
 
@@ -373,7 +373,7 @@ class SummaryStep(Step):
     token_usage: Usage | None = None
 
     def to_messages(self) -> list[Message]:
-        """Give it as the model sees it: a frame of escaped data."""
+        """Return the messages that a model is sent for it: a block of escaped data."""
         shown = [summary_message(self.summary)] if self.summary else []
         return [*shown, facts_message(self.facts)] if self.facts else shown
 
@@ -496,7 +496,7 @@ class ActionStep(Step):
         self.results = tuple(given[call.id] for call in self.tool_calls if call.id in given)
 
     def to_messages(self) -> list[Message]:
-        """Give the turn as the model sees it in later turns: its own message, then a result for every call."""
+        """Return the messages that a model is sent for it in later turns: its own message, then a result for every call."""
         found: list[Message] = []
         if self.model_output_message and self.model_output_message.parts:
             found.append(self.model_output_message)
@@ -545,5 +545,5 @@ class FinalAnswerStep(Step):
         _set(self, "output", output)
 
     def to_messages(self) -> list[Message]:
-        """Give it as the model sees it."""
+        """Return the messages that a model is sent for it."""
         return [Message.assistant(self.output)] if isinstance(self.output, str) else []

@@ -39,7 +39,7 @@ _NONE: Any = object()
 
 @cached
 def _checked(kind: type[Step]) -> tuple[tuple[str, tuple[type, ...], type | None], ...]:
-    """Give the parts of our own that a type of steps has: the types that each may be, and that of what a tuple holds."""
+    """Return the fields of our own types of steps: the types that each may have, and the type of the items of a tuple."""
     names = [name for name, base in fields_of(kind).items() if base.__module__.startswith(_OURS)]
     singles = [(name, _MAY_BE[name], None) for name in names if name in _MAY_BE]
     many = [

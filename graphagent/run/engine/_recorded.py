@@ -67,7 +67,7 @@ class RecordedOutcomes:
         """
         self._charged = journal.charged
         self._live = live
-        reader = _Reader(journal, until)
+        reader = _OutcomeReader(journal, until)
         self._executions, self._races = reader.executions, reader.races
         questions = journal.state.questions if until == journal.last else ()
         self._waiting = {
@@ -228,7 +228,7 @@ def _all(race: _RaceRun) -> Iterator[_RecordedExecution]:
             yield from _all(each)
 
 
-class _Reader:
+class _OutcomeReader:
     """Sorts the outcomes in a journal by the executions of nodes."""
 
     def __init__(self, journal: JournalReader, until: int) -> None:

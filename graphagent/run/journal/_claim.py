@@ -83,7 +83,7 @@ _UNTOLD = " -"
 
 @cache
 def _machine() -> tuple[str, str]:
-    """Give the name of the place where process numbers mean something, and of its boot: they begin anew with the next one."""
+    """Return the name of the machine or container whose process numbers these are, and of its boot, after which they begin anew."""
     import hashlib
 
     name = socket.gethostname().replace(" ", "-")
@@ -125,7 +125,7 @@ def _state(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Give what Linux tells of a process behind its name: see proc_pid_stat(5)."""
+    """Return the fields of a process after its name: see proc_pid_stat(5)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

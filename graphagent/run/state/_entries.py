@@ -277,7 +277,7 @@ class Resumed(JournalEntry):
     """The answers to questions: `in` and `node` of who asked, the `key` under which it finds the answer, and the `value`."""
 
     def apply(self, state: RunState) -> None:
-        """Give the answers to who asked."""
+        """Pass the answers to the nodes that asked."""
         state.resumed(self.strategy)
         for place, answer in enumerate(self.answers):
             state.frame(answer.get("in", "")).effect_done(answer["key"], state.last, place)

@@ -28,7 +28,7 @@ _Record = Mapping[str, object]
 async def export_runs(
     store: Store, *, owner: str | None = None, run_ids: Collection[str] | None = None
 ) -> AsyncIterator[dict[str, object]]:
-    """Give runs as plain JSON data, a record for each entry and payload, without loss and in the clear.
+    """Yield runs as plain JSON data, a record for each entry and payload, without loss and in the clear.
 
     Args:
         store: Where they are kept.
@@ -55,7 +55,7 @@ async def export_runs(
 
 
 async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]) -> AsyncIterator[dict[str, object]]:
-    """Give the records of a run; of a fork whose origin is among the runs that are exported, without what it shares."""
+    """Yield the records of a run; of a fork whose origin is exported too, without the shared entries."""
     journal = await read_journal(store, owner, run_id)
     origin = journal.header.origin
     if origin is not None and origin[0] not in runs:
@@ -129,7 +129,7 @@ class _Brought:
             raise ValueError(f"{named} lacks the run that it was forked from; nothing was imported")
 
     def line(self, runs: Mapping[tuple[str, str], _Brought]) -> list[_Brought]:
-        """Give the run and those that it was forked from, as far as they are there, itself first."""
+        """Return the run and those from which it was forked, as far as the export has them, itself first."""
         found: list[_Brought] = [self]
         while (origin := found[-1].head.origin) is not None:
             above = runs.get((self.head.owner, origin[0]))
@@ -139,7 +139,7 @@ class _Brought:
         return found
 
     def until(self, number: int, runs: Mapping[tuple[str, str], _Brought]) -> tuple[list[bytes], dict[str, bytes]]:
-        """Give its entries from the first on, those before it was forked included, and the payloads that they name."""
+        """Return its entries from the first on, with those of its origins, and the payloads to which they refer."""
         entries: list[bytes] = []
         payloads: dict[str, bytes] = {}
         line = self.line(runs)

@@ -89,7 +89,7 @@ class StoredRun:
 async def read_run(
     store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Any], Feature] | None = None
 ) -> StoredRun:
-    """Give a run as its store has it, without its agent.
+    """Return a run as its store has it, without its agent.
 
     Args:
         store: Where it is kept.
@@ -140,7 +140,7 @@ class Moment:
 async def follow_run(
     store: Store, run_id: str, *, owner: str = "", every: float = 0.2, last: int | None = None
 ) -> AsyncIterator[Moment]:
-    """Give how far a run is, again and again, until no process executes it. Only what is new is read.
+    """Yield the progress of a run, again and again, until no process executes it. Only new entries are read.
 
     Args:
         store: Where it is kept.
@@ -182,7 +182,7 @@ def _at_work(entry: JournalEntry) -> str:
 
 
 async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
-    """Give what a store says of a run at a glance.
+    """Return the header of a run.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -231,7 +231,7 @@ def _path(strategy: Sequence[str], frame: Frame) -> str:
 
 
 def _branch(strategy: Sequence[str], prefix: str) -> str:
-    """Give the path of the node that is the branch with a prefix, such as `each/7/`."""
+    """Return the path of the node of a branch, such as `each/7/`."""
     around, _, number = prefix.rstrip("/").rpartition("/")
     before = f"branch {_general(around, strategy)}/"
     names = [line[len(before) :].partition(":")[0].partition("/")[2] for line in strategy if line.startswith(before)]
@@ -240,7 +240,7 @@ def _branch(strategy: Sequence[str], prefix: str) -> str:
 
 
 def _general(path: str, strategy: Sequence[str]) -> str:
-    """Give a path as the strategy has it: with 0 for all branches of an `each`."""
+    """Return a path as the strategy has it: with 0 for all branches of an `each`."""
     parts = path.split("/")
     for place in range(1, len(parts)):
         around = "/".join(parts[:place])

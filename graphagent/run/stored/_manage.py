@@ -39,7 +39,7 @@ class RunSize:
 
 
 async def list_runs(store: Store, *, owner: str = "") -> list[RunHeader]:
-    """Give what a store says at a glance of each run of an owner, the newest first. One that is damaged is the last.
+    """Return the headers of an owner's runs, the newest first. Damaged ones are the last.
 
     Raises:
         StoreError: the store cannot be read.
@@ -56,7 +56,7 @@ async def list_runs(store: Store, *, owner: str = "") -> list[RunHeader]:
 
 
 async def run_owners(store: Store) -> list[str]:
-    """Give the owners that have runs. The whole room is read for that.
+    """Return the owners that have runs. All runs are read for that.
 
     Raises:
         StoreError: the store cannot be read.
@@ -65,7 +65,7 @@ async def run_owners(store: Store) -> list[str]:
 
 
 async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:
-    """Give how much each run of an owner takes, or one of them, by its id. All of it is read for that.
+    """Return the size of each run of an owner, or of one of them, by its id. All of their entries are read for that.
 
     Raises:
         StoreError: the store cannot be read.
@@ -84,7 +84,7 @@ async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = No
 
 
 def family(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
-    """Give the runs that are parts of each run, under its id and the oldest first; under the empty id those that are no part."""
+    """Return the runs that are parts of each run, by its id and the oldest first; by the empty id those that are no part."""
     known = {head.run_id: head for head in heads}
     found: dict[str, list[RunHeader]] = {}
     for head in sorted(known.values(), key=lambda head: head.started):
@@ -93,7 +93,7 @@ def family(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
 
 
 def tree_of(run_id: str, parts: Mapping[str, list[RunHeader]]) -> list[str]:
-    """Give a run and all that are parts of it, with `parts` as `family` gives them."""
+    """Return the ids of a run and of all its parts, with `parts` as `family` returns them."""
     found = [run_id]
     for each in found:
         found += [head.run_id for head in parts.get(each, ()) if head.run_id not in found]
@@ -108,7 +108,7 @@ def choose_runs(
     older_than: timedelta | None = None,
     keep: int = 0,
 ) -> list[RunHeader]:
-    """Give the runs that `prune_runs` removes for these arguments, the newest first, without those that are parts of them."""
+    """Return the runs that `prune_runs` removes for these arguments, the newest first, without their parts."""
     heads = list(heads)
     parts = family(heads)
     known = {head.run_id: head for head in heads}
@@ -224,7 +224,7 @@ async def _known(store: Store, owner: str) -> _Known:
 
 
 def _distance(head: RunHeader, heads: Mapping[str, RunHeader]) -> int:
-    """Give how many forks lie between a run and its beginning."""
+    """Return how many forks are between a run and its beginning."""
     distance, origin = 0, head.origin
     while origin is not None and origin[0] in heads and distance <= len(heads):
         distance, origin = distance + 1, heads[origin[0]].origin
@@ -246,7 +246,7 @@ async def _remove(store: Store, owner: str, roots: list[str], known: _Known) -> 
 
 
 def _removable(roots: Iterable[str], heads: Mapping[str, RunHeader]) -> set[str]:
-    """Give the runs that can go: none that a process executes, and none whose fork a process executes."""
+    """Return the runs that can be removed: none that a process executes, and none whose fork a process executes."""
     parts = family(heads.values())
     trees = [tree_of(root, parts) for root in roots if root in heads]
     held = {head.origin[0] for head in heads.values() if head.origin is not None and head.running}
@@ -255,7 +255,7 @@ def _removable(roots: Iterable[str], heads: Mapping[str, RunHeader]) -> set[str]
 
 
 async def _removal(store: Store, owner: str, gone: set[str], known: _Known) -> tuple[list[Change], int]:
-    """Give what removes runs and leaves their forks whole, and how many bytes there are less then."""
+    """Return the changes that remove runs and leave their forks whole, and the number of bytes that they free."""
     heads = known.heads
     forks: dict[str, list[tuple[int, RunHeader]]] = {}
     for head in heads.values():
@@ -291,7 +291,7 @@ async def _removal(store: Store, owner: str, gone: set[str], known: _Known) -> t
 
 
 def _ancestors(forks: Iterable[str], gone: set[str], heads: Mapping[str, RunHeader]) -> set[str]:
-    """Give the runs that go and whose entries are needed."""
+    """Return the runs that are removed and whose entries forks need."""
     found = set[str]()
     for run_id in forks:
         origin: str | None = run_id
@@ -305,7 +305,7 @@ def _ancestors(forks: Iterable[str], gone: set[str], heads: Mapping[str, RunHead
 def _inherited(
     heir: RunHeader, heads: Mapping[str, RunHeader], values: Mapping[str, Mapping[int | str, bytes]]
 ) -> tuple[dict[int | str, bytes], tuple[str, int] | None]:
-    """Give the entries and payloads that a fork has from runs that go, and where those before them still are."""
+    """Return the entries and payloads that a fork has from runs that are removed, and the origin of those before them."""
     found: dict[int | str, bytes] = {}
     origin = heir.origin
     while origin is not None and origin[0] in values:

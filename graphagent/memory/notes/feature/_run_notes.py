@@ -51,7 +51,7 @@ class RunNoteService(NoteService):
 
     @contextmanager
     def naming_the_run(self) -> Generator[None]:
-        """Give each HandlerError the id of this run. So it ends this run, even if the event names another one, or none."""
+        """Set the id of this run on each HandlerError, so that it ends this run, even if the event names another one, or none."""
         try:
             yield
         except HandlerError as error:
