@@ -1025,3 +1025,36 @@ async def test_runs_of_one_agent_do_not_disturb_each_other():
     for run in (*runs, *reversed(runs), *runs):
         await run.step()
     assert [(await run.finish()).output for run in runs] == ["aaaa", "bbbb"]
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["nobody looked", "it has its copy"])
+async def test_steps_that_are_inserted_while_a_branch_has_begun_shift_nothing(looked):
+    """A branch that has written nothing yet is read as it was: with the steps inserted if nobody had looked at it, else without."""
+
+    @tool
+    async def look(what: str) -> str:
+        """Look."""
+        return "seen"
+
+    @tap
+    async def see(ctx: Context, text: str) -> None:
+        if looked:
+            assert ctx.memory.steps
+
+    ask, act = llm_request(), execute_tools()
+    inner = Strategy(
+        "inner",
+        START >> see >> ask_human("Well?", str) >> ask,
+        ask.on(ToolCalls) >> act >> ask,
+        ask.on(str) >> END,
+    )
+    strategy = Strategy("s", START >> parallel(inner, transcript="keep") >> END)
+    replies = [ToolCall("look", {"what": "x"}), "fine"]
+    agent = Agent(strategy, model=ScriptedModel(replies), tools=[look], store=MemoryStore())
+    run = agent.start("go", run_id="r")
+    assert (await run.finish()).status == "waiting"
+    run.memory.steps.insert(0, MessageStep(Message.user("inserted")))
+    run.answer("yes")
+    result = await run.finish()
+    assert result.output == ("fine",)
+    assert (await agent.read("r")).memory == result.memory

@@ -370,14 +370,13 @@ class RunMemory:
         turn = self.open
         inherited = len(self.steps) + (turn is not None)
         # Not before someone looks: most branches never do.
-        branch = RunMemory.deferred("", self.begun, inherited, partial(self._bequeath, turn, inherited))
+        branch = RunMemory.deferred("", self.begun, inherited, partial(self._bequeath, turn))
         branch._inherits = True  # noqa: SLF001  of this class
         return branch
 
-    def _bequeath(self, turn: ActionStep | None, inherited: int, branch: RunMemory) -> None:
-        """Copy the steps to a branch. This transcript has not changed since the branch began, unless someone edited it while the run was stopped."""
-        steps = self.steps[:inherited]
-        branch.steps.extend([*steps, turn] if turn is not None and len(steps) < inherited else steps)
+    def _bequeath(self, turn: ActionStep | None, branch: RunMemory) -> None:
+        """Copy the steps to a branch. They are as they were when it began, but for edits of someone while the run was stopped."""
+        branch.steps.extend(self.steps if turn is None or turn is not self.open else [*self.steps, turn])
         branch.steps.lower(self.steps.floor)
         branch.inherited = len(branch.steps)
         branch.system_prompt = SystemPromptStep(self.system_prompt.system_prompt)

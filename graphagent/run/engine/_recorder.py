@@ -151,7 +151,17 @@ class Recorder:
             self._append(NodeInterrupted(again=again or (), **self._of_node(frame, ran=True), **transcript))
 
     def edited(self, frame: LiveFrame) -> None:
-        """Record the steps that were changed while the run was not executed, if any were."""
+        """Record the steps that were changed while the run was not executed, if any were.
+
+        A branch that has its copy of these steps, and no entry yet, is recorded before: who reads the entries copies the steps
+        where a branch is first mentioned, and it has them as they were.
+        """
+        memory = frame.memory
+        if memory.loaded and memory.changes():
+            for each in frame.live_frames():
+                if each.memory is not memory and each.memory.loaded:
+                    branch = [list(part) for part in each.branches]
+                    self._append(RunEdited(at=_clock.now(), heard=[*each.memory.written_heard], branch=branch))
         transcript = self._transcript(frame, frame.value if frame.compiled is not None else None)
         if "steps" in transcript:
             self._append(RunEdited(at=_clock.now(), **transcript))
