@@ -209,7 +209,7 @@ class LiveFrame(Frame):
     """A frame that is being executed: its current value, its transcript, its budget, its model and tools."""
 
     __slots__ = (
-        "_context", "arrived", "branches", "call", "compiled", "existed", "memory", "meter", "model", "ref", "runtime", "tools", "value",
+        "arrived", "branches", "call", "compiled", "existed", "memory", "meter", "model", "ref", "runtime", "tools", "value",
     )  # fmt: skip
 
     def __init__(
@@ -239,14 +239,11 @@ class LiveFrame(Frame):
         self.arrived = self.existed = 0
         """The numbers of the entries from which the enclosing frame has its value, and since which frames are inside it."""
         self.call: ToolCall | None = None
-        self._context: Context[Any] | None = None
 
     @property
     def context(self) -> Context[Any]:
-        """The context that nodes are passed."""
-        if self._context is None:
-            self._context = Context(self)
-        return self._context
+        """A context for a node. It is not kept here: two objects that refer to each other wait for the garbage collector."""
+        return Context(self)
 
     @property
     def node_path(self) -> str:

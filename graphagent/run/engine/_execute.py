@@ -26,7 +26,7 @@ from graphagent.run.engine._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.run._compiled import CompiledEdge, CompiledNode
-    from graphagent.run.engine._context import LiveFrame
+    from graphagent.run.engine._context import Context, LiveFrame
 
 _EVERY = 127
 """After so many nodes other tasks get a turn, since nodes may never wait themselves. A mask: one less than a power of two."""
@@ -45,7 +45,7 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
     runtime = frame.runtime
     meter, journal, context = frame.meter, runtime.journal, frame.context
     alone = meter.parent is None
-    run_id, path = runtime.run_id, frame.path
+    run_id, path, moved = runtime.run_id, frame.path, frame.moved
     started = runtime.handlers.get(NodeStarted)
     finished = runtime.handlers.get(NodeFinished)
     edge: CompiledEdge | None
@@ -71,7 +71,7 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
             try:
                 returned = await node.call(context, value)
             except Exception as error:  # noqa: BLE001  raised again there, unless an error edge takes it
-                edge, caught, passed = _recover(node, frame, error, value)
+                edge, caught, passed = _recover(node, frame, context, error, value)
                 for trust in branch_trust(frame):  # the error may tell what the branches that it ended had heard
                     frame.memory.lower(trust)
                 runtime.close_questions(path + node.name)
@@ -97,13 +97,13 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
                     handler(event)
             following = node.following
             if following is None:
-                edge, passed = _choose(node, frame, output)
+                edge, passed = _choose(node, frame, context, output)
                 following = edge.target
             else:
                 edge, passed = None, output
             # The position changes before the commit: if that fails, the entry is committed later, and the node is not repeated.
             if journal is None:
-                frame.moved(following.name)
+                moved(following.name)
             else:
                 journal.node_ended(frame, node, output, following, passed, edge)
             node, value, ended = following, passed, False
@@ -135,21 +135,21 @@ def _is_suspension(error: BaseException) -> bool:
     return isinstance(error, Suspend)
 
 
-def _choose(node: CompiledNode, frame: LiveFrame, output: Any) -> tuple[CompiledEdge, Any]:
+def _choose(node: CompiledNode, frame: LiveFrame, context: Context[Any], output: Any) -> tuple[CompiledEdge, Any]:
     """Return the first edge that takes an output, and the value that it passes on."""
     for edge in node.edges:
-        takes, value = _through(edge, frame, output)
+        takes, value = _through(edge, frame, context, output)
         if takes:
             return _taken(edge, frame), value
     raise of_run(frame, NoPathError(frame.node_path, output, [edge.label for edge in node.edges]))
 
 
-def _through(edge: CompiledEdge, frame: LiveFrame, value: Any) -> tuple[bool, Any]:
+def _through(edge: CompiledEdge, frame: LiveFrame, context: Context[Any], value: Any) -> tuple[bool, Any]:
     """Return whether an edge takes a value, and the value that it passes on."""
     try:
         for rule in edge.rules:
             if rule.test is not None:
-                if not rule.test(frame.context, value):
+                if not rule.test(context, value):
                     return False, None
             elif rule.change is not None:
                 value = rule.change(value)
@@ -165,7 +165,9 @@ def _taken(edge: CompiledEdge, frame: LiveFrame) -> CompiledEdge:
     return edge
 
 
-def _recover(node: CompiledNode, frame: LiveFrame, error: Exception, given: Any) -> tuple[CompiledEdge, Exception, Any]:
+def _recover(
+    node: CompiledNode, frame: LiveFrame, context: Context[Any], error: Exception, given: Any
+) -> tuple[CompiledEdge, Exception, Any]:
     """Return the error edge for an error, the part of the error that it takes, and the value that it passes on.
 
     The edge of a tap passes on the input of the tap.
@@ -179,7 +181,7 @@ def _recover(node: CompiledNode, frame: LiveFrame, error: Exception, given: Any)
     for edge in node.error_edges:
         caught = matching(error, edge.errors, runtime.run_id)
         if caught is not None:
-            takes, value = _through(edge, frame, given if node.passes_input else caught)
+            takes, value = _through(edge, frame, context, given if node.passes_input else caught)
             if takes:
                 return _taken(edge, frame), caught, value
     if isinstance(error, RunError) and error.run_id == runtime.run_id:
