@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run._compiled import CompiledEdge, CompiledNode, Inside
 
+_UNREADABLE = (LostPayloadError, ValueError, LookupError, TypeError, AttributeError)
+"""The errors of reading something that is not what it should be."""
+
 
 class JournalReader:
     """The entries of a run, up to one of them."""
@@ -91,8 +94,10 @@ class JournalReader:
         """
         found = self._entries[number - 1]
         if found is None:
-            with self.reading(number):
+            try:
                 found = self._entries[number - 1] = read_entry(self.data(number))
+            except ValueError as error:
+                raise self._damaged(number, error) from None
         return found
 
     def data(self, number: int) -> dict[str, Any]:
@@ -128,13 +133,18 @@ class JournalReader:
         """
         try:
             yield
-        except LostPayloadError as error:
-            reason = error.reason
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            reason = str(error) if type(error) is ValueError else f"it lacks something ({type(error).__name__})"
+        except _UNREADABLE as error:
+            raised = error
         else:
             return
-        raise DamagedStoreError(self.what(number), reason)
+        raise self._damaged(number, raised)
+
+    def _damaged(self, number: int, error: Exception) -> DamagedStoreError:
+        """Return the error of an entry in which something cannot be read."""
+        if isinstance(error, LostPayloadError):
+            return DamagedStoreError(self.what(number), error.reason)
+        reason = str(error) if type(error) is ValueError else f"it lacks something ({type(error).__name__})"
+        return DamagedStoreError(self.what(number), reason)
 
     # ---- the state
 
@@ -146,11 +156,14 @@ class JournalReader:
             DamagedStoreError: an entry cannot be read.
         """
         if self._state is None:
-            state = RunState()
-            for number in range(1, self.last + 1):
-                entry = self.entry(number)
-                with self.reading(number):
-                    state.apply(entry)
+            state, number, raised = RunState(), 0, None
+            try:
+                for number, known in enumerate(self._entries, 1):
+                    state.apply(known or self.entry(number))
+            except _UNREADABLE as error:
+                raised = error
+            if raised is not None:
+                raise self._damaged(number, raised)
             self._state = state
         return self._state
 

@@ -27,7 +27,8 @@ def _named(name: str, default: Any = MISSING) -> Any:
     return field(metadata={"json": name}) if default is MISSING else field(default=default, metadata={"json": name})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that the fields of an entry can be set at once when it is read: a run may have thousands.
+@dataclass(frozen=True, kw_only=True)
 class JournalEntry:
     """Something that happened in a run."""
 
@@ -66,7 +67,7 @@ class JournalEntry:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeEntry(JournalEntry):
     """Something that a node did, or that happened to it."""
 
@@ -90,7 +91,7 @@ class NodeEntry(JournalEntry):
         """Change what this kind of entry changes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Started(JournalEntry):
     """The run began."""
 
@@ -113,7 +114,7 @@ class Started(JournalEntry):
         state.started(self.strategy, self.following)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeEnded(NodeEntry):
     """A node ended, and another one follows."""
 
@@ -132,7 +133,7 @@ class NodeEnded(NodeEntry):
         frame.moved(self.following, state.last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EffectDone(NodeEntry):
     """A node did something that must not be done twice."""
 
@@ -154,7 +155,7 @@ class EffectDone(NodeEntry):
             state.finish_reason = self.response["finish"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class UsageCounted(NodeEntry):
     """A node spent something on a request whose answer is not recorded."""
 
@@ -162,7 +163,7 @@ class UsageCounted(NodeEntry):
     keeps_drafts: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EffectBegun(NodeEntry):
     """A node is about to do something that must not be begun a second time without asking."""
 
@@ -176,7 +177,7 @@ class EffectBegun(NodeEntry):
         frame.effect_begun(self.key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Recovered(NodeEntry):
     """A node failed, and an error edge was taken."""
 
@@ -199,7 +200,7 @@ class Recovered(NodeEntry):
         frame.moved(self.following, state.last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Retried(NodeEntry):
     """A node is tried again; where none is named, the whole strategy of the frame."""
 
@@ -213,7 +214,7 @@ class Retried(NodeEntry):
             frame.restarted(state.first, state.last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BranchFailed(NodeEntry):
     """A branch failed, and its error is its result."""
 
@@ -226,7 +227,7 @@ class BranchFailed(NodeEntry):
         frame.moved("", state.last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeInterrupted(NodeEntry):
     """The run stopped while a node had added steps. They are shown; they count only until the node is executed again."""
 
@@ -241,7 +242,7 @@ class NodeInterrupted(NodeEntry):
         state.interrupted()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stopped(JournalEntry):
     """The run stopped before its end, and nobody executes it."""
 
@@ -264,7 +265,7 @@ class Stopped(JournalEntry):
         state.stopped(self.status, self.failure, self.questions, self.attempts or {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Resumed(JournalEntry):
     """A process took the run, to continue it."""
 
@@ -283,7 +284,7 @@ class Resumed(JournalEntry):
             state.frame(answer.get("in", "")).effect_done(answer["key"], state.last, place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunEdited(JournalEntry):
     """Someone changed a transcript, or the value of a frame, while the run was not executed."""
 
@@ -303,7 +304,7 @@ class RunEdited(JournalEntry):
             frame.attempts = frame.own = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Finished(JournalEntry):
     """The run came to END."""
 
@@ -330,6 +331,10 @@ _FIELDS: dict[type[JournalEntry], list[tuple[str, str, object]]] = {
     for kind in _CLASSES.values()
 }
 _NAMES = {kind: {key: name for name, key, _ in found} for kind, found in _FIELDS.items()}
+_DEFAULTS = {
+    kind: {name: default for name, _, default in found if default is not MISSING} for kind, found in _FIELDS.items()
+}
+_NEEDED = {kind: frozenset(name for name, _, default in found if default is MISSING) for kind, found in _FIELDS.items()}
 
 
 def read_entry(data: Mapping[str, Json]) -> JournalEntry:
@@ -341,10 +346,16 @@ def read_entry(data: Mapping[str, Json]) -> JournalEntry:
     kind = _CLASSES.get(data["t"]) if isinstance(data.get("t"), str) else None
     if kind is None:
         raise ValueError("it is of a kind that is not known here")
-    names = _NAMES[kind]
+    names, found = _NAMES[kind], _DEFAULTS[kind].copy()
     try:
-        return kind(**{names[key]: value for key, value in data.items() if key != "t"})
+        for key, value in data.items():
+            if key != "t":
+                found[names[key]] = value
     except KeyError:
         raise ValueError("it has something that is not known here") from None
-    except TypeError:
-        raise ValueError("it lacks something") from None
+    if not found.keys() >= _NEEDED[kind]:
+        raise ValueError("it lacks something")
+    # The constructor of a frozen class would cost four times as much.
+    entry = object.__new__(kind)
+    entry.__dict__.update(found)
+    return entry
