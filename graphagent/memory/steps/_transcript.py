@@ -367,16 +367,20 @@ class RunMemory:
 
     def fork(self) -> RunMemory:
         """Return a transcript that begins with the same steps and then changes by itself."""
-        turn = self.open
-        inherited = len(self.steps) + (turn is not None)
+        turn, steps = self.open, self.steps
+        inherited = len(steps) + (turn is not None)
         # Not before someone looks: most branches never do.
-        branch = RunMemory.deferred("", self.begun, inherited, partial(self._bequeath, turn))
+        source = partial(self._bequeath, turn, len(steps), steps[-1] if steps else None)
+        branch = RunMemory.deferred("", self.begun, inherited, source)
         branch._inherits = True  # noqa: SLF001  of this class
         return branch
 
-    def _bequeath(self, turn: ActionStep | None, branch: RunMemory) -> None:
-        """Copy the steps to a branch. They are as they were when it began, but for edits of someone while the run was stopped."""
-        branch.steps.extend(self.steps if turn is None or turn is not self.open else [*self.steps, turn])
+    def _bequeath(self, turn: ActionStep | None, count: int, last: Step | None, branch: RunMemory) -> None:
+        """Copy the steps to a branch, up to the one that was the last when it began, and the turn that was open then."""
+        # Someone may have inserted or removed steps since then, while the run was stopped.
+        end = next((place for place, step in enumerate(self.steps, 1) if step is last), count)
+        steps = self.steps[:end]
+        branch.steps.extend(steps if turn is None else [*steps, turn])
         branch.steps.lower(self.steps.floor)
         branch.inherited = len(branch.steps)
         branch.system_prompt = SystemPromptStep(self.system_prompt.system_prompt)
