@@ -115,24 +115,6 @@ class Frame:
         for each in (self.inside or {}).values():
             yield from each.frames()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what the journal determines of the frame, as plain JSON data: empty if nothing has happened in it."""
-        inside = {name: data for name, each in (self.inside or {}).items() if (data := each.to_json())}
-        found: dict[str, Any] = {"node": self.node, "number": self.number, "since": self.since} if self.number else {}
-        if self.since and not self.number:
-            found["since"] = self.since
-        if self.effects:
-            found["effects"] = {key: [each.number, each.answer] for key, each in self.effects.items()}
-        if self.begun:
-            found["begun"] = sorted(self.begun)
-        if self.attempts:
-            found["attempts"] = dict(self.attempts)
-        if self.own is not None:
-            found["own"] = self.own
-        if inside:
-            found["inside"] = inside
-        return found
-
     def __repr__(self) -> str:
         return f"<frame {self.path!r} at {self.node!r}, entry {self.number}>"
 
