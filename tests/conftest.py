@@ -26,6 +26,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OFFLINE), os.enviro
 # Background jobs of a shell inherit that Ctrl-C is ignored, and would hand that down to every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# readline puts the size of this process's terminal into the environment; programs in a terminal of their own must not see that.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # How long an example takes depends on the machine, and on what else it does.
 settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)

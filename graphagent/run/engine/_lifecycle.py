@@ -161,8 +161,11 @@ def note_edits(run: RunDriver, journal: Recorder) -> None:
     adding = set[int]()
     for frame in run.frame.inside_out():
         frames.setdefault(id(frame.memory), frame)
-        if frame.savepoint is not None and frame.savepoint.added:
-            adding.add(id(frame.memory))
+        if frame.savepoint is not None:
+            # The node is executed again: what it had asked a model counts no more than what it had added.
+            frame.memory.rewind(frame.savepoint)
+            if frame.savepoint.added:
+                adding.add(id(frame.memory))
     for frame in reversed(frames.values()):  # transcripts of branches begin with those of the enclosing frames
         if id(frame.memory) not in adding:
             journal.edited(frame)
