@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from dataclasses import replace
 from decimal import Decimal
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from graphagent.llm import ImageLike
-    from graphagent.memory import Step
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run import StepCallbacks
     from graphagent.run.durable import Diff, Entry, Snapshot
@@ -252,6 +250,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
@@ -262,6 +261,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
@@ -272,6 +272,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[Any]:
@@ -281,7 +282,10 @@ class Agent(Generic[I, O]):
             task: What the strategy takes; left out for strategies that need nothing.
             owner: For whom it runs: a user, a tenant. Everything remembered belongs to an owner.
             run_id: The id of the run; by default a new one.
-            steps: The transcript of an earlier run, which goes before the task. It is copied.
+            steps: The transcript of an earlier run, which is put before the task as a copy. If the store has that run, and it
+                has ended and is unchanged, it is stored as a reference.
+            thread: The name of a conversation of this owner. The run continues the transcript of the last run of that name that
+                ended, and is the last one from then on. It needs a store.
             images: Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of
                 Pillow.
             deps: What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored.
@@ -293,8 +297,10 @@ class Agent(Generic[I, O]):
             NoPathError: no edge of a node takes its output.
             BudgetError: a budget is used up; `.result` is what was done so far.
             FeatureError: a node needs a feature that is not installed, or asks a model and there is none.
+            ThreadBusyError: the last run of the thread has not ended.
+            RunError: there is a thread, and the agent has no store.
         """
-        return await self._begun(task, owner, run_id, steps, await load_images(images, "images"), deps).finish()
+        return await self._begun(task, owner, run_id, steps, thread, await load_images(images, "images"), deps).finish()
 
     @overload
     def start(
@@ -303,6 +309,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> Run[Answer]: ...
     @overload
@@ -313,6 +320,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> Run[O]: ...
@@ -323,15 +331,16 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> Run[Any]:
         """Return a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
         Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`. Files of `images` are read
-        before it returns.
+        before it returns; the transcript of a `thread` is read when the run begins.
         """
-        return self._begun(task, owner, run_id, steps, images, deps)
+        return self._begun(task, owner, run_id, steps, thread, images, deps)
 
     @overload
     def stream(
@@ -340,6 +349,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
         all_text: bool = False,
     ) -> RunStream[Answer]: ...
@@ -351,6 +361,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
         all_text: bool = False,
@@ -362,6 +373,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
         all_text: bool = False,
@@ -379,11 +391,12 @@ class Agent(Generic[I, O]):
             owner: For whom it runs.
             run_id: How the run is called.
             steps: The transcript of an earlier run.
+            thread: The conversation that it continues.
             images: Shown to the model with the task.
             deps: What nodes and tools find in `ctx.deps`.
             all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
         """
-        return RunStream(self._begun(task, owner, run_id, steps, images, deps), all_text=all_text)
+        return RunStream(self._begun(task, owner, run_id, steps, thread, images, deps), all_text=all_text)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
@@ -584,6 +597,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
@@ -594,6 +608,7 @@ class Agent(Generic[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
@@ -617,6 +632,7 @@ class Agent(Generic[I, O]):
         owner: str,
         run_id: str | None,
         steps: RunMemory | None,
+        thread: str | None,
         images: Iterable[ImageLike],
         deps: object,
     ) -> Run[Any]:
@@ -642,6 +658,8 @@ class Agent(Generic[I, O]):
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "
                 f"not {a(type(steps).__name__)}"
             )
+        if thread is not None:
+            self._check_thread(thread, steps)
         shown = images_of(images, "images")
         config = self._made or self._config()
         if config.without_model:
@@ -649,13 +667,18 @@ class Agent(Generic[I, O]):
         config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
             config = replace(config, deps=deps)
-        copies: Iterable[Step] = ()
-        trust = "trusted"
-        if steps is not None:
-            copies, trust = map(copy.copy, filter(None, (*steps.steps, steps.open))), steps.floor
-        run: Run[Any] = Run(begin(config, task, run_id=run_id, owner=owner, steps=copies, images=shown, trust=trust))
+        driver = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=shown, thread=thread or "")
+        run: Run[Any] = Run(driver)
         self._last = run
         return run
+
+    def _check_thread(self, thread: object, steps: RunMemory | None) -> None:
+        if not isinstance(thread, str) or not thread:
+            raise TypeError(f"thread= is the name of a conversation, such as 'alice-7', not {thread!r}")
+        if steps is not None:
+            raise ValueError("thread= continues the transcript of its own last run; leave out steps=")
+        if self.store is None:
+            raise RunError("a thread is kept in a store; give the agent one: Agent(…, store=SqliteStore('runs.db'))")
 
     def as_tool(self) -> Tool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer.

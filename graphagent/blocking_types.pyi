@@ -337,6 +337,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
@@ -347,6 +348,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
@@ -357,6 +359,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> BlockingRun[Answer]: ...
     @overload
@@ -367,6 +370,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> BlockingRun[O]: ...
@@ -377,6 +381,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
         all_text: bool = False,
     ) -> BlockingRunStream[Answer]: ...
@@ -388,6 +393,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
         all_text: bool = False,
@@ -472,6 +478,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         deps: object = None,
     ) -> RunResult[Answer]: ...
     @overload
@@ -482,6 +489,7 @@ class BlockingAgent(Protocol[I, O]):
         owner: str = "",
         run_id: str | None = None,
         steps: RunMemory | None = None,
+        thread: str | None = None,
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...

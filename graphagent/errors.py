@@ -14,6 +14,7 @@ GraphAgentError
 │  ├ RunNotFoundError (LookupError)   the store has no such run
 │  ├ RunExistsError                   a run with this id exists already
 │  ├ RunClaimedError                  .holder; another process, or another task, has the run
+│  ├ ThreadBusyError                  .thread, .status; the last run of the thread has not ended
 │  ├ StrategyChangedError             .differences; the strategy is not the one that the run began with
 │  ├ JournalError (StoreError)        an entry could not be kept, since the store failed, which is the __cause__
 │  ├ AnswerError (ValueError)         .question; an answer fits no open question, or not its type
@@ -226,6 +227,27 @@ class RunClaimedError(RunError):
         super().__init__(
             f"run {run_id!r} is being executed by {holder}; wait until it ends or is suspended. What a process of this "
             f"machine had is free when it is dead; of another machine, some minutes after its last step"
+        )
+
+
+class ThreadBusyError(RunError):
+    """The last run of a thread has not ended. Nothing was written."""
+
+    def __init__(self, thread: str, run_id: str, status: str) -> None:
+        self.thread = thread
+        self.run_id = run_id
+        """The run that has not ended."""
+        self.status = status
+        """`running`, `waiting` or `paused`."""
+        remedy = {
+            "running": "wait until it ends",
+            "waiting": f"answer it with agent.resume({run_id!r}, answer=…), or remove it with prune_runs(store, run_ids=[{run_id!r}])",
+        }.get(
+            status,
+            f"resume it with agent.resume({run_id!r}), or remove it with prune_runs(store, run_ids=[{run_id!r}])",
+        )
+        super().__init__(
+            f"run {run_id!r} of thread {thread!r} is {status}, and the next one continues after it; {remedy}"
         )
 
 

@@ -320,6 +320,7 @@ SAMPLES = [
     errors.RunNotFoundError("run-1", "owner"),
     errors.RunExistsError("run-1"),
     errors.RunClaimedError("run-1", "process 7 on 'there'"),
+    errors.ThreadBusyError("ada-1", "run-1", "waiting"),
     errors.StrategyChangedError("run-1", ["- node draft: str -> str"]),
     errors.AnswerError("ask_human:2", "it asks for bool"),
     errors.JournalError("run-1", errors.StoreError("the disk is full")),

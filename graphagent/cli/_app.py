@@ -83,6 +83,14 @@ def chat(
     script: Annotated[
         Path | None, option("--script", "FILE", "Take your lines from a file; lines that begin with # are skipped.")
     ] = None,
+    thread: Annotated[
+        str | None,
+        option(
+            "--thread",
+            "NAME",
+            "Keep the conversation under this name, in conversations.db in the folder of the memory, and continue it next time.",
+        ),
+    ] = None,
     show_memory: Annotated[
         bool, flag("--show-memory", text="Show the exact block of facts that the model is sent.")
     ] = False,
@@ -90,7 +98,7 @@ def chat(
     """Chat with an assistant that remembers: what it learns about you today, it knows tomorrow."""
     from graphagent.cli.chat import converse, model_of
 
-    converse(memory, model_of(model, base_url, key_variable), owner, script, show_memory=show_memory)
+    converse(memory, model_of(model, base_url, key_variable), owner, script, thread=thread, show_memory=show_memory)
 
 
 @app.command(epilog="Example: graphagent draw graphagent_strategies:react --format svg --out react.svg")

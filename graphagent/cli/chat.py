@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,21 @@ from graphagent import Agent
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
 from graphagent.cli._phrases import counted
-from graphagent.cli._stores import fact_provider
+from graphagent.cli._stores import fact_provider, open_store
 from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
 from graphagent.memory import AgentMemory, Concept, Fact, FactsStep, RunMemory, Scope
+from graphagent.run import list_runs
+from graphagent.run.durable import forget_thread
 from graphagent_strategies import personal
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from graphagent.llm.openai import OpenAIModel
-    from graphagent.protocols import KeepingProvider, Model
+    from graphagent.protocols import KeepingProvider, Model, Store
     from graphagent.run import RunResult
 
 RULES = (
@@ -39,6 +42,8 @@ RULES = (
 )
 _ANSWERS, _LEARNS = "llm_request", "auto_detect_facts"
 _MOST_NAMES = 6
+CONVERSATIONS = "conversations.db"
+"""The file of the threads in the folder of a memory."""
 _HELP = """\
 /facts            what is known
 /forget KEYWORD   remove a fact, with all its versions, for good
@@ -48,7 +53,13 @@ Ctrl-C            while an answer comes: stop it"""
 
 
 def converse(
-    memory: Memory, model: OfflineModel | OpenAIModel, owner: str, script: Path | None, *, show_memory: bool
+    memory: Memory,
+    model: OfflineModel | OpenAIModel,
+    owner: str,
+    script: Path | None,
+    *,
+    thread: str | None,
+    show_memory: bool,
 ) -> None:
     """Chat until the script or standard input ends, or the person leaves.
 
@@ -57,6 +68,7 @@ def converse(
         model: The model, which is closed at the end.
         owner: Whose facts they are.
         script: A file with the turns; None: standard input.
+        thread: The name under which the conversation is stored and continued; None: it ends with the command.
         show_memory: Whether to show the exact block of facts that the model is sent.
 
     Raises:
@@ -71,7 +83,13 @@ def converse(
         stack.enter_context(portal.wrap_async_context_manager(provider))
         if not isinstance(model, OfflineModel):
             stack.enter_context(portal.wrap_async_context_manager(model))
-        conversation = _Conversation(portal, provider, model, owner, attended=attended, show_memory=show_memory)
+        store: Store | None = None
+        if thread is not None:
+            opened = open_store("runs", memory.folder / CONVERSATIONS, memory.key, new=True)
+            store = stack.enter_context(portal.wrap_async_context_manager(opened))
+        conversation = _Conversation(
+            portal, provider, model, owner, store, thread, attended=attended, show_memory=show_memory
+        )
         conversation.greet(memory)
         for turn in turns:
             if not conversation.take(turn):
@@ -134,10 +152,13 @@ class _Conversation:
         provider: KeepingProvider,
         model: Model,
         owner: str,
+        store: Store | None,
+        thread: str | None,
         *,
         attended: bool,
         show_memory: bool,
     ) -> None:
+        self._store, self._thread = store, thread
         self._portal, self._provider, self._model, self._owner = portal, provider, model, owner
         self._attended, self._show_memory = attended, show_memory
         self._scope: CancelScope | None = None
@@ -149,7 +170,7 @@ class _Conversation:
         self._learned = False
         self._steps: RunMemory | None = None
         self._waits = self._console.is_terminal and not isinstance(model, OfflineModel)
-        self._agent = Agent(personal(subjects=_options.SUBJECTS), model=model, system_prompt=RULES)
+        self._agent = Agent(personal(subjects=_options.SUBJECTS), model=model, system_prompt=RULES, store=store)
         self._agent.install(AgentMemory, provider=provider, agent_name=_options.AGENT_NAME)
         self._agent.on(NodeStarted, self._on_node)
         self._agent.on(TextStreamed, self._on_text)
@@ -161,6 +182,10 @@ class _Conversation:
         facts = self._portal.call(self._known)
         self._told = {(fact.concept.keyword, fact.values) for fact in facts}
         self.note(f"model {self._model.name} · memory {memory.folder} · {counted(len(facts), 'fact')} known")
+        if self._store is not None:
+            known = self._portal.call(partial(list_runs, self._store, owner=self._owner, thread=self._thread))
+            turns = counted(sum(head.state == "done" for head in known), "turn")
+            self.note(f"thread {self._thread} · {turns} so far")
         if memory.key is None:
             self.note(
                 "No key, so facts are plain files there. Seal them: graphagent keys new --out FILE, then --key file:FILE"
@@ -198,7 +223,6 @@ class _Conversation:
         return True
 
     def _ask(self, turn: str) -> None:
-        before = len(self._steps.steps) if self._steps else 0
         self._learned = False
         future = self._portal.start_task_soon(self._run, turn)
         try:
@@ -225,11 +249,11 @@ class _Conversation:
             self.note("  the answer ends here because the model's limit of tokens was reached")
         self._steps = result.memory
         self._runs.add(result.run_id)
-        self._print_memory(result, before)
+        self._print_memory(result)
 
-    def _print_memory(self, result: RunResult[str], before: int) -> None:
+    def _print_memory(self, result: RunResult[str]) -> None:
         """Print which facts a turn used that were learned before this start, and which it learned."""
-        steps = result.memory.steps[before:]
+        steps = result.memory.steps[result.memory.begun :]
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [
             _output.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs
@@ -252,7 +276,8 @@ class _Conversation:
     async def _run(self, turn: str) -> RunResult[str] | None:
         self._scope = CancelScope()
         with self._scope:
-            return await self._agent.run(turn, owner=self._owner, steps=self._steps)
+            earlier = self._steps if self._thread is None else None
+            return await self._agent.run(turn, owner=self._owner, steps=earlier, thread=self._thread)
         return None
 
     def _stop(self) -> None:
@@ -285,7 +310,10 @@ class _Conversation:
 
         async def remove() -> int:
             with suppress(ValueError):  # no fact has a keyword that is not valid
-                return (await self._provider.forget(concept=Concept(keyword), owner=self._owner)).facts
+                receipt = await self._provider.forget(concept=Concept(keyword), owner=self._owner)
+                if receipt.facts and self._store is not None and self._thread is not None:
+                    await forget_thread(self._store, self._thread, owner=self._owner)
+                return receipt.facts
             return 0
 
         removed = self._portal.call(remove)

@@ -9,6 +9,7 @@ from graphagent.memory.facts._references import references as references
 from graphagent.memory.steps._dump import plain as plain
 from graphagent.memory.steps._json import StepReader as StepReader
 from graphagent.memory.steps._json import StepWriter as StepWriter
+from graphagent.memory.steps._json import message_hash as message_hash
 from graphagent.memory.steps._note_references import NoteName as NoteName
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references

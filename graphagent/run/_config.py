@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphagent.graph import Strategy
     from graphagent.llm import Tool
+    from graphagent.memory import RunMemory
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run._compiled import Call, CompiledStrategy
     from graphagent.run._fingerprint import StrategyDescription
@@ -49,4 +50,6 @@ class RunConfig:
     """The path of the first node that asks a model and has none."""
     deps: Any = None
     """The `deps` of one run; None in the configuration of all runs of an agent."""
+    threads: dict[tuple[str, str], RunMemory] = field(default_factory=dict[tuple[str, str], "RunMemory"])
+    """The transcripts of the threads that were continued last, by owner and thread."""
     clock: Callable[[], float] = field(default=time.monotonic)

@@ -18,9 +18,12 @@ from graphagent.run.stored._inspect import follow_run as follow_run
 from graphagent.run.stored._inspect import read_run as read_run
 from graphagent.run.stored._inspect import run_head as run_head
 from graphagent.run.stored._manage import RunSize as RunSize
+from graphagent.run.stored._manage import Thread as Thread
 from graphagent.run.stored._manage import choose_runs as choose_runs
 from graphagent.run.stored._manage import family as family
 from graphagent.run.stored._manage import forget_runs as forget_runs
+from graphagent.run.stored._manage import forget_thread as forget_thread
+from graphagent.run.stored._manage import list_threads as list_threads
 from graphagent.run.stored._manage import measure_runs as measure_runs
 from graphagent.run.stored._manage import prune_runs as prune_runs
 from graphagent.run.stored._manage import run_owners as run_owners

@@ -71,13 +71,14 @@ def begun(home):
     (home / "program.py").write_text(PROGRAM)
     (home / "begin.py").write_text(BEGIN)
 
-    def begin(name, run_id="", task="the task", owner=""):
+    def begin(name, run_id="", task="the task", owner="", thread=None):
         anyio.run(
             runpy.run_path("begin.py", run_name="begin")["main"],
             runpy.run_path("program.py")[name],
             run_id,
             task,
             owner,
+            thread,
         )
 
     return begin

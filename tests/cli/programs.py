@@ -148,11 +148,11 @@ import anyio
 from graphagent.store import EncryptedStore, SqliteStore
 
 
-async def main(agent, run_id, task, owner):
+async def main(agent, run_id, task, owner, thread=None):
     async with SqliteStore("runs.db") as store:
         agent.store = EncryptedStore(store, os.environ["TEST_KEY"]) if os.environ.get("SEALED") else store
         try:
-            await agent.run(task, run_id=run_id or None, owner=owner)
+            await agent.run(task, run_id=run_id or None, owner=owner, thread=thread)
         except Exception as error:
             print(type(error).__name__)
 

@@ -50,6 +50,29 @@ def test_the_conversation_goes_on_within_a_start(run, home):
     assert "recalled" not in ended.out
 
 
+def test_a_thread_continues_in_another_start(run, home, key):
+    """The model is sent what was said before; forgetting a fact removes the conversation; it is sealed as the facts are."""
+    found = {"facts": [{"subject": "user", "keyword": "city", "description": "home", "value": "Oslo-1187"}]}
+    nothing = {"facts": []}
+    with openai_server(["Noted.", found, "In Oslo-1187.", nothing, "Who knows.", nothing]) as server:
+        options = ["--model", "local", "--base-url", server.base_url, "--thread", "monday", *key]
+        first = run("chat", *_script(home, "I live in Oslo-1187."), *options)
+        assert "thread monday · 0 turns so far" in first.out, first.err
+        again = run("chat", *_script(home, "Where do I live?", "/forget city"), *options)
+        assert "thread monday · 1 turn so far" in again.out
+        assert "recalled city" in again.out
+        last = run("chat", *_script(home, "Where do I live?"), *options)
+        assert "thread monday · 0 turns so far" in last.out
+        asked = [[message["content"] for message in request["messages"]] for request in server.requests]
+    assert any("I live in Oslo-1187." in str(text) for text in asked[2])
+    assert not any("Oslo-1187" in str(text) for text in asked[4])
+    assert not [
+        path
+        for path in home.rglob("*")
+        if path.is_file() and b"Oslo-1187" in path.read_bytes() and path.name != "script.txt"
+    ]
+
+
 def test_without_a_key_it_says_that_files_are_plain(run, home, key):
     """One line, and only then."""
     script = _script(home, "Hello")

@@ -81,6 +81,8 @@ def _with_runs(run, line, begun):
     Path("app.py").write_text(f"{program.read_text('utf-8')}\nagent = {name}\n")
     begun(name, "mail-1")
     begun("letters", "hers", owner="ada")
+    if "thread" in line:
+        begun("letters", "talk", thread="monday")
     if "diff" in line:
         _said(run, "runs fork mail-1 --before ask_human --agent app.py:agent --run-id mail-2")
     if "import" in line:

@@ -44,6 +44,7 @@ InStates = Annotated[
         "Only runs that are done, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
     ),
 ]
+InThread = Annotated[str | None, option("--thread", "NAME", "Only the runs of this thread.")]
 _STORE_OF_AGENT = "Without --store, the agent's own store is used."
 
 
@@ -211,6 +212,6 @@ def plain(head: RunHeader) -> dict[str, object]:
     return {
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,
-        "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "origin": list(head.origin) if head.origin else None,
+        "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "thread": head.thread, "origin": list(head.origin) if head.origin else None,
         "executed_by": head.claim.holder if head.claim is not None and head.running else None,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option
 from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli.runs._target import InStates, RunsStore, RunsTarget, plain, run_named, states
+from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states
 from graphagent.errors import StoreError
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def prune(
         str | None, option("--older-than", "TIME", "Only runs that have not changed for so long: 30d, 12h, 90m.")
     ] = None,
     status: InStates = None,
+    thread: InThread = None,
     keep: Annotated[int, option("--keep", "N", "Keep at least this many, the newest.", min=0)] = 0,
     yes: Yes = False,
 ) -> None:
@@ -108,13 +109,13 @@ def prune(
     from graphagent.run.durable import choose_runs, family, prune_runs, tree_of
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)
-    if not which and wanted is None and age is None and not keep:
-        raise typer.BadParameter("say which runs: name them, or give --older-than, --status or --keep")
+    if not which and wanted is None and age is None and thread is None and not keep:
+        raise typer.BadParameter("say which runs: name them, or give --older-than, --status, --thread or --keep")
 
     async def choose(store: Store) -> tuple[list[str] | None, list[RunHeader], int]:
         ids = [await run_named(store, owner, each) for each in which or ()] or None
         heads = await list_runs(store, owner=owner)
-        chosen = choose_runs(heads, run_ids=ids, status=wanted, older_than=age, keep=keep)
+        chosen = choose_runs(heads, run_ids=ids, thread=thread, status=wanted, older_than=age, keep=keep)
         parts = family(heads)
         return ids, chosen, sum(len(tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
 
@@ -135,7 +136,9 @@ def prune(
             there = {head.run_id: head for head in await list_runs(store, owner=owner)}
             agreed = [head.run_id for head in chosen if head.run_id in there and not there[head.run_id].running]
             return await prune_runs(store, owner=owner, run_ids=agreed)
-        return await prune_runs(store, owner=owner, run_ids=ids, status=wanted, older_than=age, keep=keep)
+        return await prune_runs(
+            store, owner=owner, run_ids=ids, thread=thread, status=wanted, older_than=age, keep=keep
+        )
 
     receipt = target.use(remove)
     print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
@@ -143,19 +146,27 @@ def prune(
         _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or a fork of theirs.")
 
 
-def forget(target: RunsTarget, yes: Yes = False) -> None:
-    """Remove all runs of an owner permanently, including those that are being executed."""
+def forget(
+    target: RunsTarget,
+    thread: Annotated[str | None, option("--thread", "NAME", "Only this thread, with all its runs.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Remove all runs of an owner permanently, including those that are being executed; or a thread, if none of its runs is."""
     from graphagent.run import list_runs
-    from graphagent.run.durable import forget_runs
+    from graphagent.run.durable import forget_runs, forget_thread
 
     owner = target.owner
     if not yes:
-        heads = target.use(lambda store: list_runs(store, owner=owner))
+        heads = target.use(lambda store: list_runs(store, owner=owner, thread=thread))
         running = sum(head.running for head in heads)
-        named = whose(owner) or " without an owner"
+        named = (f" of thread {thread!r}" if thread is not None else "") + (whose(owner) or " without an owner")
         executed = f", {running} of which are being executed" if running else ""
         confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?")
-    receipt = target.use(lambda store: forget_runs(store, owner=owner))
+    if thread is None:
+        receipt = target.use(lambda store: forget_runs(store, owner=owner))
+    else:
+        receipt = target.use(lambda store: forget_thread(store, thread, owner=owner))
     if not receipt.runs and not receipt.bytes:
-        _output.fail(f"there are no runs{whose(owner)}, so nothing was forgotten")
+        missing = "runs" if thread is None else f"runs of a thread {thread!r}"
+        _output.fail(f"there are no {missing}{whose(owner)}, so nothing was forgotten")
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")

@@ -18,6 +18,7 @@ from graphagent.cli._phrases import counted, whose
 from graphagent.cli.runs._progress import Progress, spent
 from graphagent.cli.runs._target import (
     InStates,
+    InThread,
     ReadTarget,
     RunsTarget,
     WhichOrNewest,
@@ -46,6 +47,7 @@ _LAST = 12
 def list_(
     target: RunsTarget,
     status: InStates = None,
+    thread: InThread = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the newest.")] = 50,
     size: Annotated[
         bool, flag("--size", text="Show the space that each takes in the store, which reads all of it.")
@@ -65,7 +67,11 @@ def list_(
 
     heads, sizes, nothing = target.use(read)
     parts = family(heads)
-    whole = [head for head in reversed(parts.get("", [])) if wanted is None or head.state in wanted]
+    whole = [
+        head
+        for head in reversed(parts.get("", []))
+        if (wanted is None or head.state in wanted) and (thread is None or head.thread == thread)
+    ]
     shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
     if as_json:
         rows = [plain(head) | ({"size": _plain_size(sizes[head.run_id])} if size else {}) for head, _ in shown]
@@ -84,6 +90,33 @@ def list_(
         )
     if len(whole) > limit:
         _output.aside(f"{len(whole) - limit:,} more; --limit shows them.")
+
+
+def threads(target: RunsTarget, as_json: Json = False) -> None:
+    """List the threads: conversations in which each run continues the one before. The one that was continued last comes first."""
+    from graphagent.run.durable import list_threads
+
+    found = target.use(lambda store: list_threads(store, owner=target.owner))
+    if as_json:
+        rows = [
+            {
+                "thread": each.name, "runs": each.runs, "title": each.title, "started": each.started, "updated": each.updated,
+                "last": plain(each.last),
+            }
+            for each in found
+        ]  # fmt: skip
+        print(_output.json_text(rows))
+    elif not found:
+        _output.aside(f"There are no threads{whose(target.owner)} here.")
+    else:
+        _output.table(
+            ("thread", "began with", "runs", "status", "last written"),
+            [
+                (each.name, each.title or "(not text)", f"{each.runs:,}", each.last.state, _output.moment(each.updated))
+                for each in found
+            ],
+            fold=False, essential=("thread", "began with"),
+        )  # fmt: skip
 
 
 def _with_parts(head: RunHeader, parts: dict[str, list[RunHeader]], depth: int = 0) -> Iterator[tuple[RunHeader, int]]:
@@ -211,8 +244,11 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
         _line("owner", head.owner)
     if head.parent:
         _line("part of", head.parent)
+    if head.thread:
+        _line("thread", head.thread)
     if head.origin is not None:
-        _line("fork of", f"{head.origin[0]}, after its entry {head.origin[1]}")
+        how = ("fork of", f", after its entry {head.origin[1]}") if head.forked else ("continues", "")
+        _line(how[0], f"{head.origin[0]}{how[1]}")
     _line("started", f"{_output.moment(head.started)}, last written {_output.moment(head.updated)}")
     nodes = counted(stored.nodes, "node")
     _line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -85,6 +85,8 @@ class StepWriter:
         self._prompt: SentPrompt | None = None
         self.careful = False
         """Whether messages that models were sent are written in full, since the steps that they came from changed since."""
+        self.derived: Collection[str] | None = None
+        """The hashes of the messages that the steps make, if others may have been sent; those are written in full."""
 
     def step(self, step: Step) -> dict[str, Json]:
         """Return a step as JSON data: its kind, and each field that has not its initial value.
@@ -161,7 +163,10 @@ class StepWriter:
             return {"facts": [self.write_fact(known) for known in message.facts]}
         if isinstance(message, NotesMessage) and not self._note_texts and any(note.kept for note in message.notes):
             return {"notes": [self.write_note(note) for note in message.notes]}
-        return message_json(message, self.blobs) if in_full else message_hash(message)
+        if in_full:
+            return message_json(message, self.blobs)
+        name = message_hash(message)
+        return message_json(message, self.blobs) if self.derived is not None and name not in self.derived else name
 
     def write_message(self, message: Message) -> Json:
         """Return a message as JSON data; if a text that is stored elsewhere is all of it, with the reference to that text."""

@@ -108,6 +108,12 @@ class Steps(list[Step]):
         """Add steps at the end."""
         super().extend(self._welcome(steps))
 
+    def precede(self, steps: Iterable[Step], count: int) -> None:
+        """Put steps in the place of the first `count`, as if they had always been there."""
+        super().__setitem__(slice(0, count), self._welcome(steps))
+        self.edits, self.reordered = {}, False
+        self.version += 1
+
     def __iadd__(self, steps: Iterable[Step], /) -> Self:  # type: ignore[override,misc]
         self.extend(steps)
         return self

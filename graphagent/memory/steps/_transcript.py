@@ -106,6 +106,8 @@ class RunMemory:
     """How many steps stood here before the run began."""
     inherited = 0
     """How many steps stood here before the run, or the branch, began."""
+    stored: Any = None
+    """Where the store has it, if its run has ended; set and read by the engine alone."""
     retold = False
     """Whether steps of which nobody took note yet were changed again, so that what they said before is nowhere."""
     written: SentPrompt | None = None
@@ -223,6 +225,33 @@ class RunMemory:
         self.steps.append(step)
         self._awaited = task
         return step
+
+    def follow(self, earlier: RunMemory, *, known: bool) -> None:
+        """Put copies of the steps of an earlier run before its own.
+
+        Args:
+            earlier: The transcript of the earlier run.
+            known: Whether the journal refers to that run, so that its steps are not written again.
+        """
+        copies: list[Step] = []
+        for step in filter(None, (*earlier.steps, earlier.open)):
+            copies.append(copy.copy(step))
+            if known and step.recorded is not None:
+                copies[-1].record(*step.recorded)
+        steps = self.steps
+        steps.precede(copies, self.begun)  # those that are there were put there by an attempt to begin that failed
+        steps.lower(earlier.floor)
+        self.detach()
+        self.begun = self.inherited = len(copies)
+        self._prompt = earlier.last_prompt
+        if known:
+            self._known, self.written, self._known_floor = [*copies], earlier.written, earlier.floor
+
+    def detach(self) -> None:
+        """Take all steps for new ones, which are written in full."""
+        self._known, self._pending, self.written, self._known_floor = [], [], None, "trusted"
+        for step in self.steps[self.begun :]:
+            step.record(None, None)
 
     def hear(self, said: str | Message | ToolResults) -> list[Step]:
         """Take up what reaches the model, and give the steps that it makes, which are to be added.
@@ -415,6 +444,11 @@ class RunMemory:
     def loaded(self) -> bool:
         """Whether someone has looked at the steps; else nothing can have happened to them."""
         return self._source is None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is as the store has it, after the end of its run."""
+        return self.stored is not None and self.open is None and not self.changes()
 
     @property
     def quiet(self) -> bool:

@@ -119,7 +119,7 @@ async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, t
     if frame is None or frame.call is None:
         config = config if frame is None else replace(config, deps=frame.runtime.deps)
         trust = "trusted" if frame is None else frame.memory.trust
-        alone = begin(config, task, run_id=None, owner="", steps=(), images=(), trust=trust)
+        alone = begin(config, task, run_id=None, owner="", trust=trust)
         try:
             return (await alone.finish()).output
         finally:
@@ -192,7 +192,7 @@ def _begin(config: RunConfig, frame: LiveFrame, task: Any, path: str) -> RunDriv
     runtime = frame.runtime
     run_id = f"{runtime.run_id}/{path}"
     run = begin(
-        _within(config, frame), task, run_id=run_id, owner=runtime.owner, steps=(), images=(), parent=runtime.run_id,
+        _within(config, frame), task, run_id=run_id, owner=runtime.owner, parent=runtime.run_id,
         trust=frame.memory.trust,
     )  # fmt: skip
     runtime.children[run_id] = run
@@ -358,7 +358,7 @@ def _paths(journal: JournalReader) -> list[str]:
     from graphagent.run.state._entries import EffectDone
 
     mark = f"/{_BEGUN}:".encode()
-    entries = (journal.entry(number) for number, packed in enumerate(journal.packed, 1) if mark in packed)
+    entries = (journal.entry(number) for number in journal.numbers if mark in journal.packed[number - 1])
     found = (entry for entry in entries if isinstance(entry, EffectDone) and isinstance(entry.value, str))
     return [entry.value for entry in found if entry.key.rpartition("/")[2].startswith(f"{_BEGUN}:")]
 
@@ -368,7 +368,7 @@ async def _ids(journal: JournalReader, path: str, store: Store) -> list[str]:
     from graphagent.run.journal._reader import read_header
 
     header, found = journal.header, [f"{journal.header.run_id}/{path}"]
-    while header.origin is not None:
+    while header.origin is not None and header.forked:
         header, _ = await read_header(store, header.owner, header.origin[0])
         found.append(f"{header.run_id}/{path}")
     return found

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Image
     from graphagent.run._config import RunConfig
     from graphagent.run._result import RunResult
+    from graphagent.run.engine._threads import StoredTranscript
     from graphagent.run.journal._claim import Token
     from graphagent.run.journal._reader import JournalReader
     from graphagent.run.state._questions import Question
@@ -50,6 +51,8 @@ class RunDriver:
     untouched = True
     """Whether nothing has happened but that the run was begun."""
     begun = False
+    earlier: StoredTranscript | None = None
+    """Where the store has the transcript that was passed as `steps=`."""
     _idle = False
     _stopped = False
     _final: FinalAnswerStep | None = None
@@ -64,11 +67,14 @@ class RunDriver:
         run_id: str,
         owner: str,
         parent: str = "",
+        thread: str = "",
     ) -> None:
         self.config = config
         self.task = task
         self.parent = parent
         """The id of the run of which it is a part."""
+        self.thread = thread
+        """The thread whose transcript it continues."""
         self.max_seconds = config.budgets.max_seconds
         meter = Meter(None, config.budgets)
         runtime = self.runtime = Runtime(
@@ -403,13 +409,22 @@ def begin(
     *,
     run_id: str | None,
     owner: str,
-    steps: Iterable[Step],
-    images: Iterable[Image],
+    earlier: RunMemory | None = None,
+    images: Iterable[Image] = (),
     parent: str = "",
+    thread: str = "",
     trust: str = "trusted",
 ) -> RunDriver:
     """Return a run that has not begun, whose task has a trust."""
-    memory = RunMemory(config.system_prompt, steps)
+    memory = RunMemory(config.system_prompt)
+    stored: StoredTranscript | None = None
+    if earlier is not None:
+        stored = earlier.stored if earlier.is_stored else None
+        if stored is not None and (stored.store is not config.store or stored.owner != owner):
+            stored = None
+        memory.follow(earlier, known=stored is not None)
     memory.lower(trust)
     memory.begin(task, images)
-    return RunDriver(config, memory, task, run_id=run_id or _clock.new_id(), owner=owner, parent=parent)
+    run = RunDriver(config, memory, task, run_id=run_id or _clock.new_id(), owner=owner, parent=parent, thread=thread)
+    run.earlier = stored
+    return run

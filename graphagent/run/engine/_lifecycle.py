@@ -12,8 +12,10 @@ from graphagent import _clock
 from graphagent.errors import GraphAgentError, RunClaimedError, RunExistsError, SerializationError
 from graphagent.run.engine._recorder import Recorder
 from graphagent.run.engine._restore import recorder_of
+from graphagent.run.engine._threads import Continued, StoredTranscript, continued, keep
 from graphagent.run.journal._claim import Claim, Token
 from graphagent.run.journal._header import RunHeader
+from graphagent.run.journal._keys import head_key
 from graphagent.run.journal._reader import read_header
 from graphagent.run.journal._references import look_up
 from graphagent.run.journal._writer import JournalWriter
@@ -36,30 +38,40 @@ async def create(run: RunDriver, store: Store) -> None:
 
     Raises:
         RunExistsError: there is a run of this id.
-        StoreError: it could not be written.
+        ThreadBusyError: the last run of its thread has not ended.
+        StoreError: it could not be read or written.
     """
     config, runtime, frame = run.config, run.runtime, run.frame
-    now = _clock.now()
-    token = Token(runtime.journal.writer.token if runtime.journal is not None else None)
-    header = RunHeader(
-        runtime.run_id, runtime.owner, config.strategy.name, config.description.fingerprint, now, now,
-        title=run.task[:_TITLE] if isinstance(run.task, str) else "", parent=run.parent, claim=Claim.of(token),
-    )  # fmt: skip
-    # If this was interrupted before, the run may be in the store as it was written then.
-    journal = runtime.journal or Recorder(JournalWriter(store, header, token.id), RunState(frame))
-    runtime.journal = journal
-    try:
-        with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
-            await journal.start(
-                frame, config.description.lines, run.task, config.strategy.input_type, config.compiled.first
-            )
-    except RunClaimedError as error:
-        runtime.journal = None
-        raise RunExistsError(runtime.run_id, runtime.owner) from error
-    except SerializationError:
-        runtime.journal = None
-        raise
-    run.token = token
+    while True:
+        token = Token(runtime.journal.writer.token if runtime.journal is not None else None)
+        journal = runtime.journal
+        if journal is None:  # else this was interrupted before, and the run may be in the store as it was written then
+            before = await continued(run, store) if run.thread or run.earlier is not None else Continued()
+            last, now = 0 if before.origin is None else before.origin[1], _clock.now()
+            header = RunHeader(
+                runtime.run_id, runtime.owner, config.strategy.name, config.description.fingerprint, now, now,
+                title=run.task[:_TITLE] if isinstance(run.task, str) else "", parent=run.parent, claim=Claim.of(token),
+                origin=before.origin, first=last + 1, thread=run.thread,
+            )  # fmt: skip
+            writer = JournalWriter(store, header, token.id, last=last)
+            writer.along(*before.changes)
+            journal = runtime.journal = Recorder(writer, RunState(frame, last), before.identity)
+        try:
+            with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
+                await journal.start(
+                    frame, config.description.lines, run.task, config.strategy.input_type, config.compiled.first
+                )
+        except RunClaimedError as error:
+            runtime.journal = None
+            continues = run.thread or run.earlier is not None
+            if continues and await store.get(head_key(runtime.owner, runtime.run_id)) is None:
+                continue  # someone else continued the thread, or removed the earlier run, since it was read
+            raise RunExistsError(runtime.run_id, runtime.owner) from error
+        except SerializationError:
+            runtime.journal = None
+            raise
+        run.token = token
+        return
 
 
 async def claim(run: RunDriver, store: Store) -> None:
@@ -141,6 +153,12 @@ async def conclude(run: RunDriver, step: FinalAnswerStep) -> None:
         journal.writer.header = _header_of(run, journal.writer.header, "done", "")
     await journal.commit(header=True)
     run.token = None
+    memory = run.runtime.memory
+    memory.stored = StoredTranscript(
+        journal.writer.store, run.runtime.owner, run.runtime.run_id, journal.writer.last, journal.identity
+    )
+    if run.thread:
+        keep(run)
 
 
 async def record_edits(run: RunDriver) -> None:

@@ -235,11 +235,11 @@ class _OutcomeReader:
         self._journal = journal
         self.executions: _ExecutionsByFrame = {}
         self.races: dict[str, list[_RaceRun]] = {}
-        self._inputs: dict[str, int] = {"": 1}
+        self._inputs: dict[str, int] = {"": journal.first}
         """The entries that have the current inputs, by the paths of the frames."""
         self._first: dict[str, int] = {}
         """The branch of each race that ended first."""
-        for number in range(1, until + 1):
+        for number in range(journal.first, until + 1):
             self._read(number, journal.entry(number))
 
     def _read(self, number: int, entry: JournalEntry) -> None:

@@ -15,7 +15,7 @@ from graphagent.codec._internal import encode, message_json, usage_json
 from graphagent.errors import JournalError, NodeFailedError, SerializationError, StoreError
 from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults
-from graphagent.memory._internal import Added, Change, Edited, Lowered, Opened, Replaced, Shut, StepWriter
+from graphagent.memory._internal import Added, Change, Edited, Lowered, Opened, Replaced, Shut, StepWriter, message_hash
 from graphagent.run.engine._execute import of_run
 from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.journal._references import refers_to_facts, refers_to_notes
@@ -74,7 +74,7 @@ class Recorder:
 
     async def start(self, frame: LiveFrame, strategy: Sequence[str], task: Any, kind: Any, first: CompiledNode) -> None:
         """Write the first entry of a run, with its header."""
-        if not self.writer.last:
+        if self.state.last < self.state.begun:
             value, self.task = self._stored(frame, task, kind)
             frame.ref = self.task
             transcript = self._transcript(frame, task)
@@ -493,6 +493,10 @@ class Recorder:
         )  # fmt: skip
         writer.follow(memory.written)
         writer.careful = memory.retold
+        if self.state.last < self.state.begun and memory.begun:
+            # Of the transcript that was passed to the run, steps may have been left out or edited, or it had other rules.
+            steps = (memory.system_prompt, *memory.steps)
+            writer.derived = {message_hash(message) for step in steps for message in step.to_messages()}
         marks: list[tuple[Step, list[int]]] = []
         try:
             found = [self._change(writer, each, place, marks) for place, each in enumerate(changes)]

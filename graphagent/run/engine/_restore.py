@@ -18,6 +18,7 @@ from graphagent.run.engine._driver import RunDriver
 from graphagent.run.engine._fork import items_of
 from graphagent.run.engine._recorder import Recorder
 from graphagent.run.engine._stored_refs import StoredRef
+from graphagent.run.engine._threads import StoredTranscript
 from graphagent.run.journal._reader import read_journal
 from graphagent.run.journal._references import look_up
 from graphagent.run.journal._transcripts import is_step, transcripts
@@ -61,6 +62,8 @@ async def read_run_driver(
     if children:
         await read_children(run, config.store, reader)
     run.at_rest = _result(run, reader)
+    if run.done:
+        run.runtime.memory.stored = StoredTranscript(config.store, owner, run_id, reader.last, reader.identity)
     return run
 
 
@@ -78,7 +81,13 @@ def restore(config: RunConfig, reader: JournalReader, *, allow_changed: bool = F
     if not ended and not allow_changed:
         _check_same(config, reader)
     run = RunDriver(
-        config, reader.memory(), reader.value(1), run_id=header.run_id, owner=header.owner, parent=header.parent
+        config,
+        reader.memory(),
+        reader.value(reader.first),
+        run_id=header.run_id,
+        owner=header.owner,
+        parent=header.parent,
+        thread=header.thread,
     )
     run.begun, run.journal, run.untouched = True, reader, state.untouched
     runtime = run.runtime
@@ -111,7 +120,7 @@ def recorder_of(reader: JournalReader, writer: JournalWriter, frame: LiveFrame) 
     state = reader.state
     state.root = frame
     recorder = Recorder(writer, state, reader.identity)
-    recorder.task = StoredRef.of(reader.value(1), {"$at": [1]}, HeldBlobs(), reader.input_type)
+    recorder.task = StoredRef.of(reader.value(reader.first), {"$at": [reader.first]}, HeldBlobs(), reader.input_type)
     return recorder
 
 

@@ -45,7 +45,11 @@ class RunHeader:
     seconds: float = 0.0
     """For how long it was executed."""
     origin: tuple[str, int] | None = None
-    """The run that it was forked from, and the entry after which they differ."""
+    """The run whose entries come before its own, and the last of them: it was forked from that run, or continues its transcript."""
+    first: int = 1
+    """The number of the entry with which it begins; those before are of the runs whose transcript it continues."""
+    thread: str = field(default="", repr=False)
+    """The thread to which it belongs."""
     parent: str = ""
     """The run of which it is a part, if its agent was called as a tool."""
     unlearned: tuple[str, ...] = ()
@@ -59,6 +63,11 @@ class RunHeader:
     def running(self) -> bool:
         """Whether a process executes it; a process that died does not."""
         return self.claim is not None and self.claim.holds()
+
+    @property
+    def forked(self) -> bool:
+        """Whether it is a fork of its origin, and does not only continue its transcript."""
+        return self.origin is not None and self.origin[1] >= self.first
 
     @property
     def state(self) -> Status | Literal["interrupted", "damaged"]:

@@ -2,8 +2,8 @@
 
 `("runs", owner, 0, run_id)` is the header of a run. `("runs", owner, 1, run_id, n)` is its entry number n, from 1 on without gaps, and
 `("runs", owner, 1, run_id, hash)` a payload that is stored separately. `("runs", owner, 2, run_id)` gets another version with each
-fork of the run, so that nobody removes an origin while it is being forked. In a sealed store, the header of a run is a domain,
-and its entries are another one.
+fork of the run and each run that continues it, so that nobody removes an origin meanwhile. `("runs", owner, 3, thread)` has the id of
+the run that was begun last in a thread. In a sealed store, the header of a run is a domain, and its entries are another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphagent.store import Key
 
 ROOM = "runs"
-HEADS, ENTRIES, FORKS = 0, 1, 2
+HEADS, ENTRIES, FORKS, THREADS = 0, 1, 2, 3
 
 
 def head_key(owner: str, run_id: str) -> Key:
@@ -30,6 +30,16 @@ def head_key(owner: str, run_id: str) -> Key:
 def forks_key(owner: str, run_id: str) -> Key:
     """Return the key of the item that is put with each fork of a run."""
     return (ROOM, owner, FORKS, run_id)
+
+
+def thread_key(owner: str, thread: str) -> Key:
+    """Return the key of the item that has the id of the last run of a thread."""
+    return (ROOM, owner, THREADS, thread)
+
+
+def thread_record(run_id: str) -> bytes:
+    """Return the bytes of the item that names the last run of a thread."""
+    return pack({"format": 1, "run": run_id}, f"the thread of run {run_id!r}")
 
 
 def entries_key(owner: str, run_id: str) -> Key:

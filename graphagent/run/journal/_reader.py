@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from graphagent.codec._internal import HeldBlobs, decode, read_message, read_usage, undeclared
@@ -75,6 +77,10 @@ class JournalReader:
         self._passed: dict[int, Any] = {}
         self._transcripts: dict[Branches, Transcript] | None = None
         self._state: RunState | None = None
+        self._starts: dict[int, bool] | None = None
+        """The first entries of the runs whose transcript this one continues; whether their strategy was the same."""
+        self._known = self._unknown = self
+        """Readers for those runs: with the strategy, and without it."""
 
     def read_for(self, compiled: CompiledStrategy, input_type: Any, output_type: Any) -> JournalReader:
         """Read values as a strategy declares them."""
@@ -82,9 +88,19 @@ class JournalReader:
         return self
 
     @property
+    def first(self) -> int:
+        """The number of the entry with which the run begins; those before are of the runs whose transcript it continues."""
+        return self.header.first
+
+    @property
     def last(self) -> int:
         """The number of the last entry."""
         return len(self.packed)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the entries of the run."""
+        return range(self.first, self.last + 1)
 
     def entry(self, number: int) -> JournalEntry:
         """Return an entry.
@@ -156,10 +172,10 @@ class JournalReader:
             DamagedStoreError: an entry cannot be read.
         """
         if self._state is None:
-            state, number, raised = RunState(), 0, None
+            state, number, raised = RunState(before=self.first - 1), 0, None
             try:
-                for number, known in enumerate(self._entries, 1):
-                    state.apply(known or self.entry(number))
+                for number in self.numbers:
+                    state.apply(self._entries[number - 1] or self.entry(number))
             except _UNREADABLE as error:
                 raised = error
             if raised is not None:
@@ -180,7 +196,7 @@ class JournalReader:
             DamagedStoreError: an entry cannot be read.
         """
         found: list[Charge] = []
-        for number in range(1, self.last + 1):
+        for number in self.numbers:
             entry = self.entry(number)
             with self.reading(number):
                 found += [Charge.read(row) for row in entry.charges]
@@ -405,6 +421,9 @@ class JournalReader:
     def at(self, reference: Mapping[str, Any]) -> Any:
         """Return the value to which a reference refers."""
         place: Sequence[Any] = reference["$at"]
+        number = place[1] if place[0] == "results" else place[0]
+        if number < self.first:
+            return self._earlier(number).at(reference)
         if place[0] == "results":
             return ToolResults([self._result(number) for number in place[1:]])
         number, *part = place
@@ -418,6 +437,20 @@ class JournalReader:
         if part[0] == "message":
             return message
         return ToolCalls(message.tool_calls, message.text) if part[0] == "calls" else message.text
+
+    def _earlier(self, number: int) -> JournalReader:
+        """Return a reader for an entry before the first one of this run, which is of a run whose transcript this one continues."""
+        if self._starts is None:
+            own = self._started(self.first).strategy
+            entries = ((start, self.entry(start)) for start in range(1, self.first))
+            self._starts = {start: each.strategy == own for start, each in entries if isinstance(each, Started)}
+            self._unknown = self.until(self.first - 1)
+            self._unknown.header = replace(self.header, first=1)
+            self._known = self._unknown.until(self.first - 1)
+            # Another strategy may declare other types, and its edges may have changed values in another way.
+            self._unknown.compiled = None
+        starts = [*self._starts]
+        return self._known if self._starts[starts[bisect(starts, number) - 1]] else self._unknown
 
     def about(self, question: Mapping[str, Any]) -> Any:
         """Return the value that a question is about."""
@@ -434,12 +467,17 @@ class JournalReader:
 
     def memory(self, branches: Branches = ()) -> RunMemory:
         """Return the transcript of the run, or of a branch. Its steps are read when someone looks at them."""
-        first = self.entry(1)
-        assert isinstance(first, Started)
-        with self.reading(1):
+        first = self._started(self.first)
+        with self.reading(self.first):
             begun, system = first.begun, decode(first.system, self.blobs)
         inherited = self.transcripts()[branches].inherited if branches else begun
         return RunMemory.deferred(system, begun, inherited, lambda memory: self._fill(memory, branches))
+
+    def _started(self, number: int) -> Started:
+        entry = self.entry(number)
+        if isinstance(entry, Started):
+            return entry
+        raise self._damaged(number, ValueError("it is not the one with which a run begins"))
 
     def has_transcript(self, branches: Branches) -> bool:
         """Return whether a branch has a transcript of its own."""
@@ -452,7 +490,7 @@ class JournalReader:
         awaited, asked = transcript.heard
         heard: dict[str, Any] = {}
         if awaited:
-            heard["awaited"] = self.value(1)
+            heard["awaited"] = self.value(self.first)
         if asked and branches in self.current:
             heard["asked"] = self.current[branches]
         memory.restore(turn=transcript.open, prompt=transcript.reader.prompt, **heard)
@@ -508,6 +546,27 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
     return RunHeader.unpack(item.value, run_id), item.version
 
 
+async def read_own_entries(store: Store, owner: str, run_id: str, first: int) -> tuple[list[bytes], dict[str, bytes]]:
+    """Return the entries of a run that no other run has, from number `first` on, and its payloads by their hashes.
+
+    Raises:
+        DamagedStoreError: an entry is missing or is not what was written.
+        StoreError: the store cannot be read.
+    """
+    packed: list[bytes] = []
+    payloads: dict[str, bytes] = {}
+    async for item in store.scan(entries_key(owner, run_id)):
+        name = item.key[-1]
+        if isinstance(name, str):
+            payloads[name] = item.value
+            continue
+        if name != first + len(packed):
+            raise DamagedStoreError(f"run {run_id!r}", f"its entry {first + len(packed)} is missing")
+        check(item.value, f"entry {name} of run {run_id!r}")
+        packed.append(item.value)
+    return packed, payloads
+
+
 async def read_journal(store: Store, owner: str, run_id: str, *, until: int | None = None) -> JournalReader:
     """Return a reader of the entries of a run, up to `until` where that is given.
 
@@ -517,25 +576,22 @@ async def read_journal(store: Store, owner: str, run_id: str, *, until: int | No
         StoreError: the store cannot be read.
     """
     header, _ = await read_header(store, owner, run_id)
+    # From the run itself to the one with which its thread, or its line of forks, begins.
+    line, origin = [(run_id, until)], header.origin
+    while origin is not None:
+        line.append(origin)
+        origin = (await read_header(store, owner, origin[0]))[0].origin
     packed: list[bytes] = []
     blobs: dict[str, bytes] = {}
-    if header.origin is not None:
-        origin = await read_journal(store, owner, header.origin[0], until=header.origin[1])
-        packed += origin.packed
-        blobs.update(origin.blobs.held)
-    async for item in store.scan(entries_key(owner, run_id)):
-        name = item.key[-1]
-        if isinstance(name, str):
-            blobs[name] = item.value
-            continue
-        if name != len(packed) + 1:
-            raise DamagedStoreError(f"run {run_id!r}", f"its entry {len(packed) + 1} is missing")
-        check(item.value, f"entry {name} of run {run_id!r}")
-        packed.append(item.value)
-    wanted = header.last if until is None else until
-    if len(packed) < wanted:
-        raise DamagedStoreError(f"run {run_id!r}", f"its entry {len(packed) + 1} is missing")
-    packed = packed if until is None else packed[:until]
+    for place in range(len(line) - 1, -1, -1):
+        source, end = line[place]
+        own, payloads = await read_own_entries(store, owner, source, len(packed) + 1)
+        packed += own
+        blobs.update(payloads)
+        last = max(header.last, len(packed)) if end is None else end
+        if len(packed) < last:
+            raise DamagedStoreError(f"run {source!r}", f"its entry {len(packed) + 1} is missing")
+        del packed[last:]
     if until is None:
         check_payloads(run_id, packed, blobs)
     return JournalReader(header, packed, blobs)

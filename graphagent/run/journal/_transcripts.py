@@ -117,8 +117,15 @@ def transcripts(journal: JournalReader, *, drafts_from: int) -> dict[Branches, T
     root = Transcript(reader, [])
     found: dict[Branches, Transcript] = {(): root}
     made: dict[tuple[int, int, int], Step] = {}
+    rules: list[SystemPromptStep] = []
     for number in range(1, journal.last + 1):
         entry = journal.entry(number)
+        if isinstance(entry, Started):
+            # The run, or the next one of those whose transcript it continues: there are no branches yet.
+            found = {(): root}
+            root.heard = (True, False)
+            with journal.reading(number):
+                rules.append(SystemPromptStep(decode(entry.system, journal.blobs)))
         if entry.steps is None and entry.heard is None:
             continue
         if isinstance(entry, NodeInterrupted) and number < drafts_from:
@@ -130,10 +137,7 @@ def transcripts(journal: JournalReader, *, drafts_from: int) -> dict[Branches, T
             if entry.heard is not None:
                 awaited, asked = entry.heard
                 transcript.heard = awaited, asked
-    first = journal.entry(1)
-    assert isinstance(first, Started)
-    rules = SystemPromptStep(decode(first.system, journal.blobs))
-    root.reader.told.note(message for step in (rules, *made.values()) for message in step.to_messages())
+    root.reader.told.note(message for step in (*rules, *made.values()) for message in step.to_messages())
     return found
 
 

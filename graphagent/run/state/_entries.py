@@ -211,7 +211,7 @@ class Retried(NodeEntry):
         if self.node:
             frame.retried(state.last)
         else:
-            frame.restarted(state.first, state.last)
+            frame.restarted(state.first, state.last, state.begun)
 
 
 @dataclass(frozen=True, kw_only=True)

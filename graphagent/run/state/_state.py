@@ -90,10 +90,10 @@ class Frame:
         self.since = number
         self.effects = self.begun = self.inside = self.savepoint = None
 
-    def restarted(self, first: str, number: int = 0) -> None:
-        """The strategy is tried again as a whole: it begins where the run began, which is in entry 1."""
+    def restarted(self, first: str, number: int = 0, begun: int = 0) -> None:
+        """The strategy is tried again as a whole: it begins where the run began, which is in entry `begun`."""
         self.moved(first, number)
-        self.number = min(number, 1)
+        self.number = begun
 
     def effect_done(self, key: str, number: int = 0, answer: int = -1, value: Any = UNREAD) -> None:
         """The current node did something, or was given an answer."""
@@ -124,15 +124,18 @@ class RunState:
     """Where a run is, as its journal tells."""
 
     __slots__ = (
-        "_only_stops", "asked", "at", "drafts", "failure", "finish_reason", "first", "last", "questions", "ran", "ran_at", "root",
+        "_only_stops", "asked", "at", "begun", "drafts", "failure", "finish_reason", "first", "last", "questions", "ran", "ran_at", "root",
         "spent", "status", "strategy", "untouched",
     )  # fmt: skip
 
-    def __init__(self, root: Frame | None = None) -> None:
+    def __init__(self, root: Frame | None = None, before: int = 0) -> None:
+        """Return the state before the first entry of a run, which follows as many others that are not its own."""
         self.root = root or Frame()
         """The frame of the run's own strategy."""
-        self.last = 0
+        self.last = before
         """The number of the last entry."""
+        self.begun = before + 1
+        """The number of the entry with which the run began."""
         self.at = 0
         """When that was written, in milliseconds UTC."""
         self.strategy: Sequence[str] = ()

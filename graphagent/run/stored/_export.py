@@ -12,9 +12,9 @@ from graphagent.codec._internal import hash_of
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.run.journal._header import RunHeader
 from graphagent.run.journal._keys import entries_key, forks_key, head_key, pack, parse, unpack
-from graphagent.run.journal._payloads import payloads_of
-from graphagent.run.journal._reader import read_journal
-from graphagent.run.stored._manage import family, list_runs, run_owners, tree_of
+from graphagent.run.journal._payloads import check_payloads, payloads_of
+from graphagent.run.journal._reader import read_header, read_journal, read_own_entries
+from graphagent.run.stored._manage import family, list_runs, restore_threads, run_owners, tree_of
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
@@ -56,22 +56,27 @@ async def export_runs(
 
 async def _exported(store: Store, owner: str, run_id: str, runs: Collection[str]) -> AsyncIterator[dict[str, object]]:
     """Yield the records of a run; of a fork whose origin is exported too, without the shared entries."""
-    journal = await read_journal(store, owner, run_id)
-    origin = journal.header.origin
-    if origin is not None and origin[0] not in runs:
-        origin = None
-    first = 1 if origin is None else origin[1] + 1
-    head = replace(journal.header, claim=None, origin=origin)
+    head, _ = await read_header(store, owner, run_id)
+    if head.origin is not None and head.origin[0] in runs:
+        first = head.origin[1] + 1
+        entries, blobs = await read_own_entries(store, owner, run_id, first)
+        if first + len(entries) <= head.last:
+            raise DamagedStoreError(f"run {run_id!r}", f"its entry {first + len(entries)} is missing")
+        check_payloads(run_id, entries, blobs)
+    else:
+        journal = await read_journal(store, owner, run_id)
+        first, entries, blobs = 1, journal.packed, journal.blobs.held
+        head = replace(journal.header, origin=None)
+    head = replace(head, claim=None)
     named = {"owner": head.owner, "run_id": head.run_id}
-    payloads = payloads_of(journal.packed[first - 1 :], journal.blobs.held)
+    payloads = payloads_of(entries, blobs)
     packed = head.pack()
     yield {
-        "type": "run", "format": _FORMAT, **named, "first": first, "last": journal.last, "payloads": len(payloads),
-        "head": unpack(packed), "crc": packed[:8].decode(),
+        "type": "run", "format": _FORMAT, **named, "first": first, "last": first + len(entries) - 1,
+        "payloads": len(payloads), "head": unpack(packed), "crc": packed[:8].decode(),
     }  # fmt: skip
-    for number in range(first, journal.last + 1):
-        value = journal.packed[number - 1]
-        entry = parse(value, journal.what(number))
+    for number, value in enumerate(entries, first):
+        entry = parse(value, f"entry {number} of run {run_id!r}")
         yield {"type": "entry", **named, "number": number, "entry": entry, "crc": value[:8].decode()}
     for name, data in sorted(payloads.items()):  # a sealed store has them in any order
         yield {"type": "payload", **named, "name": name, "data": base64.b64encode(data).decode()}
@@ -95,10 +100,14 @@ async def import_runs(store: Store, records: Iterable[_Record]) -> int:
             ) from None
     for brought in runs.values():
         brought.check(runs)
-    new = 0
-    for brought in sorted(runs.values(), key=lambda each: len(each.line(runs))):  # origins first
-        new += await _put(store, brought, runs)
-    return new
+    new = set[tuple[str, str]]()
+    # Origins first: what a run has of its origin ends before what a fork of it has.
+    for brought in sorted(runs.values(), key=lambda each: 0 if each.head.origin is None else each.head.origin[1]):
+        if await _put(store, brought, runs, new):
+            new.add((brought.head.owner, brought.head.run_id))
+    for owner in {owner for owner, _ in runs}:
+        await restore_threads(store, owner)
+    return len(new)
 
 
 @dataclass(slots=True)
@@ -131,10 +140,12 @@ class _Brought:
     def line(self, runs: Mapping[tuple[str, str], _Brought]) -> list[_Brought]:
         """Return the run and those from which it was forked, as far as the export has them, itself first."""
         found: list[_Brought] = [self]
+        seen = {self.head.run_id}
         while (origin := found[-1].head.origin) is not None:
             above = runs.get((self.head.owner, origin[0]))
-            if above is None or above in found or not above.first <= origin[1] <= above.last:
+            if above is None or origin[0] in seen or not above.first <= origin[1] <= above.last:
                 break
+            seen.add(origin[0])
             found.append(above)
         return found
 
@@ -206,8 +217,8 @@ def _is_sound(head: RunHeader) -> bool:
     said: dict[str, Any] = vars(head)
     if not said.keys() <= {each.name for each in fields(RunHeader)}:
         return False
-    texts = ("run_id", "owner", "strategy", "fingerprint", "status", "reason", "title", "cost", "parent")
-    numbers = ("started", "updated", "last", "turns", "tokens")
+    texts = ("run_id", "owner", "strategy", "fingerprint", "status", "reason", "title", "cost", "parent", "thread")
+    numbers = ("started", "updated", "first", "last", "turns", "tokens")
     origin: Any = said.get("origin")
     try:
         Decimal(said.get("cost", "0"))
@@ -221,14 +232,17 @@ def _is_sound(head: RunHeader) -> bool:
     )
 
 
-async def _put(store: Store, brought: _Brought, runs: Mapping[tuple[str, str], _Brought]) -> bool:
-    """Keep a run, unless it is there already."""
+async def _put(
+    store: Store, brought: _Brought, runs: Mapping[tuple[str, str], _Brought], new: Collection[tuple[str, str]]
+) -> bool:
+    """Store a run, unless it exists already. `new` are those that were stored before it."""
     head = brought.head
     if await store.get(head_key(head.owner, head.run_id)) is not None:
         return False
     first, entries = brought.first, [brought.entries[number] for number in range(brought.first, brought.last + 1)]
     payloads = brought.payloads
-    if not await _is_there(store, brought, runs):
+    is_new = head.origin is not None and (head.owner, head.origin[0]) in new
+    if not is_new and not await _is_there(store, brought, runs):
         entries, payloads = brought.until(brought.last, runs)
         payloads |= brought.payloads
         first, head = 1, replace(head, origin=None)

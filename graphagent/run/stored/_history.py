@@ -119,7 +119,7 @@ class Diff:
 
 def entries(journal: JournalReader) -> list[Entry]:
     """Return the entries of a journal."""
-    return [_entry(journal, number) for number in range(1, journal.last + 1)]
+    return [_entry(journal, number) for number in journal.numbers]
 
 
 def _entry(journal: JournalReader, number: int) -> Entry:
@@ -156,8 +156,10 @@ async def state_at(config: RunConfig, owner: str, run_id: str, number: int) -> S
 def _check_number(journal: JournalReader, number: int) -> None:
     if type(number) is not int:
         raise TypeError(f"an entry is named by its number, such as {journal.last}, and not by {number!r}")
-    if not 1 <= number <= journal.last:
-        raise ValueError(f"run {journal.header.run_id!r} has the entries 1 to {journal.last}, and no {number}")
+    if number not in journal.numbers:
+        raise ValueError(
+            f"run {journal.header.run_id!r} has the entries {journal.first} to {journal.last}, and no {number}"
+        )
 
 
 def _snapshot(run: RunDriver, number: int, before: str | None = None) -> Snapshot:
@@ -213,7 +215,7 @@ async def fork(
     now, token = _clock.now(), Token()
     own = RunHeader(
         run_id, owner, config.strategy.name, config.description.fingerprint, now, now, title=header.title, origin=(source, number),
-        claim=Claim.of(token),
+        first=header.first, claim=Claim.of(token),
     )  # fmt: skip
     earlier = journal.until(number)
     earlier.header = replace(own, fingerprint=header.fingerprint, claim=None)
@@ -289,7 +291,7 @@ def _number(journal: JournalReader, at: int | None, before: str | None, after: s
         return at
     wanted = before if before is not None else after
     assert wanted is not None
-    for number in range(journal.last, 0, -1):
+    for number in reversed(journal.numbers):
         entry = _entry(journal, number)
         if after is not None and entry.node == wanted:
             return number
@@ -330,8 +332,8 @@ async def diff(config: RunConfig, owner: str, a: str, b: str) -> Diff:
 
 def compare(first: JournalReader, second: JournalReader) -> Diff:
     """Compare two journals."""
-    most = min(first.last, second.last)
-    common = next((n - 1 for n in range(1, most + 1) if _content(first, n) != _content(second, n)), most)
+    pairs = list(zip(first.numbers, second.numbers, strict=False))
+    common = next((n for n, (a, b) in enumerate(pairs) if _content(first, a) != _content(second, b)), len(pairs))
     return Diff(
         first.header.run_id, second.header.run_id, common,
         tuple(entries(first)[common:]), tuple(entries(second)[common:]),
@@ -381,9 +383,9 @@ async def rerun(
         number = _number(journal, until, None, None)
     else:
         number = _number(journal, None, None, until)
-    before = journal.until(1).memory()
+    before = journal.until(journal.first).memory()
     own = next(place for place, step in enumerate(before.steps) if place >= before.begun and isinstance(step, TaskStep))
-    task = journal.value(1)
+    task = journal.value(journal.first)
     memory = RunMemory(before.system_prompt.system_prompt, before.steps[: before.begun])
     step = before.steps[own]
     memory.lower(before.floor)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +12,19 @@ from typing import TYPE_CHECKING, Literal
 from graphagent import _clock
 from graphagent.errors import ConflictError, DamagedStoreError, RunClaimedError, RunNotFoundError, StoreError
 from graphagent.run.journal._header import RunHeader
-from graphagent.run.journal._keys import ENTRIES, FORKS, HEADS, ROOM, check, entries_key, forks_key, head_key
+from graphagent.run.journal._keys import (
+    ENTRIES,
+    FORKS,
+    HEADS,
+    ROOM,
+    THREADS,
+    check,
+    entries_key,
+    forks_key,
+    head_key,
+    thread_key,
+    thread_record,
+)
 from graphagent.run.journal._payloads import payloads_of
 from graphagent.store import Delete, DeleteAll, Put, Receipt
 
@@ -38,8 +51,60 @@ class RunSize:
     """All of it, as it is kept; not how much larger the files are."""
 
 
-async def list_runs(store: Store, *, owner: str = "") -> list[RunHeader]:
-    """Return the headers of an owner's runs, the newest first. Damaged ones are the last.
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A conversation of an owner: runs of which each continues the transcript of the one before."""
+
+    name: str
+    """As in `agent.run(…, thread=name)`."""
+    runs: int
+    """How many runs it has; those that failed or were cancelled are counted too."""
+    last: RunHeader
+    """The run that was begun last."""
+    started: int
+    """When its first run was started, in milliseconds UTC; one that was removed does not count."""
+    updated: int
+    """When something was written last, in milliseconds UTC."""
+    title: str = field(repr=False)
+    """The beginning of its first task."""
+
+
+async def list_threads(store: Store, *, owner: str = "") -> list[Thread]:
+    """Return the threads of an owner, the one that was continued last first. All headers of the owner are read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    found: list[Thread] = []
+    for name, runs in threads_of(await list_runs(store, owner=owner)).items():
+        first, last = runs[0], runs[-1]
+        updated = max(run.updated for run in runs)
+        found.append(Thread(name, len(runs), last, first.started, updated, first.title))
+    return sorted(found, key=lambda thread: thread.updated, reverse=True)
+
+
+def threads_of(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
+    """Return the runs of each thread, the oldest first."""
+    found: dict[str, list[RunHeader]] = {}
+    for head in sorted(heads, key=lambda head: (head.started, head.first)):
+        if head.thread:
+            found.setdefault(head.thread, []).append(head)
+    return found
+
+
+async def restore_threads(store: Store, owner: str) -> None:
+    """Have the threads of imported runs continue after the last of them.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    for thread, runs in threads_of(await list_runs(store, owner=owner)).items():
+        with suppress(ConflictError):  # it exists, or someone continues it already
+            await store.commit(Put(thread_key(owner, thread), thread_record(runs[-1].run_id), expected=0))
+
+
+async def list_runs(store: Store, *, owner: str = "", thread: str | None = None) -> list[RunHeader]:
+    """Return the headers of an owner's runs, or of those of one thread, the newest first. Damaged ones are the last.
 
     Raises:
         StoreError: the store cannot be read.
@@ -52,7 +117,7 @@ async def list_runs(store: Store, *, owner: str = "") -> list[RunHeader]:
         except DamagedStoreError as error:
             found.append(RunHeader(str(item.key[-1]), owner, "", "", 0, 0, damaged=str(error)))
     found.sort(key=_STARTED, reverse=True)
-    return found
+    return found if thread is None else [head for head in found if head.thread == thread]
 
 
 async def run_owners(store: Store) -> list[str]:
@@ -104,6 +169,7 @@ def choose_runs(
     heads: Iterable[RunHeader],
     *,
     run_ids: Collection[str] | None = None,
+    thread: str | None = None,
     status: Collection[Status | Literal["interrupted"]] | None = None,
     older_than: timedelta | None = None,
     keep: int = 0,
@@ -123,6 +189,8 @@ def choose_runs(
                 raise RunClaimedError(each, claim.holder)
     since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
     whole = sorted(parts.get("", ()), key=lambda head: head.started, reverse=True)
+    if thread is not None:
+        whole = [head for head in whole if head.thread == thread]
     return [
         head
         for head in whole[keep:]
@@ -138,6 +206,7 @@ async def prune_runs(
     *,
     owner: str = "",
     run_ids: Collection[str] | None = None,
+    thread: str | None = None,
     status: Collection[Status | Literal["interrupted"]] | None = None,
     older_than: timedelta | None = None,
     keep: int = 0,
@@ -145,15 +214,16 @@ async def prune_runs(
     """Remove runs of an owner, with the runs of sub-agents that are parts of them.
 
     What is chosen fits all that is given. A run that a process executes stays, and so does one that has a fork which a process
-    executes. Another fork keeps what it shared with its origin.
+    executes. Another fork keeps what it shared with its origin, and so does the next run of a thread: it keeps the transcript.
 
     Args:
         store: Where they are kept.
         owner: Whose.
         run_ids: Which.
+        thread: The thread to which they belong.
         status: Where they are: `done`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
         older_than: For how long nothing happened in them.
-        keep: So many of the owner's runs stay in any case, the newest.
+        keep: So many of the owner's runs, or of those of the thread, stay in any case, the newest.
 
     Raises:
         ValueError: nothing says which, or a run is named that is a part of another one.
@@ -161,14 +231,17 @@ async def prune_runs(
         RunClaimedError: a process executes a run that is named.
         StoreError: the store cannot be read or written.
     """
-    if run_ids is None and status is None and older_than is None and not keep:
+    if run_ids is None and thread is None and status is None and older_than is None and not keep:
         raise ValueError(
-            "say which runs: by run_ids=, status=, older_than= or keep=; older_than=timedelta(0) means all"
+            "say which runs: by run_ids=, thread=, status=, older_than= or keep=; older_than=timedelta(0) means all"
         )
     known = await _known(store, owner)
     parts = family(known.heads.values())
-    chosen = choose_runs(known.heads.values(), run_ids=run_ids, status=status, older_than=older_than, keep=keep)
-    chosen.sort(key=lambda head: _distance(head, known.heads), reverse=True)  # forks first: less is to be copied
+    chosen = choose_runs(
+        known.heads.values(), run_ids=run_ids, thread=thread, status=status, older_than=older_than, keep=keep
+    )
+    # Forks first, since less is to be copied then: what a run has of its origin ends before what a fork of it has.
+    chosen.sort(key=lambda head: 0 if head.origin is None else head.origin[1], reverse=True)
     gone, size = 0, 0
     while chosen:
         batch: list[str] = []
@@ -181,6 +254,20 @@ async def prune_runs(
         if chosen:
             known = await _known(store, owner)
     return Receipt(runs=gone, bytes=size)
+
+
+async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
+    """Remove a thread with all its runs, and the runs of sub-agents that are parts of them.
+
+    Raises:
+        RunClaimedError: a process executes one of its runs.
+        StoreError: the store cannot be read or written.
+    """
+    heads = await list_runs(store, owner=owner, thread=thread)
+    for head in heads:
+        if head.claim is not None and head.running:
+            raise RunClaimedError(head.run_id, head.claim.holder)
+    return await prune_runs(store, owner=owner, thread=thread)
 
 
 async def forget_runs(store: Store, *, owner: str = "") -> Receipt:
@@ -210,25 +297,20 @@ class _Known:
     """Of their heads."""
     forked: dict[str, int]
     """Of what is put with each fork."""
+    threads: dict[str, int]
+    """Of what names the last run of each thread."""
 
 
 async def _known(store: Store, owner: str) -> _Known:
     # In this order: of a fork that comes between the two the head is seen, or its origin cannot be removed with this version.
     forked = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, FORKS))}
+    threads = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, THREADS))}
     heads: dict[str, RunHeader] = {}
     versions: dict[str, int] = {}
     async for item in store.scan((ROOM, owner, HEADS)):
         head = RunHeader.unpack(item.value, item.key[-1])
         heads[head.run_id], versions[head.run_id] = head, item.version
-    return _Known(heads, versions, forked)
-
-
-def _distance(head: RunHeader, heads: Mapping[str, RunHeader]) -> int:
-    """Return how many forks are between a run and its beginning."""
-    distance, origin = 0, head.origin
-    while origin is not None and origin[0] in heads and distance <= len(heads):
-        distance, origin = distance + 1, heads[origin[0]].origin
-    return distance
+    return _Known(heads, versions, forked, threads)
 
 
 async def _remove(store: Store, owner: str, roots: list[str], known: _Known) -> tuple[int, int]:
@@ -274,6 +356,13 @@ async def _removal(store: Store, owner: str, gone: set[str], known: _Known) -> t
         changes.append(Delete(head_key(owner, run_id), expected=known.versions[run_id]))
         changes.append(DeleteAll(entries_key(owner, run_id)))
         changes.append(Delete(forks_key(owner, run_id), expected=known.forked.get(run_id, 0)))
+    for thread, runs in threads_of(heads.values()).items():
+        left = [head for head in runs if head.run_id not in gone]
+        if thread in known.threads and len(left) < len(runs):
+            key, version = thread_key(owner, thread), known.threads[thread]
+            # The next run continues the last one that is left.
+            put = Put(key, thread_record(left[-1].run_id), expected=version) if left else Delete(key, expected=version)
+            changes.append(put)
     for orphans in forks.values():
         # One of them gets what they had of the origin, and the others have it of that one.
         heir = max(orphans, key=lambda each: each[0])[1]

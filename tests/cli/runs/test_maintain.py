@@ -157,7 +157,7 @@ def test_runs_are_pruned(run, begun):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "say which runs: name them, or give --older-than, --status or --keep"),
+        ([], 2, "say which runs: name them, or give --older-than, --status, --thread or --keep"),
         (["--older-than", "soon"], 2, "'soon' is no time; write a number and s, m, h, d or w: 30d"),
         (["--older-than", "9" * 20 + "w"], 2, "is longer ago than time is counted"),
         (["--status", "old"], 2, "'old' is no status"),
@@ -172,6 +172,33 @@ def test_what_cannot_be_pruned_is_refused(run, begun, options, code, said):
     assert ended.code == code
     assert said in ended.said
     assert len(_ids(run)) == 2
+
+
+def test_threads_are_listed_pruned_and_forgotten(run, begun):
+    """Their runs alone, each time; what is no thread is refused."""
+    assert "There are no threads" in run("runs", "threads", "--store", begun("reader", "alone") or "runs.db").said
+    for number in range(3):
+        begun("reader", f"talk-{number}", f"message {number}", thread="monday")
+    begun("reader", "hers", thread="monday", owner="ada")
+    listed = run("runs", "threads", *STORE).out.splitlines()
+    assert listed[0].split("\t") == ["thread", "began with", "runs", "status", "last written"]
+    assert listed[1].split("\t")[:4] == ["monday", "message 0", "3", "done"]
+    [found] = json.loads(run("runs", "threads", "--json", *STORE).out)
+    assert (found["thread"], found["runs"], found["last"]["run_id"]) == ("monday", 3, "talk-2")
+    assert _ids(run, "--thread", "monday", *STORE)[0] == "talk-2"
+    shown = run("runs", "show", "talk-1", *STORE).out
+    assert "monday" in shown
+    assert "continues" in shown
+    assert run("runs", "prune", "--thread", "monday", "--keep", "1", "--yes", *STORE).out.startswith(
+        "Removed: 2 runs, "
+    )
+    assert "message 0" in run("runs", "show", "talk-2", *STORE).out
+    asked = run("runs", "forget", "--thread", "monday", *STORE, stdin="y\n")
+    assert "Forget all 1 run of thread 'monday' without an owner for good?" in asked.out
+    assert "Forgotten: 1 run, " in asked.out
+    assert "there are no runs of a thread 'monday'" in run("runs", "forget", "--thread", "monday", "--yes", *STORE).said
+    assert _ids(run) == ["alone"]
+    assert _ids(run, "--owner", "ada", *STORE)[0] == "hers"
 
 
 def test_a_person_is_asked_before_runs_go(run, begun, home):

@@ -1,0 +1,542 @@
+"""Threads: runs that continue the transcript of an earlier one by reference."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import timedelta
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import (
+    DamagedStoreError,
+    NodeFailedError,
+    RunClaimedError,
+    RunError,
+    RunExistsError,
+    ThreadBusyError,
+)
+from graphagent.llm import Image, Message
+from graphagent.memory import (
+    AgentMemory,
+    Concept,
+    FileMemoryProvider,
+    MessageStep,
+    RunMemory,
+    Scope,
+    SingleFact,
+    Subject,
+    TaskStep,
+)
+from graphagent.nodes import ask_human, llm_request, load_all_facts
+from graphagent.run import list_runs
+from graphagent.run.durable import (
+    export_runs,
+    forget_runs,
+    forget_thread,
+    import_runs,
+    list_threads,
+    measure_runs,
+    prune_runs,
+)
+from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.testing import ScriptedModel
+from tests.run.lives import Watched, cut
+from tests.run.test_resume import MANY
+from tests.run.wider import WideLife
+from tests.run.worlds import answer_to, parts
+from tests.thorough import examples
+
+chat = Strategy("chat", START >> llm_request() >> END)
+
+
+def counting():
+    """Return a model that answers each question with how many messages it was sent."""
+    return ScriptedModel(itertools.repeat(lambda request: f"I was sent {len(request.messages)}."))
+
+
+@pytest.fixture(params=["memory", "sqlite", "sealed"])
+async def store(request, tmp_path):
+    """Each kind of store."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    async with SqliteStore(tmp_path / "runs.db") as plain:
+        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
+
+
+def answering(*answers, store, strategy=chat, **options):
+    """Return an agent whose model gives some answers."""
+    return Agent(strategy, model=ScriptedModel([*answers]), store=store, **options)
+
+
+def texts(memory):
+    """Return what a model would be sent."""
+    return [message.text for message in memory.to_messages()]
+
+
+# ---- continuing
+
+
+async def test_a_run_of_a_thread_continues_the_one_before(store):
+    """Another process continues it too; what the model is sent, and the steps, are as with `steps=`."""
+    first = answering("Oslo.", "Rainy.", store=store, system_prompt="Be brief.")
+    await first.run("Where am I?", thread="ada-1")
+    live = await first.run("How is it there?", thread="ada-1")
+    other = answering("In Oslo.", store=store, system_prompt="Be brief.")
+    last = await other.run("Where?", thread="ada-1", run_id="last")
+    assert texts(live.memory) == ["Be brief.", "Where am I?", "Oslo.", "How is it there?", "Rainy."]
+    assert texts(last.memory) == [*texts(live.memory), "Where?", "In Oslo."]
+    assert [message.text for message in other.model.requests[0].messages] == texts(last.memory)[:-1]
+    read = await answering(store=store).read("last")
+    assert read.memory.full_steps() == last.memory.full_steps()
+    assert read.memory.begun == last.memory.begun == 6
+    assert last.usage == read.result.usage
+    assert [message.text for message in read.memory.steps[-2].model_input_messages] == texts(last.memory)[:-1]
+
+
+async def test_a_thread_is_stored_once(store):
+    """Each run takes as much space as the second one, however many there were."""
+    agent = Agent(chat, model=counting(), store=store)
+    for number in range(12):
+        await agent.run(f"Question {number:02}?", thread="long", run_id=f"run-{number:02}")
+    sizes = await measure_runs(store)
+    assert {sizes[f"run-{number:02}"].entries for number in range(12)} == {4}
+    assert sizes["run-11"].bytes <= sizes["run-02"].bytes + 40
+
+
+async def test_threads_are_those_of_an_owner(store):
+    """Two owners have threads of one name, and neither sees what the other said; other names are other threads."""
+    agent = Agent(chat, model=counting(), store=store)
+    await agent.run("a secret", thread="t", owner="ada")
+    result = await agent.run("hello", thread="t", owner="bob")
+    assert texts(result.memory)[:1] == ["hello"]
+    assert texts((await agent.run("hello", thread="u", owner="ada")).memory)[:1] == ["hello"]
+
+
+async def test_what_was_edited_after_a_run_is_not_in_its_thread():
+    """The transcript of a thread is the stored one, in the same process and in another."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    result = await agent.run("one", thread="t")
+    result.memory.steps.append(MessageStep(Message.user("never stored")))
+    assert "never stored" not in texts((await agent.run("two", thread="t")).memory)
+
+
+async def test_a_run_of_a_thread_can_be_edited_before_it_begins():
+    """Steps that are added before its first step come after those of the thread, and are read back."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    await agent.run("one", thread="t")
+    run = agent.start("two", thread="t", run_id="two")
+    run.memory.steps.append(MessageStep(Message.user("and this")))
+    result = await run.finish()
+    assert texts(result.memory)[:4] == ["one", "I was sent 1.", "two", "and this"]
+    assert (
+        await Agent(chat, model=counting(), store=store).read("two")
+    ).memory.full_steps() == result.memory.full_steps()
+
+
+async def test_a_stream_continues_a_thread():
+    """As `run` does."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    await agent.run("one", thread="t")
+    async with agent.stream("two", thread="t") as events:
+        assert "".join([text async for text in events.text()]) == "I was sent 3."
+
+
+async def test_another_strategy_and_other_rules_continue_a_thread(store):
+    """After a deployment: what the earlier strategy declared is still shown, and the rules are the new ones."""
+
+    @node
+    async def reply(ctx: Context, text: str) -> str:
+        return f"{text}!"
+
+    old = Strategy("old", START >> llm_request(tools=False) >> reply >> END)
+    await answering("Oslo", store=store, strategy=old, system_prompt="Old.").run("Where?", thread="t")
+    new = answering("Yes.", store=store, system_prompt="New.")
+    result = await new.run("Sure?", thread="t", run_id="new")
+    assert texts(result.memory) == ["New.", "Where?", "Oslo", "Oslo!", "Sure?", "Yes."]
+    assert result.memory.steps[2].output == "Oslo!"
+    assert (
+        await answering(store=store, system_prompt="New.").read("new")
+    ).memory.full_steps() == result.memory.full_steps()
+
+
+@settings(max_examples=examples(40, 6), **MANY)
+@given(parts(1), st.integers(0, 3))
+def test_any_strategy_reads_back_in_a_thread(built, answered):
+    """Three runs of a strategy, of which one may wait and be answered: each is read as it was."""
+
+    async def lived():
+        store, life = MemoryStore(), WideLife(built, again=False)
+        agent = life.agent(store)
+        for number in range(3):
+            try:
+                result = await agent.run(f"task {number}", thread="t", run_id=f"run {number}")
+                while not result.done:
+                    answers = {each.id: answer_to(each) for each in result.questions}
+                    result = await agent.resume(f"run {number}", answers=answers)
+            except NodeFailedError:
+                continue
+            read = await life.agent(store).read(f"run {number}")
+            assert read.memory.full_steps() == result.memory.full_steps()
+            assert read.result.usage == result.usage
+
+    anyio.run(lived)
+
+
+# ---- runs that do not end
+
+
+async def test_a_run_that_failed_is_left_out(store):
+    """The next one continues after the last that ended, whichever process begins it; the failed one can be resumed."""
+    agent = answering("Oslo.", OSError("the model is away"), "Rainy.", "Late.", store=store)
+    await agent.run("Where?", thread="t")
+    with pytest.raises(NodeFailedError):
+        await agent.run("How is it?", thread="t", run_id="failed")
+    assert texts((await agent.run("How is it now?", thread="t")).memory) == [
+        "Where?",
+        "Oslo.",
+        "How is it now?",
+        "Rainy.",
+    ]
+    assert texts((await agent.resume("failed")).memory) == ["Where?", "Oslo.", "How is it?", "Late."]
+    assert [thread.runs for thread in await list_threads(store)] == [3]
+
+
+async def test_a_first_run_that_failed_is_left_out_too(store):
+    """And so are several in a row."""
+    agent = answering(OSError("away"), OSError("away"), "Oslo.", store=store)
+    for _ in range(2):
+        with pytest.raises(NodeFailedError):
+            await agent.run("Where?", thread="t")
+    assert texts((await agent.run("Where am I?", thread="t")).memory) == ["Where am I?", "Oslo."]
+
+
+async def test_a_run_that_waits_keeps_the_thread(store):
+    """The next message is refused, with the run to answer; nothing is written. Then it continues."""
+    asking = Strategy("asking", START >> llm_request(tools=False) >> ask_human("Send it?", str) >> END)
+    agent = answering("A letter.", "Sent.", store=store, strategy=asking)
+    await agent.run("Write.", thread="t", run_id="first")
+    with pytest.raises(
+        ThreadBusyError, match=r"run 'first' of thread 't' is waiting.*agent.resume\('first', answer=…\)"
+    ) as caught:
+        await agent.run("And?", thread="t")
+    assert (caught.value.thread, caught.value.run_id, caught.value.status) == ("t", "first", "waiting")
+    assert len(await list_runs(store)) == 1
+    await agent.resume("first", answer="yes")
+    assert (await agent.run("And?", thread="t")).memory.begun == 3
+
+
+async def test_two_at_once_do_not_part_a_thread():
+    """One of two processes that continue a thread at the same time is refused."""
+    store = MemoryStore()
+
+    @node
+    async def slow(ctx: Context, text: str) -> str:
+        started.set()
+        await go.wait()
+        return text
+
+    agents = [Agent(Strategy("slow", START >> slow >> END), store=store) for _ in range(2)]
+    started, go = anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(agents[0].run, "one")
+        tasks.start_soon(lambda: agents[0].run("two", thread="t", run_id="two"))
+        await started.wait()
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(ThreadBusyError, match="run 'two' of thread 't' is running"):
+            await agents[1].run("three", thread="t")
+        go.set()
+    assert (await agents[1].run("three", thread="t")).memory.begun == 2
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_run_that_came_between_is_continued(ended):
+    """Another process continues the thread after it was read: the run continues after that, or is refused if it still runs."""
+
+    class Between(MemoryStore):
+        async def commit(self, *changes):
+            if found := between.pop() if between and any(change.key[2:3] == (3,) for change in changes) else None:
+                await found()
+            await super().commit(*changes)
+
+    store, between = Between(), []
+    agent = Agent(chat, model=counting(), store=store)
+    await agent.run("one", thread="t")
+    other = Agent(chat, model=counting(), store=store)
+
+    async def whole():
+        await other.run("two", thread="t")
+
+    async def begun():
+        await other.start("two", thread="t").step()
+
+    between.append(whole if ended else begun)
+    if ended:
+        assert texts((await agent.run("three", thread="t")).memory)[::2] == ["one", "two", "three"]
+    else:
+        with pytest.raises(ThreadBusyError):
+            await agent.run("three", thread="t")
+
+
+async def test_a_process_that_dies_loses_nothing():
+    """Killed after any commit of the second run, it is resumed, and the third run continues it; without, it is left out."""
+    store = Watched()
+    agent = Agent(chat, model=counting(), store=store)
+    await agent.run("one", thread="t")
+    begun = len(store.commits)
+    whole = await agent.run("two", thread="t", run_id="two")
+    for number in range(begun + 1, len(store.commits)):
+        for resumed in (True, False):
+            left = await cut(store.commits[:number])
+            other = Agent(chat, model=counting(), store=left)
+            if resumed:
+                result = await other.resume("two")
+                assert texts(result.memory) == texts(whole.memory)
+            last = await other.run("three", thread="t")
+            assert texts(last.memory)[:-2] == texts(whole.memory)[: 4 if resumed else 2]
+
+
+# ---- by reference through `steps=`
+
+
+async def test_steps_of_a_stored_run_are_a_reference(store):
+    """As long as they are as the store has them, and the owner is the same; a run that was read counts, too."""
+    agent = Agent(chat, model=counting(), store=store)
+    result = await agent.run("one", run_id="one")
+    for number in range(5):
+        result = await agent.run("more", steps=result.memory, run_id=f"more {number}")
+    read = (await agent.read("more 4")).memory
+    last = await agent.run("more", steps=read, run_id="last")
+    sizes = await measure_runs(store)
+    assert {size.entries for size in sizes.values()} == {4}
+    assert sizes["last"].bytes <= sizes["more 1"].bytes + 40
+    assert texts(last.memory)[-2:] == ["more", "I was sent 13."]
+    assert (
+        await Agent(chat, model=counting(), store=store).read("last")
+    ).memory.full_steps() == last.memory.full_steps()
+
+
+@pytest.mark.parametrize("how", ["edited", "sliced", "removed", "other owner", "other store", "edited later"])
+async def test_steps_that_the_store_does_not_have_are_written(how):
+    """Then the run has all of them itself, and needs no other."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    steps = (await agent.run("one", run_id="one")).memory
+    into = store
+    if how == "edited":
+        steps.steps[0].task = "uno"
+    elif how == "sliced":
+        steps = RunMemory(steps=steps.steps[:2])
+    elif how == "other store":
+        into = MemoryStore()
+    run = Agent(chat, model=counting(), store=into).start(
+        "two", steps=steps, run_id="two", owner="ada" if how == "other owner" else ""
+    )
+    if how == "removed":
+        await prune_runs(store, run_ids=["one"])
+    elif how == "edited later":
+        run.memory.steps[0].task = "uno"
+    result = await run.finish()
+    read = await Agent(chat, model=counting(), store=into).read("two", owner="ada" if how == "other owner" else "")
+    assert read.memory.full_steps() == result.memory.full_steps()
+    heads = {head.run_id: head for head in await list_runs(into, owner="ada" if how == "other owner" else "")}
+    assert (heads["two"].origin is None) == (how != "edited later")
+    assert texts(result.memory)[0] == ("uno" if how.startswith("edited") else "one")
+
+
+# ---- what can be done with stored runs
+
+
+async def test_a_run_of_a_thread_is_one_run(store):
+    """Its history, its states, its forks and its repetitions are its own; they begin where it began."""
+    agent = answering("Oslo.", "Rainy.", "Sunny.", store=store)
+    await agent.run("Where?", thread="t", run_id="first")
+    whole = await agent.run("How is it?", thread="t", run_id="second")
+    entries = await agent.history("second")
+    assert [entry.kind for entry in entries] == ["start", "effect", "node", "final"]
+    assert entries[0].number == (await agent.history("first"))[-1].number + 1
+    snapshot = await agent.state_at("second", entries[0].number)
+    assert (snapshot.places, snapshot.turns) == ({"llm_request": "How is it?"}, 0)
+    assert texts(snapshot.memory) == ["Where?", "Oslo.", "How is it?"]
+    with pytest.raises(ValueError, match=f"has the entries {entries[0].number} to {entries[-1].number}, and no 1"):
+        await agent.state_at("second", 1)
+    forked = await agent.fork("second", before="llm_request", run_id="fork")
+    assert texts(forked.memory) == ["Where?", "Oslo.", "How is it?", "Sunny."]
+    again = await agent.rerun("second", new_id="again")
+    assert texts(again.memory) == texts(whole.memory)
+    difference = await agent.diff("second", "fork")
+    assert (difference.common, len(difference.only_a)) == (1, 3)
+    assert {head.run_id: (head.thread, head.forked) for head in await list_runs(store)} == {
+        "first": ("t", False), "second": ("t", False), "fork": ("", True), "again": ("", False),
+    }  # fmt: skip
+
+
+async def test_threads_are_listed(store):
+    """The one that was continued last comes first; runs are listed by their thread."""
+    agent = Agent(chat, model=counting(), store=store)
+    assert await list_threads(store) == []
+    for thread in ("a", "b", "a"):
+        await agent.run(f"to {thread}", thread=thread)
+        await anyio.sleep(0.002)  # each at a time of its own
+    await agent.run("alone")
+    threads = await list_threads(store)
+    assert [(thread.name, thread.runs, thread.title, thread.last.state) for thread in threads] == [
+        ("a", 2, "to a", "done"), ("b", 1, "to b", "done"),
+    ]  # fmt: skip
+    assert [head.title for head in await list_runs(store, thread="b")] == ["to b"]
+    assert await list_threads(store, owner="ada") == []
+    assert "to a" not in repr(threads)
+
+
+@pytest.mark.parametrize("gone", [[0], [1], [0, 1], [2], [1, 2], [0, 1, 2], [3], [2, 3], [0, 3], [0, 1, 2, 3]])
+async def test_what_is_pruned_from_a_thread_leaves_the_rest_whole(store, gone):
+    """Earlier runs leave their transcript to the next; after the last one was removed, the thread continues before it."""
+    agent = Agent(chat, model=counting(), store=store)
+    results = [await agent.run(f"{number}", thread="t", run_id=f"r{number}") for number in range(4)]
+    left = [number for number in range(4) if number not in gone]
+    await prune_runs(store, run_ids=[f"r{number}" for number in gone])
+    other = Agent(chat, model=counting(), store=store)
+    for number in left:
+        assert (await other.read(f"r{number}")).memory.full_steps() == results[number].memory.full_steps()
+    last = await other.run("next", thread="t", run_id="next")
+    assert texts(last.memory)[::2] == [*map(str, range(left[-1] + 1 if left else 0)), "next"]
+    assert (
+        await Agent(chat, model=counting(), store=store).read("next")
+    ).memory.full_steps() == last.memory.full_steps()
+
+
+async def test_failed_runs_are_pruned_from_a_thread(store):
+    """By their status, within the thread alone; what ended stays."""
+    agent = answering("Oslo.", OSError("away"), OSError("away"), "Rainy.", store=store)
+    await agent.run("Where?", thread="t")
+    for thread in ("t", "u"):
+        with pytest.raises(NodeFailedError):
+            await agent.run("How?", thread=thread)
+    assert (await prune_runs(store, thread="t", status=["failed"])).runs == 1
+    assert [(thread.name, thread.runs) for thread in await list_threads(store)] == [("u", 1), ("t", 1)]
+    assert texts((await agent.run("How is it?", thread="t")).memory)[:2] == ["Where?", "Oslo."]
+    assert (await prune_runs(store, thread="t", keep=1)).runs == 1
+    assert (await prune_runs(store, thread="t", older_than=timedelta(0))).runs == 1
+    assert [thread.name for thread in await list_threads(store)] == ["u"]
+
+
+async def test_a_thread_is_forgotten(store):
+    """With all its runs and its name; others stay, and one that is executed is refused."""
+    agent = Agent(chat, model=counting(), store=store)
+    for thread in ("secret", "other"):
+        for _ in range(3):
+            await agent.run("Hush.", thread=thread)
+    run = agent.start("Now.", thread="secret")
+    await run.step()
+    with pytest.raises(RunClaimedError):
+        await forget_thread(store, "secret")
+    await run.finish()
+    assert (await forget_thread(store, "secret")).runs == 4
+    keys = [item.key async for item in store.scan(("runs",))]
+    assert not any("secret" in map(str, key) for key in keys)
+    assert [thread.name for thread in await list_threads(store)] == ["other"]
+    assert (await agent.run("Again.", thread="secret")).memory.begun == 0
+    await forget_runs(store)
+    assert [item async for item in store.scan(("runs",))] == []
+
+
+async def test_threads_are_exported_and_imported(store):
+    """Without loss, and the thread continues there; also if only its last run is exported."""
+    agent = Agent(chat, model=counting(), store=store)
+    for number in range(3):
+        last = await agent.run(f"{number}", thread="t", run_id=f"r{number}")
+    for ids in (None, ["r2"]):
+        records = [json.loads(json.dumps(record)) async for record in export_runs(store, run_ids=ids)]
+        into = MemoryStore()
+        assert await import_runs(into, records) == (3 if ids is None else 1)
+        assert await import_runs(into, records) == 0
+        other = Agent(chat, model=counting(), store=into)
+        assert (await other.read("r2")).memory.full_steps() == last.memory.full_steps()
+        assert texts((await other.run("next", thread="t")).memory)[::2] == ["0", "1", "2", "next"]
+
+
+async def test_images_of_a_thread_stay_whole(store):
+    """Payloads are those of the run that stored them, also after that was pruned."""
+    agent = Agent(chat, model=counting(), store=store)
+    image = Image(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40)
+    await agent.run("Look.", thread="t", run_id="one", images=[image])
+    await agent.run("Well?", thread="t", run_id="two")
+    for run_id in ("one", "nothing"):
+        if run_id == "one":
+            await prune_runs(store, run_ids=["one"])
+        other = Agent(chat, model=counting(), store=store)
+        steps = (await other.read("two")).memory.steps
+        assert isinstance(steps[0], TaskStep)
+        assert steps[0].task_images == (image,)
+
+
+async def test_a_forgotten_fact_is_in_no_run_of_a_thread(tmp_path):
+    """Runs that continued the one that loaded it show that it was forgotten."""
+    provider = FileMemoryProvider(tmp_path)
+    city = Concept("city", "where the user lives")
+    store = MemoryStore()
+    user, here = Subject("user", "the user"), Scope.agent("me")
+    knowing = Strategy("knowing", START >> load_all_facts(subjects=[user]) >> llm_request() >> END)
+
+    def agent():
+        made = Agent(knowing, model=counting(), store=store)
+        made.install(AgentMemory, provider=provider, agent_name="me")
+        return made
+
+    await provider.save(SingleFact(city, "Oslo-1187"), user, here)
+    await agent().run("one", thread="t")
+    result = await agent().run("two", thread="t", run_id="two")
+    assert "Oslo-1187" in result.memory.to_text(detailed=True)
+    await provider.forget(concept=city)
+    read = await agent().read("two")
+    assert "Oslo-1187" not in read.memory.to_text(detailed=True)
+    assert not [item.key async for item in store.scan(("runs",)) if b"Oslo-1187" in item.value]
+    assert "Oslo-1187" not in (await agent().run("three", thread="t")).memory.to_text(detailed=True)
+
+
+# ---- what is refused
+
+
+async def test_what_cannot_be_a_thread_is_refused():
+    """At once, with what to write."""
+    agent = Agent(chat, model=counting(), store=MemoryStore())
+    with pytest.raises(TypeError, match="thread= is the name of a conversation, such as 'alice-7', not ''"):
+        await agent.run("hello", thread="")
+    with pytest.raises(ValueError, match="leave out steps="):
+        await agent.run("hello", thread="t", steps=RunMemory())
+    with pytest.raises(RunError, match="give the agent one: Agent"):
+        await Agent(chat, model=counting()).run("hello", thread="t")
+
+
+async def test_an_id_that_exists_is_refused_in_a_thread():
+    """As without one; the thread stays as it was."""
+    agent = Agent(chat, model=counting(), store=MemoryStore())
+    await agent.run("one", thread="t", run_id="one")
+    with pytest.raises(RunExistsError):
+        await agent.run("two", thread="t", run_id="one")
+    run = agent.start("two", thread="t", run_id="two")
+    await run.step()
+    with pytest.raises(RunExistsError):  # a message that a client sent twice, and not another one
+        await agent.run("two", thread="t", run_id="two")
+    assert (await run.finish()).memory.begun == 3
+
+
+@pytest.mark.parametrize("what", ["thread", "entry"])
+async def test_a_damaged_thread_is_reported(what):
+    """And nothing is begun."""
+    store = MemoryStore()
+    await Agent(chat, model=counting(), store=store).run("one", thread="t", run_id="one")
+    key = ("runs", "", 3, "t") if what == "thread" else ("runs", "", 1, "one", 1)
+    item = await store.get(key)
+    await store.commit(Put(key, item.value[:-2] + b"x}"))
+    with pytest.raises(DamagedStoreError):
+        await Agent(chat, model=counting(), store=store).run("two", thread="t", run_id="two")
+    assert [head.run_id for head in await list_runs(store)] == ["one"]
