@@ -558,7 +558,7 @@ class BlockingRun(Protocol[O]):
         ...
 
     def pause(self, reason: str = "") -> None:
-        """Stop the run before the next node, model turn or tool call; it can be continued. Callbacks may call it too."""
+        """Stop the run before the next node, model turn or tool call, or in `ctx.sleep_until`; it can be continued."""
         ...
 
     def allow(

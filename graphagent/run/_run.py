@@ -120,7 +120,10 @@ class Run(Generic[O]):
         return await self.__driver__.finish()
 
     def pause(self, reason: str = "") -> None:
-        """Stop the run before the next node, model turn or tool call; it can be continued. Callbacks may call it too."""
+        """Stop the run before the next node, model turn or tool call, or in `ctx.sleep_until`; it can be continued.
+
+        Callbacks may call it too.
+        """
         self.__driver__.runtime.pause(reason)
 
     def allow(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
 
+from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
@@ -181,6 +183,22 @@ class Context(Generic[Deps]):
             like: Its input, which is compared when a run is executed again on the outcomes of another one.
         """
         return await self.__frame__.once(key, work, like=like)
+
+    async def sleep_until(self, time: datetime) -> None:
+        """Sleep until a time, by the wall clock; return at once if it is past.
+
+        The time is recorded before the node sleeps. A node that is executed again after an interruption sleeps until the recorded
+        time, whatever it computes now. Each call in a node is an effect of its own.
+
+        Args:
+            time: A datetime with a time zone, such as `datetime.now(UTC) + timedelta(hours=8)`.
+
+        Raises:
+            TypeError: the time is no datetime.
+            ValueError: it has no time zone.
+            Suspend: the run is to pause. It is not to be caught.
+        """
+        await self.__frame__.sleep_until(time)
 
     def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
         """Count tokens and money that the node spent itself, and add a row to the ledger.
@@ -476,6 +494,30 @@ class LiveFrame(Frame):
             self.effect_done(key, value=outcome)
         else:
             await journal.effect_done(self, key, outcome)
+
+    async def sleep_until(self, time: datetime) -> None:
+        """Sleep until a time, or until the one that is recorded for this sleep.
+
+        Raises:
+            TypeError: the time is no datetime.
+            ValueError: it has no time zone.
+            Suspend: the run is to pause.
+        """
+        if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]  users without a type checker
+            raise TypeError(
+                f"node {self.node_path!r} sleeps until {kind_of(time)}; "
+                "give a datetime, such as datetime.now(UTC) + timedelta(hours=8)"
+            )
+        if time.utcoffset() is None:
+            raise ValueError(
+                f"node {self.node_path!r} sleeps until a datetime without a time zone; write datetime.now(UTC) + …, "
+                "datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of this machine"
+            )
+
+        async def given() -> datetime:
+            return time
+
+        await self.runtime.sleep_until(await self.once(self.numbered("sleep"), given))
 
     async def begin_effect(self, key: str) -> None:
         """Record that something is about to be done that must not be begun again without asking if the node is interrupted."""

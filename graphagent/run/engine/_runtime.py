@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from anyio import move_on_after
+
+from graphagent import _clock
+from graphagent._concurrency import Reply
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
 from graphagent.events import StepCommitted, TextStreamed
 from graphagent.llm import Message, ToolCall
@@ -35,6 +40,10 @@ if TYPE_CHECKING:
 
 StepCallback = Callable[[Any], Awaitable[tuple[VetoError | None, HandlerError | None]]]
 """Calls the callbacks that see a step or a tool call; returns the refusal of one, and the error that one raised."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_SLEEP = 60
+"""Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
 
 
 class Runtime:
@@ -77,6 +86,8 @@ class Runtime:
     """For how long it was executed before `since`."""
     since: float | None = None
     """The time of the clock since which it is being executed."""
+    sleeping: set[Reply] | None = None
+    """What nodes that sleep wait for, so that a pause wakes them."""
     stepping = False
     """Whether the run stops after each node that added a step."""
     unlearned: tuple[str, ...] = ()
@@ -191,6 +202,8 @@ class Runtime:
         """Stop before the next node or live call."""
         self.pausing = self.pausing or reason or "paused"
         self.attention = True
+        for woken in tuple(self.sleeping or ()):
+            woken.send()
         for child in self.children.values():
             if child.status == "running":  # else it would stop when it is resumed
                 child.runtime.pause(reason)
@@ -207,6 +220,26 @@ class Runtime:
             raise failure
         if self.pausing is not None:
             raise Suspend
+
+    async def sleep_until(self, time: datetime) -> None:
+        """Return when the wall clock shows a time; at once if it is past.
+
+        Raises:
+            Suspend: the run is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        moment = -((_EPOCH - time) // timedelta(milliseconds=1))  # rounded up
+        if self.sleeping is None:
+            self.sleeping = set()
+        while (left := moment - _clock.now()) > 0:
+            woken = Reply()
+            self.sleeping.add(woken)
+            try:
+                self.stop_if_due()  # only now, since another thread may pause the run at any moment
+                with move_on_after(min(left / 1000, _LONGEST_SLEEP)):
+                    await woken.wait()
+            finally:
+                self.sleeping.remove(woken)
 
     def between_nodes(self, *, root: bool) -> None:
         """Report the steps that were added, and stop here if the run is to stop.

@@ -346,6 +346,8 @@ def _content(journal: JournalReader, number: int) -> dict[str, Any]:
     data = {name: value for name, value in entry.to_json().items() if name not in ("at", "ran")}
     if isinstance(entry, EffectDone) and entry.key.startswith("call:"):
         data["value"] = _timeless(data["value"])
+    if isinstance(entry, EffectDone) and entry.key.rpartition("/")[2].startswith("sleep:"):
+        data.pop("value", None)
     if "steps" in data:
         data["steps"] = _timeless(data["steps"])
     return data

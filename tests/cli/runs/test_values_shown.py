@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import anyio
 import pytest
@@ -109,3 +110,16 @@ def test_a_plain_export_has_values_as_people_write_them(run, home):
     refused = run("runs", "import", "plain.jsonl", "--store", "other.db")
     assert refused.code == 1
     assert refused.said.startswith("error: ")
+
+
+@node
+async def nap(ctx: Context, number: int) -> str:
+    await ctx.sleep_until(datetime(2025, 1, 1, 8, tzinfo=UTC))
+    return "rested"
+
+
+def test_the_time_until_which_a_node_sleeps_is_shown(run):
+    """The journal tells it without the program."""
+    kept(Strategy("naps", START >> nap >> END))
+    shown = run("runs", "show", "r", *STORE).out
+    assert 'sleep:1 "2025-01-01T08:00:00Z"' in shown
