@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_or
 import anyio
 
 from graphagent._article import a, kind_of
+from graphagent._dispatch import Handlers, Listener, by_type, check_handler, ending
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, TextStreamed
 from graphagent.graph import Strategy
@@ -23,14 +23,11 @@ from graphagent.memory import RunMemory
 from graphagent.run import Budgets, Callback, FinalCheck, Run, RunResult, RunStream
 from graphagent.run._internal import (
     Check,
-    Handlers,
-    Listener,
     RunConfig,
     StrategyDescription,
     agent_tools,
     asking,
     begin,
-    by_type,
     callbacks_with_types,
     check_budgets,
     check_deps,
@@ -39,7 +36,6 @@ from graphagent.run._internal import (
     check_ways,
     checked_tools,
     compile_root,
-    ending,
     missing,
     no_model,
     tool_of,
@@ -223,19 +219,7 @@ class Agent(Generic[I, O]):
         Raises:
             TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
         """
-        if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                f"on() takes an event type of graphagent.events and then a handler, not {kind_of(event)}; write "
-                f"agent.on(NodeFinished, handler)"
-            )
-        if not callable(handler):
-            raise TypeError(
-                f"the handler of {event.__name__} is a function, not {kind_of(handler)}; write agent.on({event.__name__}, handler)"
-            )
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-            raise TypeError(
-                f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
-            )
+        check_handler(event, handler, "agent.on", "NodeFinished")
         if all_text and not issubclass(TextStreamed, event):
             raise TypeError(f"all_text=True is for TextStreamed; leave it out for {event.__name__}")
         self._listeners.append(Listener(event, ending(handler), all_text))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import Tool
     from graphagent.memory import RunMemory
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from graphagent.run._fingerprint import StrategyDescription
     from graphagent.run.engine._budgets import Budgets
     from graphagent.run.engine._callbacks import Callback, Check
-    from graphagent.run.engine._listeners import Handlers
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""

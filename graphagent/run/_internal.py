@@ -21,9 +21,5 @@ from graphagent.run.engine._compile import compile_root as compile_root
 from graphagent.run.engine._context import missing as missing
 from graphagent.run.engine._context import no_model as no_model
 from graphagent.run.engine._driver import begin as begin
-from graphagent.run.engine._listeners import Handlers as Handlers
-from graphagent.run.engine._listeners import Listener as Listener
-from graphagent.run.engine._listeners import by_type as by_type
-from graphagent.run.engine._listeners import ending as ending
 from graphagent.run.engine._suspend import Suspend as Suspend
 from graphagent.run.engine._task_group import together as together

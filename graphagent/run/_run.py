@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from graphagent._dispatch import Listener, by_type
 from graphagent.events import Event
 from graphagent.run.engine._budgets import check_budgets
-from graphagent.run.engine._listeners import Listener, by_type
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
-from graphagent._article import a
+from graphagent._dispatch import check_handler, ending
 from graphagent.errors import HandlerError
-from graphagent.events import Event
 
 if TYPE_CHECKING:
+    from graphagent._dispatch import Handler
+    from graphagent.events import Event
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes.enrich._inference import Inference
     from graphagent.memory.notes.index._repository import NoteRepository
@@ -26,7 +26,7 @@ class NoteService:
         self.settings = settings
         self.inference: Inference | None = None
         """What asks a model; None if there is none."""
-        self.listeners: list[tuple[type[Event], Callable[[Any], object]]] = []
+        self.listeners: list[tuple[type[Event], Handler]] = []
 
     def on(self, event: type[Event], handler: Callable[[Any], object]) -> None:
         """Call a function with each event of a type.
@@ -34,17 +34,8 @@ class NoteService:
         Raises:
             TypeError: the type is not an event, or the handler is async or cannot be called.
         """
-        if not (isinstance(event, type) and issubclass(event, Event)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"on() listens to an event type of graphagent.events, not to {event!r}")
-        if not callable(handler):
-            raise TypeError(
-                f"the handler of {event.__name__} is a function of the event, not {a(type(handler).__name__)}"
-            )
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-            raise TypeError(
-                f"the handler of {event.__name__} is async; events are told at once, so it must be a plain function"
-            )
-        self.listeners.append((event, handler))
+        check_handler(event, handler, "notes.on", "MemorySaveCompleted")
+        self.listeners.append((event, ending(handler)))
 
     def emit(self, event: Event) -> None:
         """Call the handlers of an event, in the order of their registration.
@@ -53,14 +44,8 @@ class NoteService:
             HandlerError: a handler raised, which is the cause.
         """
         for kind, handler in tuple(self.listeners):
-            if not isinstance(event, kind):
-                continue
-            try:
+            if isinstance(event, kind):
                 handler(event)
-            except Exception as error:
-                failed = HandlerError(getattr(handler, "__qualname__", repr(handler)), type(event).__name__, error)
-                failed.run_id = event.run_id
-                raise failed from error
 
     def emit_failure(self, event: Event, error: Exception) -> None:
         """Emit the event of an error that is about to be raised. If a handler raises, that becomes a note of the error."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
+from graphagent._dispatch import handlers_of_child
 from graphagent.errors import (
     AnswerError,
     DivergedError,
@@ -28,7 +29,6 @@ from graphagent.llm import Tool, Usage
 from graphagent.run.engine._context import as_tool
 from graphagent.run.engine._driver import RunDriver, begin
 from graphagent.run.engine._execute import branch_trust
-from graphagent.run.engine._listeners import handlers_of_child
 from graphagent.run.engine._suspend import Suspend
 from graphagent.run.state._ledger import Charge
 

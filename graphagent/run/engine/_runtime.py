@@ -11,17 +11,18 @@ from anyio import move_on_after
 
 from graphagent import _clock
 from graphagent._concurrency import Reply
+from graphagent._dispatch import AnswerHandler
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
 from graphagent.events import StepCommitted, TextStreamed
 from graphagent.llm import Message, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.run._result import RunResult
-from graphagent.run.engine._listeners import AnswerHandler
 from graphagent.run.engine._suspend import Suspend
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from graphagent._dispatch import Handlers
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse, Usage
     from graphagent.memory import RunMemory, Step
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from graphagent.run.engine._child_runs import ParentRun
     from graphagent.run.engine._context import LiveFrame
     from graphagent.run.engine._driver import RunDriver
-    from graphagent.run.engine._listeners import Handlers
     from graphagent.run.engine._recorded import RecordedOutcomes
     from graphagent.run.engine._recorder import Recorder
     from graphagent.run.state._ledger import Charge

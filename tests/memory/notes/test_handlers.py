@@ -64,11 +64,11 @@ async def later(event):
 @pytest.mark.parametrize(
     ("kind", "handler", "said"),
     [
-        (dict, print, "an event type of graphagent.events, not to <class 'dict'>"),
+        (dict, print, "an event type of graphagent.events and then a handler, not the class dict"),
         ("MemorySaveStarted", print, "an event type of graphagent.events"),
         (MemorySaveStarted, later, "the handler of MemorySaveStarted is async"),
         (MemorySaveStarted, Later(), "the handler of MemorySaveStarted is async"),
-        (MemorySaveStarted, 5, "is a function of the event, not an int"),
+        (MemorySaveStarted, 5, "is a function, not an int"),
     ],
 )
 def test_what_is_no_event_or_no_plain_function_is_refused(kind, handler, said):

@@ -1,11 +1,13 @@
-"""The handlers of a run's events."""
+"""The handlers of events: checked when they are registered, found by the type of an event, called in order."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, cast, final
 
+from graphagent._article import kind_of
 from graphagent.errors import HandlerError
 from graphagent.events import Event, TextStreamed
 
@@ -60,8 +62,26 @@ def handlers_of_child(around: Handlers, own: Handlers) -> Handlers:
     return {kind: handlers for kind, handlers in found.items() if handlers}
 
 
-def ending(handler: Handler) -> Handler:
-    """Wrap a handler so that what it raises ends the run."""
+def check_handler(event: Any, handler: Any, call: str, example: str) -> None:
+    """Check the arguments of `on`. Errors show it as `call`, with an example of an event.
+
+    Raises:
+        TypeError: the type is no event, or the handler is async or cannot be called.
+    """
+    if not (isinstance(event, type) and issubclass(event, Event)):
+        raise TypeError(
+            f"on() takes an event type of graphagent.events and then a handler, not {kind_of(cast('object', event))}; write "
+            f"{call}({example}, handler)"
+        )
+    name = event.__name__
+    if not callable(handler):
+        raise TypeError(f"the handler of {name} is a function, not {kind_of(handler)}; write {call}({name}, handler)")
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        raise TypeError(f"the handler of {name} is async; events are told at once, so it must be a plain function")
+
+
+def ending(handler: Callable[[Any], object]) -> Handler:
+    """Return a handler that raises HandlerError, with the cause, where the given one raises."""
 
     def tell(event: Event) -> None:
         try:
