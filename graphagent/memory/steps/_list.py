@@ -109,8 +109,11 @@ class Steps(list[Step]):
         super().extend(self._welcome(steps))
 
     def precede(self, steps: Iterable[Step], count: int) -> None:
-        """Put steps in the place of the first `count`, as if they had always been there."""
-        super().__setitem__(slice(0, count), self._welcome(steps))
+        """Put copies of the steps of another list in the place of the first `count`, as if they had always been there."""
+        copies = list(map(copy.copy, steps))
+        for step in copies:
+            _set(step, "_home", self._self)
+        super().__setitem__(slice(0, count), copies)
         self.edits, self.reordered = {}, False
         self.version += 1
 

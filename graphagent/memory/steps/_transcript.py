@@ -233,19 +233,21 @@ class RunMemory:
             earlier: The transcript of the earlier run.
             known: Whether the journal refers to that run, so that its steps are not written again.
         """
-        copies: list[Step] = []
-        for step in filter(None, (*earlier.steps, earlier.open)):
-            copies.append(copy.copy(step))
-            if known and step.recorded is not None:
-                copies[-1].record(*step.recorded)
         steps = self.steps
-        steps.precede(copies, self.begun)  # those that are there were put there by an attempt to begin that failed
+        given = [*filter(None, (*earlier.steps, earlier.open))]
+        steps.precede(given, self.begun)  # those that are there were put there by an attempt to begin that failed
         steps.lower(earlier.floor)
         self.detach()
-        self.begun = self.inherited = len(copies)
+        self.begun = self.inherited = len(given)
         self._prompt = earlier.last_prompt
         if known:
-            self._known, self.written, self._known_floor = [*copies], earlier.written, earlier.floor
+            self._known, self.written, self._known_floor = steps[: len(given)], earlier.written, earlier.floor
+            for step, copied in zip(given, self._known, strict=True):
+                if step.recorded is not None:
+                    copied.record(*step.recorded)
+            if earlier._version == earlier.steps.version:
+                # The same messages, so that what was sent last is compared by identity.
+                self._told, self._settled, self._version = [*earlier._told], earlier._settled, steps.version
 
     def detach(self) -> None:
         """Take all steps for new ones, which are written in full."""

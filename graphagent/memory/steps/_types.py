@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 from weakref import ref
 
 from graphagent._article import a
@@ -99,6 +99,13 @@ class Step:
     def record(self, journal: object, place: Any) -> None:
         """Take note that it stands in a journal."""
         _set(self, "_recorded", (journal, place))
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        for name in field_names(type(self)):
+            if hasattr(self, name):
+                _set(copied, name, getattr(self, name))
+        return copied
 
     def __getstate__(self) -> _Plain:
         return {name: getattr(self, name) for name in field_names(type(self)) if hasattr(self, name)}

@@ -493,7 +493,7 @@ class Recorder:
         )  # fmt: skip
         writer.follow(memory.written)
         writer.careful = memory.retold
-        if self.state.last < self.state.begun and memory.begun:
+        if memory.begun and self.state.last < self.state.begun == 1:
             # Of the transcript that was passed to the run, steps may have been left out or edited, or it had other rules.
             steps = (memory.system_prompt, *memory.steps)
             writer.derived = {message_hash(message) for step in steps for message in step.to_messages()}

@@ -77,8 +77,10 @@ class JournalReader:
         self._passed: dict[int, Any] = {}
         self._transcripts: dict[Branches, Transcript] | None = None
         self._state: RunState | None = None
-        self._starts: dict[int, bool] | None = None
-        """The first entries of the runs whose transcript this one continues; whether their strategy was the same."""
+        self._starts: list[int] | None = None
+        """The numbers of the first entries of the runs whose transcript this one continues."""
+        self._same: list[bool] = []
+        """Whether the strategy of each was the same one."""
         self._known = self._unknown = self
         """Readers for those runs: with the strategy, and without it."""
 
@@ -131,6 +133,7 @@ class JournalReader:
     def until(self, number: int) -> JournalReader:
         """Return a reader of the entries up to this one."""
         earlier = JournalReader(self.header, self.packed[:number], self.blobs.held)
+        earlier._entries = self._entries[:number]
         earlier.compiled, earlier.input_type, earlier.output_type = self.compiled, self.input_type, self.output_type
         earlier.facts, earlier.notes = self.facts, self.notes
         return earlier
@@ -442,15 +445,14 @@ class JournalReader:
         """Return a reader for an entry before the first one of this run, which is of a run whose transcript this one continues."""
         if self._starts is None:
             own = self._started(self.first).strategy
-            entries = ((start, self.entry(start)) for start in range(1, self.first))
-            self._starts = {start: each.strategy == own for start, each in entries if isinstance(each, Started)}
+            self._starts = [start for start in range(1, self.first) if isinstance(self.entry(start), Started)]
+            self._same = [self._started(start).strategy == own for start in self._starts]
             self._unknown = self.until(self.first - 1)
             self._unknown.header = replace(self.header, first=1)
             self._known = self._unknown.until(self.first - 1)
             # Another strategy may declare other types, and its edges may have changed values in another way.
             self._unknown.compiled = None
-        starts = [*self._starts]
-        return self._known if self._starts[starts[bisect(starts, number) - 1]] else self._unknown
+        return self._known if self._same[bisect(self._starts, number) - 1] else self._unknown
 
     def about(self, question: Mapping[str, Any]) -> Any:
         """Return the value that a question is about."""
