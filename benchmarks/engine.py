@@ -28,7 +28,7 @@ async def _engine(sizes: tasks.Sizes, rounds: Rounds) -> str:
         "a loop: budget, errors and routing; per node": (_looping(size), "≤ 10 ×"),
         "… with one listener to the start and end of nodes": (_looping(size, NodeStarted, NodeFinished), "≤ 20 ×"),
         "… with one listener to everything": (_looping(size, Event), ""),
-        "… with a timeout and a retry of the node": (_guarded(size), ""),
+        "… with a timeout and a retry of the node": (_guarded(size), "≤ 60 ×"),
     }
     rows: list[list[str]] = []
     for name, (work, target) in loops.items():

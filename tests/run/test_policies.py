@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
@@ -204,6 +206,30 @@ async def test_a_node_that_takes_too_long_is_cancelled():
         await only(slow.timeout(0.005)).run("x")
     assert isinstance(info.value.__cause__, TimeoutError)
     assert cancelled == [True]
+
+
+async def test_a_timeout_tells_where_the_node_waited():
+    """The context of the TimeoutError is the cancellation, whose traceback ends where the node was."""
+
+    @node
+    async def slow(ctx: Context, said: str) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    with pytest.raises(NodeFailedError) as info:
+        await only(slow.timeout(0.005)).run("x")
+    cancellation = info.value.__cause__.__context__
+    assert isinstance(cancellation, anyio.get_cancelled_exc_class())
+    assert "sleep_forever" in [frame.name for frame in traceback.extract_tb(cancellation.__traceback__)]
+
+
+def test_a_run_with_timeouts_may_be_continued_in_another_kind_of_event_loop():
+    """What the first loop made for the timeouts of the run is not used in the second."""
+    for first, second in (("asyncio", "trio"), ("trio", "asyncio")):
+        run = only(failing(1).timeout(30)).start("x")
+        with pytest.raises(NodeFailedError):
+            anyio.run(run.finish, backend=first)
+        assert anyio.run(run.finish, backend=second).output == 2
 
 
 async def test_a_node_that_is_quick_enough_is_not_touched():

@@ -171,6 +171,7 @@ class RunDriver:
         finally:
             # At rest there must be no circle of references, which waits for the garbage collector.
             runtime.seconds, runtime.since, runtime.root, runtime.stepping = runtime.elapsed, None, None, False
+            runtime.backend = None  # it may be continued in another kind of event loop
 
     async def _take_up(self) -> None:
         """Begin the run, or resume it. Errors before it is claimed change nothing."""

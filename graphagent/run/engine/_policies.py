@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.lowlevel import current_token
 
 from graphagent.events import NodeFailed
 from graphagent.graph import Retry, Timeout
@@ -27,28 +28,46 @@ def with_policies(call: Call, element: Element) -> Call:
 
 
 def _with_timeout(call: Call, policy: Timeout) -> Call:
+    seconds = policy.seconds
+
     async def limited(ctx: Context[Any], value: Any) -> Any:
-        with anyio.fail_after(policy.seconds):
-            return await call(ctx, value)
+        # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
+        runtime = ctx.__frame__.runtime
+        backend = runtime.backend
+        if backend is None:
+            backend = runtime.backend = current_token().backend_class
+        scope = backend.create_cancel_scope(deadline=backend.current_time() + seconds)
+        scope.__enter__()
+        try:
+            returned = await call(ctx, value)
+        except BaseException as error:
+            if scope.__exit__(type(error), error, error.__traceback__):
+                # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
+                raise TimeoutError  # noqa: B904  as with `fail_after`, it has a context and no cause
+            raise
+        scope.__exit__(None, None, None)
+        return returned
 
     return limited
 
 
 def _with_retry(call: Call, policy: Retry, element: Element, number: int) -> Call:
     counted = counts(element)
+    name_inside, name_whole = str(number), f"all:{number}"
 
     async def retrying(ctx: Context[Any], value: Any) -> Any:
         frame = ctx.__frame__
-        runtime = frame.runtime
         # The agent's own strategy is executed in the same frame as its nodes, and is not one of them.
-        whole = frame.compiled is None or frame.compiled.element is not element
-        name = f"all:{number}" if whole else str(number)
+        compiled = frame.compiled
+        whole = compiled is None or compiled.element is not element
+        name = name_whole if whole else name_inside
         while True:
             # Looked up anew each time: recording an entry replaces the dictionary.
             attempt = frame.attempts.get(name, 1) if frame.attempts is not None else 1
             try:
                 returned = await call(ctx, value)
             except Exception as error:
+                runtime = frame.runtime
                 caught = matching(error, policy.errors, runtime.run_id)
                 if caught is None or attempt >= policy.attempts:
                     # A run that is resumed after a final error continues this attempt; after others it has all attempts again.

@@ -22,6 +22,8 @@ from graphagent.run.engine._suspend import Suspend
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from anyio.abc import AsyncBackend
+
     from graphagent._dispatch import Handlers
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse, Usage
@@ -54,6 +56,9 @@ class Runtime:
     """The run of which this one is a part, in which it counts what it spends too."""
     asked: CompiledNode | None = None
     """The node of the agent's own strategy where a model was asked last."""
+    backend: type[AsyncBackend] | None = None
+    """The part of anyio for the kind of event loop that executes the run, from the first node with a timeout on: looking it up
+    for each node would take longer than using it."""
     attention = False
     """Whether something is to be done before the next node: steps were added, or the run is to stop."""
     call_ids: set[str] | None = None
