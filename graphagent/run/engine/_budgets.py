@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from graphagent.llm import Usage
 
 if TYPE_CHECKING:
+    from graphagent.errors import BudgetError
     from graphagent.graph._internal import Setting
-    from graphagent.run.engine._runtime import Runtime
 
 _UNLIMITED = float("inf")
 _NOTHING = Usage()
@@ -40,6 +40,14 @@ def check_budgets(**budgets: Decimal | float | None) -> None:
         is_number = isinstance(limit, int | float) or (isinstance(limit, Decimal) and not limit.is_nan())
         if limit is not None and not (is_number and limit >= 0):
             raise ValueError(f"{name}={limit!r} is no budget; give 0 or more, or None for no limit")
+
+
+class LimitedRun(Protocol):
+    """A run as its meters see it: a `Runtime`."""
+
+    def budget_error(self, budget: str, limit: Decimal | float, where: str = "") -> BudgetError:
+        """Return the error of a budget that is used up: the run's own, or that of the strategy at a path."""
+        ...
 
 
 class Meter:
@@ -103,13 +111,13 @@ class Meter:
             meter = meter.parent
         return False
 
-    def count_node(self, runtime: Runtime) -> int:
+    def count_node(self, run: LimitedRun) -> int:
         """Count a node execution that is about to begin, here and in the parents, and return how many there were in the run.
 
         Raises:
             BudgetError: there is none left; nothing is counted.
         """
-        self._check("nodes", runtime)
+        self._check("nodes", run)
         meter = self
         meter.nodes += 1
         while meter.parent is not None:
@@ -124,34 +132,34 @@ class Meter:
             meter.nodes -= 1
             meter = meter.parent
 
-    def count_turn(self, runtime: Runtime) -> None:
+    def count_turn(self, run: LimitedRun) -> None:
         """Count a model turn that is about to begin.
 
         Raises:
             BudgetError: there is none left; nothing is counted.
         """
-        self._check("turns", runtime)
+        self._check("turns", run)
         meter: Meter | None = self
         while meter is not None:
             meter.turns += 1
             meter = meter.parent
 
-    def check_turn(self, runtime: Runtime) -> None:
+    def check_turn(self, run: LimitedRun) -> None:
         """Check that a model turn is left.
 
         Raises:
             BudgetError: none is left.
         """
-        self._check("turns", runtime)
+        self._check("turns", run)
 
-    def check_spending(self, runtime: Runtime) -> None:
+    def check_spending(self, run: LimitedRun) -> None:
         """Check that tokens and money are left to ask a model.
 
         Raises:
             BudgetError: all are spent.
         """
-        self._check("tokens", runtime)
-        self._check("cost", runtime)
+        self._check("tokens", run)
+        self._check("cost", run)
 
     def spend(self, usage: Usage, *, unsettled: bool = False) -> None:
         """Count tokens and money that were spent; `unsettled` for a sub-agent that is being executed."""
@@ -169,12 +177,12 @@ class Meter:
             meter.unsettled -= usage
             meter = meter.parent
 
-    def _check(self, budget: str, runtime: Runtime) -> None:
+    def _check(self, budget: str, run: LimitedRun) -> None:
         meter: Meter | None = self
         while meter is not None:
             limit: Decimal | float = getattr(meter, f"max_{budget}")
             if getattr(meter, budget) >= (_exact(limit) if budget == "cost" else limit):
-                raise runtime.budget_error(budget, limit, meter.where)
+                raise run.budget_error(budget, limit, meter.where)
             meter = meter.parent
 
 

@@ -17,7 +17,6 @@ from graphagent.llm import ToolCall
 from graphagent.memory import Step
 
 if TYPE_CHECKING:
-    from graphagent.run.engine._driver import RunDriver
     from graphagent.run.engine._runtime import Runtime
 
 
@@ -226,18 +225,18 @@ async def _call(function: Callable[..., Any], takes: int, value: Any, run: objec
     return await found if inspect.isawaitable(found) else found
 
 
-def call_with(runtime: Runtime, callbacks: Sequence[Callback], run: RunDriver) -> None:
-    """Register callbacks for the steps and the tool calls of a run."""
+def call_with(runtime: Runtime, callbacks: Sequence[Callback], facade: Callable[[], object]) -> None:
+    """Register callbacks for the steps and the tool calls of a run; `facade` returns the `Run` that they are passed."""
     steps = [each for each in callbacks if any(issubclass(kind, Step) for kind in each.kinds)]
     calls = [each for each in callbacks if any(issubclass(kind, ToolCall) for kind in each.kinds)]
     if steps:
-        runtime.callbacks = partial(_called, steps, run)
+        runtime.callbacks = partial(_called, steps, runtime.run_id, facade)
     if calls:
-        runtime.guards = partial(_called, calls, run)
+        runtime.guards = partial(_called, calls, runtime.run_id, facade)
 
 
 async def _called(
-    callbacks: Sequence[Callback], run: RunDriver, value: Step | ToolCall
+    callbacks: Sequence[Callback], run_id: str, facade: Callable[[], object], value: Step | ToolCall
 ) -> tuple[VetoError | None, HandlerError | None]:
     """Call every callback for steps of this type, even after one failed. Return the first refusal and the first failure."""
     refusal: VetoError | None = None
@@ -247,19 +246,19 @@ async def _called(
             continue
         before = value.__getstate__() if isinstance(value, Step) else {}
         try:
-            await _call(callback.function, callback.takes, value, run.facade)
+            await _call(callback.function, callback.takes, value, facade())
         except Veto as veto:
             refusal = refusal or VetoError(type(value).__name__, veto.reason)
-            refusal.run_id = run.run_id
+            refusal.run_id = run_id
         except Exception as error:  # noqa: BLE001  the step is kept and the other callbacks are called; raised later
             if failure is None:
                 failure = HandlerError(callback.name, type(value).__name__, error)
-                failure.__cause__, failure.run_id = error, run.run_id
+                failure.__cause__, failure.run_id = error, run_id
         if isinstance(value, Step):
             wrong = _put_back(value, before)
             if wrong is not None and failure is None:
                 failure = HandlerError(callback.name, type(value).__name__, wrong, wrong=str(wrong))
-                failure.__cause__, failure.run_id = wrong, run.run_id
+                failure.__cause__, failure.run_id = wrong, run_id
     return refusal, failure
 
 

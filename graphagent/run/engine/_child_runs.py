@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._dispatch import handlers_of_child
 from graphagent.errors import (
@@ -29,8 +29,8 @@ from graphagent.llm import Tool, Usage
 from graphagent.run.engine._context import as_tool
 from graphagent.run.engine._driver import RunDriver, begin
 from graphagent.run.engine._execute import branch_trust
+from graphagent.run.engine._runtime import ParentRun
 from graphagent.run.engine._suspend import Suspend
-from graphagent.run.state._ledger import Charge
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
@@ -56,57 +56,6 @@ class AgentTool(Tool):
     """Returns the configuration of the agent's runs."""
 
 
-@final
-class ParentRun:
-    """The run of which another one is a part, as that one sees it: a call in which it counts what it spends."""
-
-    __slots__ = ("_frame", "_name", "_run_id")
-
-    def __init__(self, frame: LiveFrame, name: str, run_id: str) -> None:
-        self._frame = frame
-        self._name = name
-        self._run_id = run_id
-
-    def spend(self, usage: Usage) -> None:
-        """Count what the child spent, in every enclosing run."""
-        runtime = self._frame.runtime
-        self._frame.meter.spend(usage, unsettled=True)
-        unsettled = runtime.unsettled.get(self._run_id)
-        unsettled = unsettled or Charge(self._frame.node_path, self._name, "", Usage(), self._run_id)
-        runtime.unsettled[self._run_id] = replace(unsettled, usage=unsettled.usage + usage)
-        if runtime.parent is not None:
-            runtime.parent.spend(usage)
-
-    @property
-    def features(self) -> Mapping[Any, Any]:
-        """The features of the agent of that run, by their types."""
-        return self._frame.runtime.features
-
-    def settle(self) -> None:
-        """Charge what was counted to that run, for its journal."""
-        runtime = self._frame.runtime
-        unsettled = runtime.unsettled.pop(self._run_id, None)
-        if unsettled is not None:
-            self._frame.meter.settle(unsettled.usage)
-            runtime.charges.append(unsettled)
-
-    def check_spending(self, child: Runtime) -> None:
-        """Suspend the child if all tokens or all money of an enclosing run are spent: it can be resumed when there is more.
-
-        Raises:
-            Suspend: they are.
-        """
-        if self.is_used_up:
-            child.pause("the budget of the run around is used up")
-            raise Suspend
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether all tokens or all money of an enclosing run are spent."""
-        parent = self._frame.runtime.parent
-        return self._frame.meter.is_used_up or (parent is not None and parent.is_used_up)
-
-
 async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, task: Any) -> Any:
     """Run an agent as a part of a run, and return its answer. Its own features count, and the rest is the parent's.
 
@@ -129,7 +78,7 @@ async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, t
     key = frame.numbered(_BEGUN)
     again = frame.is_recorded(key)
     path = await frame.once(key, lambda: _path(runtime, name))
-    run = runtime.children.get(f"{runtime.run_id}/{path}")
+    run = _child(runtime, f"{runtime.run_id}/{path}")
     if run is None and again:
         run = await _read_again(config, frame, path)
     if run is None:
@@ -186,6 +135,10 @@ def _children_begun(effects: Mapping[str, Effect] | None) -> Iterator[tuple[str,
         call_id, _, name = key.rpartition("/")
         if name.startswith(f"{_BEGUN}:") and isinstance(effect.value, str):
             yield call_id, effect.value
+
+
+def _child(runtime: Runtime, run_id: str) -> RunDriver | None:
+    return cast("RunDriver | None", runtime.children.get(run_id))
 
 
 def _begin(config: RunConfig, frame: LiveFrame, task: Any, path: str) -> RunDriver:
@@ -333,7 +286,7 @@ async def read_children(run: RunDriver, store: Store, journal: JournalReader) ->
         own = replace(tool.config(), store=store)
         for run_id in await _ids(journal, path, store):
             with suppress(RunNotFoundError):
-                found[run_id] = runtime.children.get(run_id) or await read_run_driver(
+                found[run_id] = _child(runtime, run_id) or await read_run_driver(
                     own, runtime.owner, run_id, allow_changed=True, children=True
                 )
                 break

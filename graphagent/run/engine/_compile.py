@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import NodeFailedError, RunError
 from graphagent.graph import Each, Node, Parallel, Race, Strategy
 from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
-from graphagent.run.engine._execute import execute, of_run
+from graphagent.run.engine._execute import execute
 from graphagent.run.engine._fork import each_call, parallel_call, race_call, with_same_items
 from graphagent.run.engine._learning import learning
 from graphagent.run.engine._policies import with_policies
@@ -38,7 +38,7 @@ def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
         except RunError:
             raise
         except Exception as error:  # of its policies; errors of nodes are RunErrors
-            raise of_run(ctx.__frame__, NodeFailedError(strategy.name, error)) from error
+            raise ctx.__frame__.runtime.of_run(NodeFailedError(strategy.name, error)) from error
 
     return compiled, named if strategy.policies else enter
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,6 +18,7 @@ from graphagent.memory import FinalAnswerStep, RunMemory, Step, TaskStep
 from graphagent.run.engine._budgets import Meter
 from graphagent.run.engine._callbacks import call_with
 from graphagent.run.engine._context import LiveFrame
+from graphagent.run.engine._learning import learn_again
 from graphagent.run.engine._runtime import Runtime
 from graphagent.run.engine._suspend import Suspend
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from graphagent.run.engine._threads import StoredTranscript
     from graphagent.run.journal._claim import Token
     from graphagent.run.journal._reader import JournalReader
+    from graphagent.run.journal._writer import JournalWriter
     from graphagent.run.state._questions import Question
     from graphagent.run.state._status import Status
 
@@ -83,7 +86,7 @@ class RunDriver:
         )  # fmt: skip
         runtime.planning_interval, runtime.deps = config.planning_interval, config.deps
         if config.callbacks:
-            call_with(runtime, config.callbacks, self)
+            call_with(runtime, config.callbacks, partial(config.facade, self))
         outer = LiveFrame(runtime, "", memory, meter, config.model, config.tools)
         setting = config.strategy.setting
         self.frame = outer if setting is None else LiveFrame(runtime, "", memory, *outer.with_setting(setting))
@@ -116,6 +119,15 @@ class RunDriver:
         """Whether the run came to END."""
         return self.at_rest is not None and self.at_rest.done
 
+    def writers(self) -> Iterator[JournalWriter]:
+        """Yield the writer of the run if it is being executed, and then those of the sub-agents' runs that are executed in it."""
+        # In this order: where the run is lost, what is a part of it is not renewed, so its next holder need not wait for that.
+        runtime = self.runtime
+        if self.claimed and runtime.since is not None and runtime.journal is not None:
+            yield runtime.journal.writer
+        for child in [*runtime.children.values()]:
+            yield from child.writers()
+
     # ---- executing
 
     async def step(self) -> Step | None:
@@ -146,7 +158,7 @@ class RunDriver:
     async def _continue(self, *, stepping: bool) -> None:
         runtime = self.runtime
         if runtime.since is not None:
-            raise self.of_run(RunError(f"run {runtime.run_id!r} is being executed already; await that"))
+            raise runtime.of_run(RunError(f"run {runtime.run_id!r} is being executed already; await that"))
         if self._idle and not runtime.answers:
             return
         runtime.since, runtime.root = runtime.clock(), self.frame
@@ -160,7 +172,7 @@ class RunDriver:
             else:
                 from graphagent.run.engine._heartbeat import claimed
 
-                step = await claimed(self, self._execute)
+                step = await claimed(runtime.run_id, self.writers, self._execute)
             await self._end(step)
         except Suspend:
             await self._suspend()
@@ -257,7 +269,7 @@ class RunDriver:
         """Return to the node that asked a model last, or raise the refusal if it cannot be asked again."""
         runtime, node = self.runtime, self.runtime.asked
         if node is None or not fits(str, getattr(node.element, "input_type", object)):
-            raise self.of_run(refusal)
+            raise runtime.of_run(refusal)
         if runtime.journal is None:
             self.frame.moved(node.name)
             self.frame.compiled, self.frame.value = node, text
@@ -335,9 +347,7 @@ class RunDriver:
         for feature in implementing(self.config.features, "ended"):
             await feature.ended(self.frame.context, output)
         if self.runtime.unlearned:
-            from graphagent.run.engine._learning import learn_again
-
-            await learn_again(self)
+            await learn_again(self.config, self.frame)
         self._looked_back = True
 
     # ---- answers
@@ -353,10 +363,10 @@ class RunDriver:
             return next(iter(questions))
         if not questions:
             ended = "has ended and " if self.done else ""
-            raise self.of_run(AnswerError("", f"run {run_id!r} {ended}waits for no answer; leave it out"))
+            raise self.runtime.of_run(AnswerError("", f"run {run_id!r} {ended}waits for no answer; leave it out"))
         ids = ", ".join(map(repr, questions))
         text = f"run {run_id!r} waits for several answers: give answers={{id: …}}; the ids are {ids}"
-        raise self.of_run(AnswerError("", text))
+        raise self.runtime.of_run(AnswerError("", text))
 
     def answer(self, answers: Mapping[str, object]) -> None:
         """Take answers to open questions, by their ids.
@@ -371,12 +381,12 @@ class RunDriver:
             if question is None:
                 ids = ", ".join(map(repr, runtime.questions)) or "none"
                 text = f"run {runtime.run_id!r} has no open question {id_!r}; open are: {ids}"
-                raise self.of_run(AnswerError(id_, text))
+                raise runtime.of_run(AnswerError(id_, text))
             try:
                 checked[id_] = question.check(answer)
                 self._check_use(question, checked[id_])
             except AnswerError as error:
-                raise self.of_run(error) from None
+                raise runtime.of_run(error) from None
         runtime.answers.update(checked)
 
     def _check_use(self, question: Question, answer: object) -> None:
@@ -397,11 +407,6 @@ class RunDriver:
                 encode(answer, HeldBlobs(), question.type)
             except SerializationError as error:
                 raise AnswerError(question.id, f"the answer to {question.id!r} cannot be kept: {error}") from None
-
-    def of_run(self, error: RunError) -> RunError:
-        """Return an error of this run."""
-        error.run_id = self.runtime.run_id
-        return error
 
 
 def begin(

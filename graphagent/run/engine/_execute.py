@@ -141,7 +141,7 @@ def _choose(node: CompiledNode, frame: LiveFrame, context: Context[Any], output:
         takes, value = _through(edge, frame, context, output)
         if takes:
             return _taken(edge, frame), value
-    raise of_run(frame, NoPathError(frame.node_path, output, [edge.label for edge in node.edges]))
+    raise frame.runtime.of_run(NoPathError(frame.node_path, output, [edge.label for edge in node.edges]))
 
 
 def _through(edge: CompiledEdge, frame: LiveFrame, context: Context[Any], value: Any) -> tuple[bool, Any]:
@@ -154,7 +154,7 @@ def _through(edge: CompiledEdge, frame: LiveFrame, context: Context[Any], value:
             elif rule.change is not None:
                 value = rule.change(value)
     except Exception as error:
-        raise of_run(frame, NodeFailedError(frame.node_path, error)) from error
+        raise frame.runtime.of_run(NodeFailedError(frame.node_path, error)) from error
     return True, value
 
 
@@ -186,13 +186,7 @@ def _recover(
                 return _taken(edge, frame), caught, value
     if isinstance(error, RunError) and error.run_id == runtime.run_id:
         raise error
-    raise of_run(frame, NodeFailedError(frame.node_path, error)) from error
-
-
-def of_run(frame: LiveFrame, error: RunError) -> RunError:
-    """Return an error of this run."""
-    error.run_id = frame.runtime.run_id
-    return error
+    raise runtime.of_run(NodeFailedError(frame.node_path, error)) from error
 
 
 def matching(error: Exception, kinds: tuple[type[Exception], ...], run_id: str) -> Exception | None:

@@ -13,7 +13,6 @@ from graphagent.errors import RunClaimedError, RunNotFoundError
 from graphagent.run.journal._claim import LEASE
 
 if TYPE_CHECKING:
-    from graphagent.run.engine._driver import RunDriver
     from graphagent.run.journal._writer import JournalWriter
 
 T = TypeVar("T")
@@ -23,8 +22,10 @@ PAUSE = LEASE / 3 / 1000
 """Seconds between two renewals."""
 
 
-async def claimed(run: RunDriver, execute: Callable[[], Awaitable[T]]) -> T:
-    """Execute a run, and meanwhile renew its claim and those of the sub-agents' runs in it.
+async def claimed(
+    run_id: str, writers: Callable[[], Iterator[JournalWriter]], execute: Callable[[], Awaitable[T]]
+) -> T:
+    """Execute a run, and meanwhile renew its claim and those of the sub-agents' runs in it, which have these writers.
 
     Raises:
         RunClaimedError: someone else has continued the run. What was being executed is cancelled.
@@ -39,12 +40,12 @@ async def claimed(run: RunDriver, execute: Callable[[], Awaitable[T]]) -> T:
         try:
             while True:
                 await sleep(PAUSE)
-                for writer in _writers(run):
+                for writer in writers():
                     await _renew(writer)
         except (RunClaimedError, RunNotFoundError) as error:
-            error.run_id = run.runtime.run_id
+            error.run_id = run_id
             lost.append(error)
-            for writer in _writers(run):
+            for writer in writers():
                 writer.lost = True
         except KeyboardInterrupt as error:  # trio raises it in whichever task is running
             failed.append(error)
@@ -73,12 +74,3 @@ async def _renew(writer: JournalWriter) -> None:
         raise
     except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
         _log.warning("the claim of run %r could not be renewed: %s", writer.header.run_id, type(error).__name__)
-
-
-def _writers(run: RunDriver) -> Iterator[JournalWriter]:
-    """Yield the log of a run that is being executed, and then those of the sub-agents' runs that are executed in it."""
-    # In this order: where the run is lost, what is a part of it is not renewed, so its next holder need not wait for that.
-    if run.claimed and run.runtime.since is not None and run.runtime.journal is not None:
-        yield run.runtime.journal.writer
-    for child in [*run.runtime.children.values()]:
-        yield from _writers(child)

@@ -14,8 +14,9 @@ from graphagent.store import Put
 
 if TYPE_CHECKING:
     from graphagent.run._compiled import Call
+    from graphagent.run._config import RunConfig
     from graphagent.run.engine._context import Context, LiveFrame
-    from graphagent.run.engine._driver import RunDriver
+    from graphagent.run.engine._runtime import Runtime
 
 _FAILURES = (ModelError, StoreError, OSError)
 """The errors of a model or a memory that fails. Time limits raise an OSError too, and so do users' own memories."""
@@ -71,28 +72,28 @@ async def _note(frame: LiveFrame) -> None:
     await frame.once(_FAILED, _nothing)
 
 
-async def learn_again(run: RunDriver) -> None:
+async def learn_again(config: RunConfig, frame: LiveFrame) -> None:
     """Execute the taps again that failed to learn before the run was resumed. The run has ended well, whatever they do."""
-    runtime = run.runtime
+    runtime = frame.runtime
     runtime.journal = None  # no entry may come after the answer
     for path in runtime.unlearned:
-        found = _frame_of_tap(run, path)
+        found = _frame_of_tap(config, frame, path)
         if found is None:
             continue  # the strategy was changed since
-        frame, function = found
+        inside, function = found
         try:
-            await function(frame.context, None)
-            await _forget(run, path)
+            await function(inside.context, None)
+            await _forget(config, runtime, path)
         except (*_FAILURES, BudgetError) as error:
             if not isinstance(error, BudgetError) and matching(error, _FAILURES, runtime.run_id) is None:
                 raise
             runtime.emit(ExtractionFailed(runtime.run_id, path, _reason(error)))
 
 
-def _frame_of_tap(run: RunDriver, path: str) -> tuple[LiveFrame, Any] | None:
+def _frame_of_tap(config: RunConfig, frame: LiveFrame, path: str) -> tuple[LiveFrame, Any] | None:
     """Return a frame in which the tap at a path can be executed, and its function; None if there is no such tap."""
     *around, name = path.split("/")
-    strategy, frame = run.config.strategy, run.frame.detached()
+    strategy, frame = config.strategy, frame.detached()
     for part in around:
         inside = strategy.elements_by_name.get(part)
         if not isinstance(inside, Strategy):
@@ -107,7 +108,7 @@ def _frame_of_tap(run: RunDriver, path: str) -> tuple[LiveFrame, Any] | None:
     return frame, element.function
 
 
-async def _forget(run: RunDriver, path: str) -> None:
+async def _forget(config: RunConfig, runtime: Runtime, path: str) -> None:
     """Write that a tap has learned.
 
     Raises:
@@ -116,7 +117,7 @@ async def _forget(run: RunDriver, path: str) -> None:
     from graphagent.run.journal._keys import head_key
     from graphagent.run.journal._reader import read_header
 
-    store, runtime = run.config.store, run.runtime
+    store = config.store
     assert store is not None
     header, version = await read_header(store, runtime.owner, runtime.run_id)
     left = tuple(each for each in header.unlearned if each != path)

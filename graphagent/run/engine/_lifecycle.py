@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from graphagent import _clock
+from graphagent.codec._internal import HeldBlobs
 from graphagent.errors import GraphAgentError, RunClaimedError, RunExistsError, SerializationError
 from graphagent.run.engine._recorder import Recorder
-from graphagent.run.engine._restore import recorder_of
+from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.engine._threads import Continued, StoredTranscript, continued, keep
 from graphagent.run.journal._claim import Claim, Token
 from graphagent.run.journal._header import RunHeader
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.run.engine._context import LiveFrame
     from graphagent.run.engine._driver import RunDriver
+    from graphagent.run.journal._reader import JournalReader
     from graphagent.run.state._status import Status
 
 _log = logging.getLogger("graphagent")
@@ -118,6 +120,15 @@ async def claim(run: RunDriver, store: Store) -> None:
     with token, anyio.CancelScope(shield=True):
         await journal.commit(header=True)
     run.token = token
+
+
+def recorder_of(reader: JournalReader, writer: JournalWriter, frame: LiveFrame) -> Recorder:
+    """Return a recorder that continues a journal."""
+    state = reader.state
+    state.root = frame
+    recorder = Recorder(writer, state, reader.identity)
+    recorder.task = StoredRef.of(reader.value(reader.first), {"$at": [reader.first]}, HeldBlobs(), reader.input_type)
+    return recorder
 
 
 async def release(run: RunDriver, status: Status, reason: str, failure: Exception | None) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import DivergedError, StrategyChangedError
 from graphagent.graph import Race
 from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult
-from graphagent.run.engine._restore import type_of_answer
 from graphagent.run.state._entries import BranchFailed, EffectDone, NodeEnded, Recovered, Resumed, Retried, RunEdited
 from graphagent.run.state._ledger import Charge
+from graphagent.run.state._questions import type_of_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -251,7 +251,8 @@ class _OutcomeReader:
                 for place, answer in enumerate(entry.answers):
                     path = answer.get("in", "")
                     node = path + answer["node"]
-                    kind = type_of_answer(answer["key"], self._journal.node(node))
+                    found = self._journal.node(node)
+                    kind = type_of_answer(answer["key"], found.element if found is not None else None)
                     outcome = self._journal.effect(number, place, kind)
                     self._execution(path, node).outcomes[answer["key"]] = outcome
             case NodeEnded() | Recovered():

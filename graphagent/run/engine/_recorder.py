@@ -16,7 +16,6 @@ from graphagent.errors import JournalError, NodeFailedError, SerializationError,
 from graphagent.graph import Each, Node, Parallel, Tap, TapOf
 from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults
 from graphagent.memory._internal import Added, Change, Edited, Lowered, Opened, Replaced, Shut, StepWriter, message_hash
-from graphagent.run.engine._execute import of_run
 from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.journal._references import refers_to_facts, refers_to_notes
 from graphagent.run.state._entries import (
@@ -570,4 +569,4 @@ def _made_again(frame: LiveFrame) -> list[int]:
 
 
 def _of_node(frame: LiveFrame, error: SerializationError) -> Exception:
-    return error if frame.node is None else of_run(frame, NodeFailedError(frame.node_path, error))
+    return error if frame.node is None else frame.runtime.of_run(NodeFailedError(frame.node_path, error))

@@ -11,19 +11,18 @@ from graphagent.codec._internal import HeldBlobs, decode, read_usage
 from graphagent.errors import StrategyChangedError, VetoError
 from graphagent.graph import Each, Strategy
 from graphagent.graph._internal import is_a, show
-from graphagent.llm import Approve, Deny, ModelResponse, ToolResult
+from graphagent.llm import ModelResponse, ToolResult
 from graphagent.memory import ActionStep
 from graphagent.run._compiled import CompiledStrategy
 from graphagent.run.engine._driver import RunDriver
 from graphagent.run.engine._fork import items_of
-from graphagent.run.engine._recorder import Recorder
 from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.engine._threads import StoredTranscript
 from graphagent.run.journal._reader import read_journal
 from graphagent.run.journal._references import look_up
 from graphagent.run.journal._transcripts import is_step, transcripts
 from graphagent.run.state._entries import NodeEntry, NodeInterrupted
-from graphagent.run.state._questions import Question
+from graphagent.run.state._questions import Question, type_of_answer
 from graphagent.run.state._state import Effect
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from graphagent.run.engine._context import LiveFrame
     from graphagent.run.journal._header import RunHeader
     from graphagent.run.journal._reader import JournalReader
-    from graphagent.run.journal._writer import JournalWriter
     from graphagent.run.state._state import Frame
     from graphagent.run.state._status import Status
 
@@ -113,15 +111,6 @@ def restore(config: RunConfig, reader: JournalReader, *, allow_changed: bool = F
             _check_fits(run.frame, reader)
     run.at_rest = _result(run, reader)
     return run
-
-
-def recorder_of(reader: JournalReader, writer: JournalWriter, frame: LiveFrame) -> Recorder:
-    """Return a recorder that continues a journal."""
-    state = reader.state
-    state.root = frame
-    recorder = Recorder(writer, state, reader.identity)
-    recorder.task = StoredRef.of(reader.value(reader.first), {"$at": [reader.first]}, HeldBlobs(), reader.input_type)
-    return recorder
 
 
 def _result(run: RunDriver, reader: JournalReader) -> RunResult[Any]:
@@ -209,7 +198,7 @@ def _restore_effects(live: LiveFrame, frame: Frame, reader: JournalReader, node:
     arrived: list[ToolResult] = []
     for key, effect in frame.effects.items():
         number, answer = effect.number, effect.answer
-        outcome = reader.effect(number, answer, type_of_answer(key, node))
+        outcome = reader.effect(number, answer, type_of_answer(key, node.element))
         live.effects[key] = Effect(outcome, number, answer)
         if isinstance(outcome, ModelResponse):
             live.runtime.with_own_ids(outcome.message.tool_calls)  # so that no later call has one of their ids
@@ -221,14 +210,6 @@ def _restore_effects(live: LiveFrame, frame: Frame, reader: JournalReader, node:
             live.remember_ref(StoredRef(outcome, {"$at": [number, "answers", answer]}))
     if arrived:
         live.memory.arrived = arrived
-
-
-def type_of_answer(key: str, node: CompiledNode | None) -> Any:
-    """Return the declared type of the outcome under a key of a node, if that is the answer of a person."""
-    if key.startswith("answer:"):
-        return Approve | Deny
-    function = getattr(node.element, "function", None) if node is not None and key == "answer" else None
-    return getattr(function, "asks", Any)
 
 
 def _spend(meter: Meter, own: Sequence[Any]) -> None:
@@ -264,7 +245,7 @@ def _open_questions(run: RunDriver, reader: JournalReader) -> None:
         element = asking.compiled.element if asking.compiled is not None else None
         with reader.reading(reader.last):
             text, about = decode(stored["question"], reader.blobs), reader.about(stored)
-        kind = getattr(getattr(element, "function", None), "asks", Any)
+        kind = type_of_answer("answer", element)
         question = Question(stored["id"], text, stored["node"], stored["kind"], about, kind)
         run.runtime.ask(question, asking)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from anyio import move_on_after
 
@@ -14,10 +14,11 @@ from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
 from graphagent.events import StepCommitted, TextStreamed
-from graphagent.llm import Message, ToolCall
+from graphagent.llm import Message, ToolCall, Usage
 from graphagent.llm._internal import fresh_ids
 from graphagent.run._result import RunResult
 from graphagent.run.engine._suspend import Suspend
+from graphagent.run.state._ledger import Charge
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -26,17 +27,15 @@ if TYPE_CHECKING:
 
     from graphagent._dispatch import Handlers
     from graphagent.events import Event, ModelOutput
-    from graphagent.llm import ModelResponse, Usage
+    from graphagent.llm import ModelResponse
     from graphagent.memory import RunMemory, Step
     from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledNode
     from graphagent.run.engine._budgets import Meter
-    from graphagent.run.engine._child_runs import ParentRun
     from graphagent.run.engine._context import LiveFrame
-    from graphagent.run.engine._driver import RunDriver
     from graphagent.run.engine._recorded import RecordedOutcomes
     from graphagent.run.engine._recorder import Recorder
-    from graphagent.run.state._ledger import Charge
+    from graphagent.run.journal._writer import JournalWriter
     from graphagent.run.state._questions import Question
     from graphagent.run.state._status import Status
 
@@ -117,7 +116,7 @@ class Runtime:
         """The rows of the ledger since the run was begun or read."""
         self.unsettled: dict[str, Charge] = {}
         """The rows of runs of sub-agents that are being executed, by their ids."""
-        self.children: dict[str, RunDriver] = {}
+        self.children: dict[str, ChildDriver] = {}
         """The runs of agents that were called as tools, by their ids."""
         self.questions: dict[str, Question] = {}
         """The open questions."""
@@ -279,7 +278,12 @@ class Runtime:
             if not path or question.node == path or question.node.startswith(inside):
                 del self.questions[id_], self.asking[id_]
 
-    # ---- results
+    # ---- results and errors
+
+    def of_run(self, error: RunError) -> RunError:
+        """Return an error of this run."""
+        error.run_id = self.run_id
+        return error
 
     @property
     def elapsed(self) -> float:
@@ -307,3 +311,77 @@ class Runtime:
             seconds=self.elapsed, finish_reason=self.finish_reason, charges=charges,
             children=tuple(child.facade for child in self.children.values()),
         )  # fmt: skip
+
+
+@final
+class ParentRun:
+    """The run of which another one is a part, as that one sees it: a call in which it counts what it spends."""
+
+    __slots__ = ("_frame", "_name", "_run_id")
+
+    def __init__(self, frame: LiveFrame, name: str, run_id: str) -> None:
+        self._frame = frame
+        self._name = name
+        self._run_id = run_id
+
+    def spend(self, usage: Usage) -> None:
+        """Count what the child spent, in every enclosing run."""
+        runtime = self._frame.runtime
+        self._frame.meter.spend(usage, unsettled=True)
+        unsettled = runtime.unsettled.get(self._run_id)
+        unsettled = unsettled or Charge(self._frame.node_path, self._name, "", Usage(), self._run_id)
+        runtime.unsettled[self._run_id] = replace(unsettled, usage=unsettled.usage + usage)
+        if runtime.parent is not None:
+            runtime.parent.spend(usage)
+
+    @property
+    def features(self) -> Mapping[Any, Any]:
+        """The features of the agent of that run, by their types."""
+        return self._frame.runtime.features
+
+    def settle(self) -> None:
+        """Charge what was counted to that run, for its journal."""
+        runtime = self._frame.runtime
+        unsettled = runtime.unsettled.pop(self._run_id, None)
+        if unsettled is not None:
+            self._frame.meter.settle(unsettled.usage)
+            runtime.charges.append(unsettled)
+
+    def check_spending(self, child: Runtime) -> None:
+        """Suspend the child if all tokens or all money of an enclosing run are spent: it can be resumed when there is more.
+
+        Raises:
+            Suspend: they are.
+        """
+        if self.is_used_up:
+            child.pause("the budget of the run around is used up")
+            raise Suspend
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all tokens or all money of an enclosing run are spent."""
+        parent = self._frame.runtime.parent
+        return self._frame.meter.is_used_up or (parent is not None and parent.is_used_up)
+
+
+class ChildDriver(Protocol):
+    """The run of an agent that was called as a tool, as its parent has it: a `RunDriver`."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """What its frames share."""
+        ...
+
+    @property
+    def status(self) -> Status:
+        """Where the run is."""
+        ...
+
+    @property
+    def facade(self) -> Any:
+        """The `Run` that users see."""
+        ...
+
+    def writers(self) -> Iterator[JournalWriter]:
+        """Yield the writers of the run and of those in it that are being executed."""
+        ...

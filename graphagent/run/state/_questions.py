@@ -130,3 +130,17 @@ class Question:
         raise AnswerError(
             self.id, f"question {self.id!r} asks for {show(self.type)}, and the answer is {a(type(answer).__name__)}"
         )
+
+
+def type_of_answer(key: str, element: object) -> Any:
+    """Return the declared type of the outcome under a key of a node, if that is the answer of a person.
+
+    Args:
+        key: The key among the effects of the node, as `Question.key` makes it.
+        element: The declaration of the node; None: there is none any more.
+    """
+    if key.startswith("answer:"):
+        from graphagent.llm import Approve, Deny
+
+        return Approve | Deny
+    return getattr(getattr(element, "function", None), "asks", Any) if key == "answer" else Any

@@ -12,9 +12,9 @@ from graphagent.graph._internal import is_a, show
 from graphagent.memory import RunMemory, TaskStep
 from graphagent.run._compiled import DONE, CompiledStrategy
 from graphagent.run.engine._driver import RunDriver
-from graphagent.run.engine._lifecycle import note_edits
+from graphagent.run.engine._lifecycle import note_edits, recorder_of
 from graphagent.run.engine._recorded import RecordedOutcomes
-from graphagent.run.engine._restore import recorder_of, restore
+from graphagent.run.engine._restore import restore
 from graphagent.run.journal._claim import Claim, Token
 from graphagent.run.journal._header import RunHeader
 from graphagent.run.journal._keys import forks_key, head_key
