@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphagent.memory import RunMemory, Step
     from graphagent.protocols import Model
     from graphagent.run._compiled import CompiledNode
+    from graphagent.run.engine._recorded import RecordedOutcomes
     from graphagent.run.engine._runtime import Runtime
     from graphagent.run.engine._stored_refs import StoredRef
     from graphagent.run.state._questions import Question
@@ -264,11 +265,6 @@ class LiveFrame(Frame):
         return Context(self)
 
     @property
-    def node_path(self) -> str:
-        """The path of the current node."""
-        return self.path + (self.node or "")
-
-    @property
     def entry_number(self) -> int:
         """The number of the entry that has the current value: in a frame that has not moved, that of the enclosing frame."""
         return self.number or self.arrived
@@ -482,11 +478,35 @@ class LiveFrame(Frame):
         if runtime.attention:
             runtime.stop_if_due()
         if runtime.recorded is not None and runtime.recorded.is_next(self, key, like):
-            outcome = cast("T", runtime.recorded.take(self, key))
+            outcome = cast("T", self._taken(runtime.recorded, key))
         else:
             outcome = await work()
         await self._record(key, outcome)
         return outcome
+
+    def _taken(self, recorded: RecordedOutcomes, key: str) -> Any:
+        """Return an outcome of another run, and charge what it cost."""
+        outcome, charges = recorded.take(self, key)
+        for charge in charges:
+            self.charge(charge)
+        return outcome
+
+    def recorded_winner(self) -> int | None:
+        """Return the branch that won the race that is the current node, and charge what the others cost; None: it is not recorded.
+
+        Raises:
+            BudgetError: the turns that the others had are more than are left.
+        """
+        recorded = self.runtime.recorded
+        found = recorded.winner(self) if recorded is not None else None
+        if found is None:
+            return None
+        winner, charges = found
+        for charge, is_turn in charges:
+            if is_turn:
+                self.meter.count_turn(self.runtime)
+            self.charge(charge)
+        return winner
 
     async def _record(self, key: str, outcome: Any) -> None:
         journal = self.runtime.journal
@@ -645,13 +665,17 @@ class LiveFrame(Frame):
     def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:
         return lambda text: self.runtime.emit(TextStreamed(self.runtime.run_id, node, text, output))
 
-    def spend(self, usage: Usage, what: str = "", model: str = "", run_id: str = "") -> None:
-        """Count tokens and money that were spent: for what, and by which model or run of a sub-agent, as in the ledger."""
+    def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
+        """Count tokens and money that the node spent: for what, and by which model, as in the ledger."""
+        self.charge(Charge(self.node_path, what, model, usage))
+
+    def charge(self, charge: Charge) -> None:
+        """Count what was spent, and add its row to the ledger."""
         runtime = self.runtime
-        self.meter.spend(usage)
-        runtime.charges.append(Charge(self.node_path, what, model, usage, run_id))
+        self.meter.spend(charge.usage)
+        runtime.charges.append(charge)
         if runtime.parent is not None:
-            runtime.parent.spend(usage)
+            runtime.parent.spend(charge.usage)
 
     # ---- questions
 
@@ -674,7 +698,7 @@ class LiveFrame(Frame):
         if runtime.recorded is not None and runtime.recorded.has_outcome(self, key):
             if runtime.attention:
                 runtime.stop_if_due()
-            answer = runtime.recorded.take(self, key)
+            answer = self._taken(runtime.recorded, key)
             if runtime.journal is None:
                 self.effect_done(key, value=answer)
             else:

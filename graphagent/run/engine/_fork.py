@@ -158,7 +158,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         frames = sorted(frame.branch_frames().items(), key=lambda each: each[1].number)
         ended = ((int(number), branch) for number, branch in frames if isinstance(branch, LiveFrame))
         won = [(number, branch.value) for number, branch in ended if branch.compiled is DONE][:1]
-        recorded = runtime.recorded.winner(frame) if runtime.recorded is not None else None
+        recorded = frame.recorded_winner()
         numbers = range(len(branches)) if recorded is None else [recorded]
 
         async def execute_branch(place: int) -> None:

@@ -16,9 +16,9 @@ from graphagent.run.state._questions import type_of_answer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from graphagent.run.engine._context import LiveFrame
     from graphagent.run.journal._reader import JournalReader
     from graphagent.run.state._entries import JournalEntry
+    from graphagent.run.state._state import Frame
 
 
 @dataclass(slots=True)
@@ -57,14 +57,16 @@ class _RaceRun:
 class RecordedOutcomes:
     """What the nodes of a run did, up to one of its entries, to be taken in the same order by another run."""
 
-    def __init__(self, journal: JournalReader, until: int, *, live: bool) -> None:
+    def __init__(self, journal: JournalReader, until: int, run_id: str, *, live: bool) -> None:
         """Read the entries of a run.
 
         Args:
             journal: The run.
             until: The last entry that counts.
+            run_id: The other run.
             live: Whether the other run does live what comes after it.
         """
+        self._run_id = run_id
         self._charged = journal.charged
         self._live = live
         reader = _OutcomeReader(journal, until)
@@ -83,7 +85,7 @@ class RecordedOutcomes:
 
     # ---- what a node is about to do
 
-    def is_next(self, frame: LiveFrame, key: str, like: object) -> bool:
+    def is_next(self, frame: Frame, key: str, like: object) -> bool:
         """Return whether there is an outcome for what a node is about to do; after the recorded ones it may be done live.
 
         Raises:
@@ -92,49 +94,50 @@ class RecordedOutcomes:
         found = self._find(frame, key)
         if found is not None and key in found.outcomes:
             if not _is_alike(like, found.outcomes[key], found):
-                raise _diverged(frame, f"it does {key!r} with something else")
+                raise self._diverged(frame, f"it does {key!r} with something else")
             return True
         if self._is_after_all(frame, found) or (frame.node_path, key) in self._waiting:
             return False
         other = next(iter(found.outcomes), None) if found is not None else None
         following = next(iter(self._executions.get(frame.path, ())), None)
         if other is not None:
-            raise _diverged(frame, f"it does {key!r}, and {other!r} was recorded")
+            raise self._diverged(frame, f"it does {key!r}, and {other!r} was recorded")
         if found is None and following is not None:
-            raise _diverged(frame, f"it does {key!r}, where node {following.node!r} came next")
-        raise _diverged(frame, f"it does {key!r}, and nothing more was recorded of it")
+            raise self._diverged(frame, f"it does {key!r}, where node {following.node!r} came next")
+        raise self._diverged(frame, f"it does {key!r}, and nothing more was recorded of it")
 
-    def refuse(self, frame: LiveFrame, what: str) -> None:
+    def refuse(self, frame: Frame, what: str) -> None:
         """Check that something that is never recorded may be done.
 
         Raises:
             DivergedError: it may not, since not all recorded outcomes were taken.
         """
         if not self._is_after_all(frame, self._find(frame, "")):
-            raise _diverged(frame, f"{what}, which is not recorded")
+            raise self._diverged(frame, f"{what}, which is not recorded")
 
-    def has_outcome(self, frame: LiveFrame, key: str) -> bool:
+    def has_outcome(self, frame: Frame, key: str) -> bool:
         """Return whether an outcome, such as a person's answer, is recorded under a key of the node."""
         found = self._find(frame, key)
         return found is not None and key in found.outcomes
 
-    def take(self, frame: LiveFrame, key: str) -> Any:
-        """Return an outcome, once, and count what it cost."""
-        execution = self._current[frame.path]
+    def take(self, frame: Frame, key: str) -> tuple[Any, list[Charge]]:
+        """Return an outcome, once, and what it cost."""
+        execution, node = self._current[frame.path], frame.node_path
         outcome = execution.outcomes.pop(key)
+        charges: list[Charge] = []
         if isinstance(outcome, ModelResponse):
-            frame.spend(outcome.usage, key, outcome.model)
+            charges.append(Charge(node, key, outcome.model, outcome.usage))
         elif isinstance(outcome, ToolResult):
             # The effects inside a call whose result is known do not happen again.
             for name in [name for name in execution.outcomes if name.startswith(f"{outcome.call_id}/")]:
                 inside = execution.outcomes.pop(name)
                 if isinstance(inside, ModelResponse):
-                    frame.spend(inside.usage, name, inside.model)
+                    charges.append(Charge(node, name, inside.model, inside.usage))
             if outcome.run_id:
-                frame.spend(self._charged(outcome.run_id), outcome.name, run_id=outcome.run_id)
-        return outcome
+                charges.append(Charge(node, outcome.name, "", self._charged(outcome.run_id), outcome.run_id))
+        return outcome, charges
 
-    def _find(self, frame: LiveFrame, key: str) -> _RecordedExecution | None:
+    def _find(self, frame: Frame, key: str) -> _RecordedExecution | None:
         """Return the recorded execution that matches that of the node."""
         path = frame.path
         found = self._current.get(path) or self._match(path, frame.node_path)
@@ -159,7 +162,7 @@ class RecordedOutcomes:
                 return None
         return None
 
-    def _is_after_all(self, frame: LiveFrame, found: _RecordedExecution | None) -> bool:
+    def _is_after_all(self, frame: Frame, found: _RecordedExecution | None) -> bool:
         """Return whether a node is about to do something after everything that was recorded, and may do it live."""
         if not self._live or (found is not None and found.ended):
             return False
@@ -181,43 +184,45 @@ class RecordedOutcomes:
                 if executions.pop(0).node == ended:
                     break
 
-    def winner(self, frame: LiveFrame) -> int | None:
+    def winner(self, frame: Frame) -> tuple[int, list[tuple[Charge, bool]]] | None:
         """Return the branch that won a race that is about to begin; None if that was not recorded.
 
-        The effects of the other branches do not happen, and their cost is counted.
+        The effects of the other branches do not happen. What they cost is returned too: each charge, and whether it is a model turn.
         """
         races = self._races.get(frame.node_path)
         if not races:
             return None
         race = races.pop(0)
         own = f"{frame.node_path}/{race.winner}/"
+        charges: list[tuple[Charge, bool]] = []
         for path, executions in race.executions.items():
             if path.startswith(own):
                 self._executions[path] = [*executions, *self._executions.get(path, ())]
                 continue
             for execution in executions:
-                self._count(frame, execution)
+                charges += self._charges(execution)
         for path, inside in race.races.items():
             if path.startswith(own):
                 self._races[path] = [*inside, *self._races.get(path, ())]
             else:
                 for execution in (each for inner in inside for each in _all(inner)):
-                    self._count(frame, execution)
-        return race.winner
+                    charges += self._charges(execution)
+        return race.winner, charges
 
-    def _count(self, frame: LiveFrame, execution: _RecordedExecution) -> None:
+    def _charges(self, execution: _RecordedExecution) -> Iterator[tuple[Charge, bool]]:
+        """Yield what the effects of an execution cost, and whether each is a model turn."""
         for key, outcome in execution.outcomes.items():
-            charge: Charge | None = None
             if isinstance(outcome, ModelResponse):
-                charge = Charge(execution.node, key, outcome.model, outcome.usage)
-                if key.rpartition("/")[2].startswith("model:"):
-                    frame.meter.count_turn(frame.runtime)
+                is_turn = key.rpartition("/")[2].startswith("model:")
+                yield Charge(execution.node, key, outcome.model, outcome.usage), is_turn
             elif isinstance(outcome, ToolResult) and outcome.run_id:
                 usage = self._charged(outcome.run_id)
-                charge = Charge(execution.node, outcome.name, "", usage, outcome.run_id)
-            if charge is not None:
-                frame.meter.spend(charge.usage)
-                frame.runtime.charges.append(charge)
+                yield Charge(execution.node, outcome.name, "", usage, outcome.run_id), False
+
+    def _diverged(self, frame: Frame, reason: str) -> DivergedError:
+        error = DivergedError(frame.node_path, reason)
+        error.run_id = self._run_id
+        return error
 
 
 def _all(race: _RaceRun) -> Iterator[_RecordedExecution]:
@@ -324,12 +329,6 @@ class _OutcomeReader:
                 calls = self._journal.passed(number)
                 return {call.id: call.arguments for call in calls} if isinstance(calls, ToolCalls) else {}
         return {}
-
-
-def _diverged(frame: LiveFrame, reason: str) -> DivergedError:
-    error = DivergedError(frame.node_path, reason)
-    error.run_id = frame.runtime.run_id
-    return error
 
 
 def _is_alike(like: object, outcome: object, execution: _RecordedExecution) -> bool:

@@ -75,6 +75,11 @@ class Frame:
         self.refs: dict[int, Any] | None = None
         """References to the values that the node has seen and the journal has, by the ids of the objects."""
 
+    @property
+    def node_path(self) -> str:
+        """The path of the current node."""
+        return self.path + (self.node or "")
+
     # ---- what happens in a frame: called by the engine, and by the entries of a journal
 
     def moved(self, node: str, number: int = 0) -> None:

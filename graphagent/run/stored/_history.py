@@ -394,5 +394,5 @@ async def rerun(
     memory.begin(task, step.task_images if isinstance(step, TaskStep) else ())
     memory.steps.extend(before.steps[own + 1 :])
     run = RunDriver(config, memory, task, run_id=new_id or _clock.new_id(), owner=owner)
-    run.runtime.recorded = RecordedOutcomes(journal, number, live=until is not None)
+    run.runtime.recorded = RecordedOutcomes(journal, number, run.run_id, live=until is not None)
     return run
