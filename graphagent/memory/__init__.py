@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
+from graphagent.memory._blocks import KnownFact as KnownFact
+from graphagent.memory._blocks import KnownNote as KnownNote
 from graphagent.memory.compaction._compression import ChunkedHistory as ChunkedHistory
 from graphagent.memory.compaction._compression import FoundFacts as FoundFacts
 from graphagent.memory.compaction._compression import StoredFacts as StoredFacts
@@ -32,8 +34,6 @@ from graphagent.memory.steps._transcript import RunMemory as RunMemory
 from graphagent.memory.steps._types import ActionStep as ActionStep
 from graphagent.memory.steps._types import FactsStep as FactsStep
 from graphagent.memory.steps._types import FinalAnswerStep as FinalAnswerStep
-from graphagent.memory.steps._types import KnownFact as KnownFact
-from graphagent.memory.steps._types import KnownNote as KnownNote
 from graphagent.memory.steps._types import MessageStep as MessageStep
 from graphagent.memory.steps._types import NotesStep as NotesStep
 from graphagent.memory.steps._types import PlanningStep as PlanningStep

@@ -1,4 +1,4 @@
-"""Blocks of escaped data, the only form in which stored text enters a prompt: no text in a block can end it."""
+"""Facts and notes as a model is shown them: in blocks of escaped data, which no text in a block can end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 from graphagent.llm import Message, Text
 
 if TYPE_CHECKING:
-    from graphagent.memory.steps._types import KnownFact, KnownNote
+    from graphagent.memory.facts._types import Fact, Scope, Subject
 
 FORGOTTEN = "[forgotten]"
 """The text that replaces a fact, a note or a message that was forgotten."""
@@ -36,6 +36,21 @@ _IGNORABLE = (
     (0xFFA0, 0xFFA0), (0xE0000, 0xE0FFF),
 )  # fmt: skip
 """The Default_Ignorable_Code_Points of Unicode that are letters or marks: fillers, joiners, variation selectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact with the place where it is kept."""
+
+    fact: Fact
+    subject: Subject
+    scope: Scope
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its value is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether its provider gives this version again, so that a reference to it is enough."""
+    parts: tuple[KnownFact, ...] = field(default=(), compare=False)
+    """What it was united from, in this order, where its values come from several subjects and scopes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +84,30 @@ def facts_message(facts: Sequence[KnownFact]) -> FactsMessage:
         for known in facts
     ]
     return FactsMessage("user", (Text(f"{_FACTS}\n{block('facts', lines)}"),), tuple(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNote:
+    """A note as it was put before a model."""
+
+    id: str
+    content: str = field(repr=False)
+    """Its text, as much of it as was shown."""
+    version: int = 1
+    scope: str = ""
+    source: str = ""
+    """Who said it, or where it is from."""
+    speaker: str = ""
+    date: str = ""
+    """When it was said, or else kept: the day in UTC."""
+    trust: str = ""
+    """How far it can be trusted: one of TRUST_LEVELS."""
+    forgotten: bool = False
+    """Whether it was forgotten since it was put before a model; its text is `[forgotten]` then."""
+    kept: bool = field(default=False, compare=False)
+    """Whether the notes give this version again, so that a reference to it is enough."""
+    cut: int = field(default=0, compare=False)
+    """How many characters of it were shown, where that was not all of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, structured
 from graphagent.llm._internal import is_overflow
-from graphagent.memory._blocks import block
+from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import AgentMemory
@@ -22,7 +22,6 @@ from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
-    KnownFact,
     MessageStep,
     NotesStep,
     Step,

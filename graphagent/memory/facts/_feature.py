@@ -32,12 +32,13 @@ from graphagent.memory.facts._types import (
 )
 from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._trust import is_less
-from graphagent.memory.steps._types import FactsStep, KnownFact, SummaryStep
+from graphagent.memory.steps._types import FactsStep, SummaryStep
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.memory._blocks import KnownFact
     from graphagent.memory.steps._types import Step
     from graphagent.run import Context
     from graphagent.store import Receipt

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from graphagent.codec._internal import as_list
-from graphagent.memory._blocks import FORGOTTEN
+from graphagent.memory._blocks import FORGOTTEN, KnownFact
 from graphagent.memory.facts._json import SOURCE, fact_record, fact_with
 from graphagent.memory.facts._resolve import Found, Known, resolve
 from graphagent.memory.facts._types import (
@@ -22,7 +22,6 @@ from graphagent.memory.facts._types import (
     Source,
     Subject,
 )
-from graphagent.memory.steps._types import KnownFact
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:

@@ -6,17 +6,16 @@ import base64
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
-from graphagent.memory._blocks import FactsMessage, NotesMessage
+from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
-    KnownFact,
     MessageStep,
     NotesStep,
     PlanningStep,
@@ -31,7 +30,6 @@ from graphagent.memory.steps._types import (
 
 if TYPE_CHECKING:
     from graphagent.memory.steps._prompt_delta import SentPrompt
-    from graphagent.memory.steps._transcript import RunMemory
 
 Plain = Any
 """None, bool, int, float, str, list, and dict with text keys."""
@@ -56,17 +54,19 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def full_steps(memory: RunMemory) -> list[dict[str, Plain]]:
-    """Return the steps as plain JSON data, with everything that the model was sent; the open turn, if there is one, last.
+def plain_steps(steps: Iterable[Step], turn: Step | None, *, without: str = "") -> list[dict[str, Plain]]:
+    """Return the steps of a transcript as plain JSON data, its open turn last, if there is one.
 
-    The fields have smolagents' names; `kind` tells the type. A message that was sent again and again is one object in all lists.
+    The fields have smolagents' names; `kind` is the type. A message that was sent again and again is one object in all lists.
+
+    Args:
+        steps: The steps.
+        turn: The open turn.
+        without: The name of a field that is left out.
     """
-    return _Plainly().steps(memory)
-
-
-def succinct_steps(memory: RunMemory) -> list[dict[str, Plain]]:
-    """Return the steps as plain JSON data, without what the model was sent."""
-    return _Plainly(without="model_input_messages").steps(memory)
+    writer = _Plainly(without=without)
+    found = [writer.step(step) for step in steps]
+    return [*found, {**writer.step(turn), "open": True}] if turn is not None else found
 
 
 def full_step(step: Step) -> dict[str, Plain]:
@@ -229,10 +229,6 @@ class _Plainly:
         self._without = without
         self._messages: dict[int, Plain] = {}
         self._prompts: dict[int, list[Plain]] = {}
-
-    def steps(self, memory: RunMemory) -> list[dict[str, Plain]]:
-        found = [self.step(step) for step in memory.steps]
-        return [*found, {**self.step(memory.open), "open": True}] if memory.open else found
 
     def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}

@@ -28,7 +28,15 @@ from graphagent.codec._internal import (
 )
 from graphagent.errors import SerializationError
 from graphagent.llm import Image, Message, Text, ToolResult
-from graphagent.memory._blocks import FORGOTTEN, FactsMessage, NotesMessage, facts_message, notes_message
+from graphagent.memory._blocks import (
+    FORGOTTEN,
+    FactsMessage,
+    KnownFact,
+    KnownNote,
+    NotesMessage,
+    facts_message,
+    notes_message,
+)
 from graphagent.memory.facts._references import Name, fact_json, read_fact_json
 from graphagent.memory.steps._note_references import NoteName, note_json, read_note_json
 from graphagent.memory.steps._prompt_delta import SentPrompt
@@ -36,8 +44,6 @@ from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
-    KnownFact,
-    KnownNote,
     MessageStep,
     NotesStep,
     PlanningStep,

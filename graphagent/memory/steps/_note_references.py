@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from graphagent.codec._internal import DataclassCodec, as_int, as_list, as_str
-from graphagent.memory._blocks import FORGOTTEN
+from graphagent.memory._blocks import FORGOTTEN, KnownNote
 from graphagent.memory.facts._references import UNREAD
-from graphagent.memory.steps._types import KnownNote
 
 if TYPE_CHECKING:
     from graphagent.codec._internal import Json

@@ -12,14 +12,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
-from graphagent.memory._blocks import FORGOTTEN
+from graphagent.memory._blocks import FORGOTTEN, KnownFact, KnownNote
 from graphagent.memory.steps._dump import plain, shown_fields
 from graphagent.memory.steps._types import (
     ActionStep,
     FactsStep,
     FinalAnswerStep,
-    KnownFact,
-    KnownNote,
     MessageStep,
     NotesStep,
     PlanningStep,
@@ -32,7 +30,6 @@ from graphagent.memory.steps._types import (
 
 if TYPE_CHECKING:
     from graphagent.memory.steps._prompt_delta import SentPrompt
-    from graphagent.memory.steps._transcript import RunMemory
 
 _INDENT = "    "
 _JOINERS = "\u200c\u200d"
@@ -43,20 +40,30 @@ _LONGEST_ADDRESS = 100
 _NO_RUNS: Mapping[str, str] = {}
 
 
-def to_text(memory: RunMemory, *, detailed: bool = False, inside: Mapping[str, str] = _NO_RUNS) -> str:
+def to_text(
+    system_prompt: SystemPromptStep,
+    steps: Iterable[Step],
+    waiting: ActionStep | None,
+    *,
+    detailed: bool = False,
+    inside: Mapping[str, str] = _NO_RUNS,
+) -> str:
     """Return a transcript as text: the task, the messages and tool calls of each step, errors, times, tokens, the answer.
 
-    `detailed` adds the system prompt, what the model was sent in each turn (what it was sent before is not repeated), and when.
-    `inside` has the texts of runs of sub-agents, which stand below the calls that they were for.
+    Args:
+        system_prompt: The system prompt.
+        steps: The steps.
+        waiting: The turn that waits for the results of its tool calls.
+        detailed: Whether to add the system prompt, what the model was sent in each turn (what it was sent before is not
+            repeated), and when.
+        inside: The texts of runs of sub-agents, which are put below the calls that they were for.
     """
-    blocks = [step_text(memory.system_prompt)] if detailed and memory.system_prompt.system_prompt else []
+    blocks = [step_text(system_prompt)] if detailed and system_prompt.system_prompt else []
     before: SentPrompt | None = None
-    waiting = memory.waiting
-    steps = [*memory.steps, waiting] if waiting else memory.steps
-    for step in steps:
+    for step in (*steps, waiting) if waiting is not None else steps:
         blocks.append("\n".join(_lines(step, detailed=detailed, before=before, inside=inside)))
         before = getattr(step, "prompt", None) or before
-    if waiting:
+    if waiting is not None:
         left = "other " if waiting.results else ""
         blocks.append(f"Waiting for the results of its {left}tool calls.")
     return "\n\n".join(blocks)

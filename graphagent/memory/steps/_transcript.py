@@ -354,19 +354,19 @@ class RunMemory:
         """
         from graphagent.memory.steps._render import to_text
 
-        return to_text(self, detailed=detailed, inside=inside or {})
+        return to_text(self.system_prompt, self.steps, self.waiting, detailed=detailed, inside=inside or {})
 
     def full_steps(self) -> list[dict[str, Any]]:
         """Return the steps as plain JSON data, with everything that the model was sent."""
-        from graphagent.memory.steps._dump import full_steps
+        from graphagent.memory.steps._dump import plain_steps
 
-        return full_steps(self)
+        return plain_steps(self.steps, self.open)
 
     def succinct_steps(self) -> list[dict[str, Any]]:
         """Return the steps as plain JSON data, without what the model was sent."""
-        from graphagent.memory.steps._dump import succinct_steps
+        from graphagent.memory.steps._dump import plain_steps
 
-        return succinct_steps(self)
+        return plain_steps(self.steps, self.open, without="model_input_messages")
 
     def to_json(self) -> str:
         """Save the transcript without loss.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 from weakref import ref
 
 from graphagent._article import a
 from graphagent.codec._internal import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.llm._internal import fresh_ids, images_of
-from graphagent.memory._blocks import facts_message, notes_message, summary_message
+from graphagent.memory._blocks import KnownFact, KnownNote, facts_message, notes_message, summary_message
 from graphagent.memory.steps._prompt_delta import SentPrompt
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
-    from graphagent.memory.facts._types import Fact, Scope, Subject
-    from graphagent.memory.steps._list import Steps
 
 _NOT_RUN = "This call was not executed."
 _SEE_FIRST = "See the first result."
@@ -53,6 +51,18 @@ class StepFailure:
         return f"{self.type}: {self.message}"
 
 
+class StepHome(Protocol):
+    """The list that a step is in, as the step sees it: `Steps`."""
+
+    def expect(self, step: Step, name: str, value: object) -> None:
+        """Check that a value may be assigned to a field of the step, before it is assigned."""
+        ...
+
+    def edited(self, step: Step, name: str) -> None:
+        """Note that a field of the step was assigned."""
+        ...
+
+
 class Step:
     """One entry of a transcript. Its parts are immutable; assign a field, and the transcript knows that it changed.
 
@@ -77,7 +87,7 @@ class Step:
         Step.kinds[kind] = cls
 
     def __setattr__(self, name: str, value: Any) -> None:
-        home: ref[Steps] | None = getattr(self, "_home", _NEW)
+        home: ref[StepHome] | None = getattr(self, "_home", _NEW)
         steps = home() if home is not _NEW and home is not None else None
         if steps is not None:
             steps.expect(self, name, value)
@@ -215,21 +225,6 @@ class MessageStep(Step):
         return [self.message]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFact:
-    """A fact with the place where it is kept."""
-
-    fact: Fact
-    subject: Subject
-    scope: Scope
-    forgotten: bool = False
-    """Whether it was forgotten since it was put before a model; its value is `[forgotten]` then."""
-    kept: bool = field(default=False, compare=False)
-    """Whether its provider gives this version again, so that a reference to it is enough."""
-    parts: tuple[KnownFact, ...] = field(default=(), compare=False)
-    """What it was united from, in this order, where its values come from several subjects and scopes."""
-
-
 @dataclass(slots=True)
 class FactsStep(Step):
     """Facts that were put before the model. Where it is kept it refers to them, so what is forgotten is gone here too."""
@@ -241,30 +236,6 @@ class FactsStep(Step):
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for them: one block of escaped data."""
         return [facts_message(self.facts)] if self.facts else []
-
-
-@dataclass(frozen=True, slots=True)
-class KnownNote:
-    """A note as it was put before a model."""
-
-    id: str
-    content: str = field(repr=False)
-    """Its text, as much of it as was shown."""
-    version: int = 1
-    scope: str = ""
-    source: str = ""
-    """Who said it, or where it is from."""
-    speaker: str = ""
-    date: str = ""
-    """When it was said, or else kept: the day in UTC."""
-    trust: str = ""
-    """How far it can be trusted: one of TRUST_LEVELS."""
-    forgotten: bool = False
-    """Whether it was forgotten since it was put before a model; its text is `[forgotten]` then."""
-    kept: bool = field(default=False, compare=False)
-    """Whether the notes give this version again, so that a reference to it is enough."""
-    cut: int = field(default=0, compare=False)
-    """How many characters of it were shown, where that was not all of it."""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ from typing import Any, cast
 from graphagent._article import a
 from graphagent.codec._internal import cached
 from graphagent.llm import Image, Message, ToolResult, Usage
+from graphagent.memory._blocks import KnownFact, KnownNote
 from graphagent.memory.steps._prompt_delta import SentPrompt
-from graphagent.memory.steps._types import KnownFact, KnownNote, Step, StepFailure, Timing, fields_of
+from graphagent.memory.steps._types import Step, StepFailure, Timing, fields_of
 
 _MAY_BE: dict[str, tuple[type, ...]] = {
     "code_action": (str, type(None)),

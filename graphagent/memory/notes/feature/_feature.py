@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent.errors import ConflictError, FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
-from graphagent.memory._blocks import notes_block
+from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory.facts import _extraction
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
@@ -23,7 +23,7 @@ from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._save import SaveRequest, save
 from graphagent.memory.steps._note_references import forgotten_note, shortened_note
 from graphagent.memory.steps._projection import seen
-from graphagent.memory.steps._types import ActionStep, KnownNote, MessageStep, NotesStep, TaskStep
+from graphagent.memory.steps._types import ActionStep, MessageStep, NotesStep, TaskStep
 from graphagent.store import Put
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from graphagent import _clock
 from graphagent.errors import HandlerError, RunError
 from graphagent.events import ModelRequested, ModelResponded
+from graphagent.memory._blocks import KnownNote
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.notes._service import NoteService
-from graphagent.memory.steps._types import KnownNote
 
 if TYPE_CHECKING:
     from graphagent.events import Event

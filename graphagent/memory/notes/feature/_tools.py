@@ -12,9 +12,9 @@ from graphagent.memory.notes.feature._run_notes import known_note
 from graphagent.memory.steps._note_references import shortened_note
 
 if TYPE_CHECKING:
+    from graphagent.memory._blocks import KnownNote
     from graphagent.memory.notes._types import Match
     from graphagent.memory.notes.feature._feature import NoteMemory
-    from graphagent.memory.steps._types import KnownNote
 
 _RECALL = "Search the notes that were kept earlier. Give one or several questions or phrases; to count or to compare, ask in several ways."
 _REMEMBER = "Keep notes for later: one or several statements, each of which can be understood by itself."
