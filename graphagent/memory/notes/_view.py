@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._service import NoteService
     from graphagent.memory.notes._types import Depth, Infer, Match, Record, Turn
     from graphagent.memory.notes._visibility import Visibility
-    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.store import Receipt
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import anyio.to_thread
 
@@ -14,6 +14,7 @@ from graphagent.store.forks import in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.protocols import Store
     from graphagent.store import Change, SqliteStore
 
@@ -21,21 +22,6 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 _TOGETHER = 1000
 """After how many notes progress is reported."""
-
-
-class IndexCursor(Protocol):
-    """The used part of apsw's cursor."""
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
-    def fetchall(self) -> list[tuple[Any, ...]]: ...
-
-
-class IndexConnection(Protocol):
-    """The used part of apsw's connection."""
-
-    def execute(self, statement: str, bindings: Any = ..., /) -> IndexCursor: ...
-    def last_insert_rowid(self) -> int: ...
-    def fts5_tokenizer(self, name: str, args: list[str], /) -> Any: ...
 
 
 class IndexBackend(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,6 @@ from graphagent._concurrency import turn
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Note, Record
-    from graphagent.memory.notes.index._repository import NoteRepository
-
 
 _ALIKE = 100
 """Of notes with the same text that differ in other fields, how many are compared at most."""
@@ -46,12 +44,12 @@ def sameness(record: Record) -> int | None:
 
 
 async def without_duplicates(
-    repository: NoteRepository, records: Sequence[Record], notes: Sequence[Note]
+    same: Callable[[str, list[int]], Awaitable[list[Record]]], records: Sequence[Record], notes: Sequence[Note]
 ) -> list[Record]:
     """Return for each new record the same one that is stored already, or precedes it; else the record itself.
 
     Args:
-        repository: Where the records are to be saved.
+        same: Returns the stored records of an owner that have one of these values of `sameness`.
         records: The new records, all of one owner.
         notes: The notes from which these were made. A field that was left out there may have any value in the stored record.
 
@@ -65,7 +63,7 @@ async def without_duplicates(
         numbers.append(number := sameness(record))
         if number is not None:
             there[number] = []
-    for place, old in enumerate(await repository.same(records[0].owner, list(there)) if there else (), 1):
+    for place, old in enumerate(await same(records[0].owner, list(there)) if there else (), 1):
         await turn(place)
         if (number := sameness(old)) in there:  # else it was changed since the index was read
             there[number].append(old)

@@ -20,7 +20,7 @@ from graphagent.memory.notes._validation import milliseconds
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._connection import IndexConnection
 
 LISTED = "(SELECT value FROM json_each(?))"
 """Where a list of values, made by `listed`, is bound to a statement."""

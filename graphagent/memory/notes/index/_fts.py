@@ -25,7 +25,7 @@ from graphagent.memory.notes.index._filter import (
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
 FORMAT = 3

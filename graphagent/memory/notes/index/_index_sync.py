@@ -18,7 +18,8 @@ from graphagent.memory.notes.index._embeddings import changes_of
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import IndexBackend, IndexConnection
+    from graphagent.memory.notes.index._backend import IndexBackend
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.protocols import Store
     from graphagent.store import Change
 

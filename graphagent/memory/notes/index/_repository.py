@@ -21,7 +21,7 @@ from graphagent.store._internal import get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._matrix import Matrix
     from graphagent.memory.notes.index._storage import Pending

@@ -18,7 +18,7 @@ from graphagent.memory.notes.recall._query import STOPWORDS, parse_query
 if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
-    from graphagent.memory.notes.index._backend import IndexConnection
+    from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._fts import Row
     from graphagent.memory.notes.index._matrix import Matrix

@@ -158,7 +158,7 @@ async def _stored(
     pending = [_pending(service, visibility, request, note) for note in request.notes]
     stored = records
     if records and service.settings.consolidation_threshold < 1:
-        stored = await without_duplicates(service.repository, records, request.notes)
+        stored = await without_duplicates(service.repository.same, records, request.notes)
     added = [(new, todo) for new, old, todo in zip(records, stored, pending, strict=True) if old is new]
     todos = [todo for _, todo in added]
     if added or request.also:
