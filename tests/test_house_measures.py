@@ -67,3 +67,10 @@ def test_the_ways_to_interpret_an_entry_are_seen(tmp_path, code, is_seen):
     """By the class of an entry or by its kind."""
     source = house.Source("graphagent.run.thing", tmp_path / "thing.py", code, ast.parse(code))
     assert house.interprets_entries(source, {"NodeEnded"}) is is_seen
+
+
+@pytest.mark.parametrize("room", ["memory", "run"])
+def test_import_cycles_are_small(room):
+    """Imports for types count: files that name each other can only be understood together."""
+    cycle = house.largest_cycle(house.sources(), room)
+    assert len(cycle) <= 3, cycle
