@@ -659,6 +659,10 @@ class Agent(Generic[I, O]):
     def _check_thread(self, thread: object, steps: RunMemory | None) -> None:
         if not isinstance(thread, str) or not thread:
             raise TypeError(f"thread= is the name of a conversation, such as 'alice-7', not {thread!r}")
+        try:
+            thread.encode()
+        except UnicodeEncodeError:
+            raise ValueError("thread= has half of a surrogate pair, which cannot be stored") from None
         if steps is not None:
             raise ValueError("thread= continues the transcript of its own last run; leave out steps=")
         if self.store is None:

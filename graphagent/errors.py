@@ -233,19 +233,18 @@ class RunClaimedError(RunError):
 class ThreadBusyError(RunError):
     """The last run of a thread has not ended. Nothing was written."""
 
-    def __init__(self, thread: str, run_id: str, status: str) -> None:
+    def __init__(self, thread: str, run_id: str, status: str, owner: str = "") -> None:
         self.thread = thread
         self.run_id = run_id
         """The run that has not ended."""
         self.status = status
         """`running`, `waiting` or `paused`."""
+        whose = f", owner={owner!r}" if owner else ""
+        remove = f"or remove it with prune_runs(store, run_ids=[{run_id!r}]{whose})"
         remedy = {
             "running": "wait until it ends",
-            "waiting": f"answer it with agent.resume({run_id!r}, answer=…), or remove it with prune_runs(store, run_ids=[{run_id!r}])",
-        }.get(
-            status,
-            f"resume it with agent.resume({run_id!r}), or remove it with prune_runs(store, run_ids=[{run_id!r}])",
-        )
+            "waiting": f"answer it with agent.resume({run_id!r}, answer=…{whose}), {remove}",
+        }.get(status, f"resume it with agent.resume({run_id!r}{whose}), {remove}")
         super().__init__(
             f"run {run_id!r} of thread {thread!r} is {status}, and the next one continues after it; {remedy}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import dataclass
 from datetime import timedelta
 
 import anyio
@@ -43,8 +44,8 @@ from graphagent.run.durable import (
     measure_runs,
     prune_runs,
 )
-from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
-from graphagent.testing import ScriptedModel
+from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Watched, cut
 from tests.run.test_resume import MANY
 from tests.run.wider import WideLife
@@ -52,6 +53,17 @@ from tests.run.worlds import answer_to, parts
 from tests.thorough import examples
 
 chat = Strategy("chat", START >> llm_request() >> END)
+
+
+@dataclass
+class Old:
+    city: str
+
+
+@dataclass
+class New:
+    city: str
+    country: str
 
 
 def counting():
@@ -168,6 +180,24 @@ async def test_another_strategy_and_other_rules_continue_a_thread(store):
     ).memory.full_steps() == result.memory.full_steps()
 
 
+@pytest.mark.parametrize("tasks", [(Old, Old), (Old, New), (Old, str), (str, Old), (Old, New, Old)])
+async def test_types_may_change_from_run_to_run(store, tasks):
+    """Values that an earlier strategy declared are read as plain data where the strategy is another one."""
+    given = {Old: Old("Oslo"), New: New("Oslo", "Norway"), str: "Oslo"}
+    for number, kind in enumerate(tasks):
+
+        @node
+        async def same(ctx: Context, task: kind) -> kind:
+            return task
+
+        agent = Agent(Strategy("same", START >> same >> END), store=store)
+        result = await agent.run(given[kind], thread="t", run_id=f"r{number}")
+        assert result.output == given[kind]
+        assert result.memory.begun == 2 * number
+        read = (await Agent(Strategy("same", START >> same >> END), store=store).read(f"r{number}")).memory
+        assert read.full_steps() == result.memory.full_steps()
+
+
 @settings(max_examples=examples(40, 6), **MANY)
 @given(parts(1), st.integers(0, 3))
 def test_any_strategy_reads_back_in_a_thread(built, answered):
@@ -257,33 +287,71 @@ async def test_two_at_once_do_not_part_a_thread():
     assert (await agents[1].run("three", thread="t")).memory.begun == 2
 
 
-@pytest.mark.parametrize("ended", [True, False])
-async def test_a_run_that_came_between_is_continued(ended):
-    """Another process continues the thread after it was read: the run continues after that, or is refused if it still runs."""
+class Between(MemoryStore):
+    """A store in which something happens right before a run of a thread begins."""
 
-    class Between(MemoryStore):
-        async def commit(self, *changes):
-            if found := between.pop() if between and any(change.key[2:3] == (3,) for change in changes) else None:
-                await found()
-            await super().commit(*changes)
+    def __init__(self):
+        super().__init__()
+        self.between = []
 
-    store, between = Between(), []
+    async def commit(self, *changes):
+        begins = any(isinstance(change, Put) and change.key[2] == 3 for change in changes)
+        if begins and self.between:
+            await self.between.pop()()
+        await super().commit(*changes)
+
+
+@pytest.mark.parametrize(
+    "happens", ["a whole run", "a run begins", "the last run is pruned", "the thread is forgotten"]
+)
+async def test_what_comes_between_is_continued(happens):
+    """After the thread was read, another process continues it or removes from it: what is written is what was said."""
+    store, held = Between(), []
     agent = Agent(chat, model=counting(), store=store)
-    await agent.run("one", thread="t")
-    other = Agent(chat, model=counting(), store=store)
+    for text in ("one", "two"):
+        last = await agent.run(text, thread="t")
 
-    async def whole():
-        await other.run("two", thread="t")
+    async def happen():
+        other = Agent(chat, model=counting(), store=store)
+        if happens == "a whole run":
+            await other.run("between", thread="t")
+        elif happens == "a run begins":
+            held.append(other.start("between", thread="t"))  # else nobody has it, and its claim is over
+            await held[0].step()
+        elif happens == "the last run is pruned":
+            await prune_runs(store, run_ids=[last.run_id])
+        else:
+            await forget_thread(store, "t")
 
-    async def begun():
-        await other.start("two", thread="t").step()
-
-    between.append(whole if ended else begun)
-    if ended:
-        assert texts((await agent.run("three", thread="t")).memory)[::2] == ["one", "two", "three"]
-    else:
+    store.between.append(happen)
+    if happens == "a run begins":
         with pytest.raises(ThreadBusyError):
             await agent.run("three", thread="t")
+        return
+    result = await agent.run("three", thread="t", run_id="three")
+    said = {
+        "a whole run": ["one", "two", "between", "three"], "the last run is pruned": ["one", "three"],
+        "the thread is forgotten": ["three"],
+    }[happens]  # fmt: skip
+    assert texts(result.memory)[::2] == said
+    other = Agent(chat, model=counting(), store=store)
+    assert (await other.read("three")).memory.full_steps() == result.memory.full_steps()
+    assert texts((await other.run("four", thread="t")).memory)[::2] == [*said, "four"]
+
+
+async def test_a_removed_thread_is_not_remembered_under_the_ids_of_another():
+    """A process that still has the transcript of runs that were removed uses what has their ids now; so do `steps=`."""
+    store = MemoryStore()
+    first, other = (Agent(chat, model=counting(), store=store) for _ in range(2))
+    for number in range(2):
+        result = await first.run("secret", thread="t", run_id=f"t-{number}")
+    await forget_thread(store, "t")
+    await anyio.sleep(0.002)  # a run that starts in another millisecond is another run
+    for number in range(2):
+        await other.run("hello", thread="t", run_id=f"t-{number}")
+    assert "secret" not in texts((await first.run("and now?", thread="t")).memory)
+    await first.run("again", steps=result.memory, run_id="again")
+    assert texts((await other.read("again")).memory)[:1] == ["secret"]
 
 
 async def test_a_process_that_dies_loses_nothing():
@@ -413,6 +481,33 @@ async def test_what_is_pruned_from_a_thread_leaves_the_rest_whole(store, gone):
     ).memory.full_steps() == last.memory.full_steps()
 
 
+async def test_a_thread_whose_last_run_failed_survives_the_pruning_of_the_one_before():
+    """The failed run has the transcript then, and the next run continues it."""
+    store = MemoryStore()
+    agent = answering("Oslo.", "Rainy.", OSError("away"), "Sunny.", store=store)
+    await agent.run("Where?", thread="t", run_id="one")
+    await agent.run("How is it?", thread="t", run_id="two")
+    with pytest.raises(NodeFailedError):
+        await agent.run("And now?", thread="t", run_id="failed")
+    await prune_runs(store, run_ids=["one", "two"])
+    result = await answering("Sunny.", store=store).run("And today?", thread="t", run_id="last")
+    assert texts(result.memory) == ["Where?", "Oslo.", "How is it?", "Rainy.", "And today?", "Sunny."]
+    assert (await answering(store=store).read("last")).memory.full_steps() == result.memory.full_steps()
+
+
+async def test_the_order_of_a_thread_does_not_depend_on_clocks():
+    """A run on a machine whose clock is behind is the last one all the same."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    for number, time in enumerate((3000, 2000, 1000)):
+        with fixed_clock(time):
+            await agent.run(f"{number}", thread="t", run_id=f"r{number}")
+    [thread] = await list_threads(store)
+    assert (thread.last.run_id, thread.title) == ("r2", "0")
+    assert (await prune_runs(store, thread="t", keep=1)).runs == 2
+    assert texts((await agent.run("next", thread="t")).memory)[::2] == ["0", "1", "2", "next"]
+
+
 async def test_failed_runs_are_pruned_from_a_thread(store):
     """By their status, within the thread alone; what ended stays."""
     agent = answering("Oslo.", OSError("away"), OSError("away"), "Rainy.", store=store)
@@ -446,6 +541,51 @@ async def test_a_thread_is_forgotten(store):
     assert (await agent.run("Again.", thread="secret")).memory.begun == 0
     await forget_runs(store)
     assert [item async for item in store.scan(("runs",))] == []
+
+
+async def test_a_thread_that_is_continued_while_it_is_forgotten_is_forgotten_whole():
+    """The run that came between is removed with the others; while it is executed, nothing is."""
+
+    class Meanwhile(MemoryStore):
+        async def commit(self, *changes):
+            if between and any(isinstance(change, Delete) for change in changes):
+                await between.pop()()
+            await super().commit(*changes)
+
+    store, between, runs = Meanwhile(), [], []
+    agent = Agent(chat, model=counting(), store=store)
+
+    async def whole():
+        await agent.run("secret", thread="t")
+
+    async def begun():
+        runs.append(agent.start("secret", thread="t"))
+        await runs[0].step()
+
+    await whole()
+    between.append(whole)
+    assert (await forget_thread(store, "t")).runs == 2
+    assert [item async for item in store.scan(("runs",)) if item.key[2] != 2] == []
+    await whole()
+    between.append(begun)
+    with pytest.raises(RunClaimedError):
+        await forget_thread(store, "t")
+    await runs[0].finish()
+    assert [thread.runs for thread in await list_threads(store)] == [2]
+
+
+async def test_a_later_export_of_a_thread_continues_it():
+    """Imported after an earlier one, the thread continues after the later run; one that continued elsewhere stays there."""
+    store, into = MemoryStore(), MemoryStore()
+    agent, other = (Agent(chat, model=counting(), store=each) for each in (store, into))
+    for number in range(4):
+        await agent.run(f"{number}", thread="t", run_id=f"r{number}")
+        if number % 2:
+            await import_runs(into, [record async for record in export_runs(store)])
+    assert texts((await other.run("here", thread="t", run_id="here")).memory)[::2] == ["0", "1", "2", "3", "here"]
+    await agent.run("there", thread="t", run_id="there")
+    await import_runs(into, [record async for record in export_runs(store)])
+    assert texts((await other.run("next", thread="t")).memory)[::2] == ["0", "1", "2", "3", "here", "next"]
 
 
 async def test_threads_are_exported_and_imported(store):
@@ -492,14 +632,17 @@ async def test_a_forgotten_fact_is_in_no_run_of_a_thread(tmp_path):
         return made
 
     await provider.save(SingleFact(city, "Oslo-1187"), user, here)
-    await agent().run("one", thread="t")
-    result = await agent().run("two", thread="t", run_id="two")
+    live = agent()
+    await live.run("one", thread="t")
+    result = await live.run("two", thread="t", run_id="two")
     assert "Oslo-1187" in result.memory.to_text(detailed=True)
     await provider.forget(concept=city)
     read = await agent().read("two")
     assert "Oslo-1187" not in read.memory.to_text(detailed=True)
     assert not [item.key async for item in store.scan(("runs",)) if b"Oslo-1187" in item.value]
-    assert "Oslo-1187" not in (await agent().run("three", thread="t")).memory.to_text(detailed=True)
+    for each in (live, agent()):  # also the process that loaded it
+        sent = (await each.run("three", thread="t")).memory.to_messages()
+        assert not any("Oslo-1187" in message.text for message in sent)
 
 
 # ---- what is refused
@@ -512,6 +655,13 @@ async def test_what_cannot_be_a_thread_is_refused():
         await agent.run("hello", thread="")
     with pytest.raises(ValueError, match="leave out steps="):
         await agent.run("hello", thread="t", steps=RunMemory())
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        await agent.run("hello", thread="\ud800")
+    for name in ("", None):
+        with pytest.raises(TypeError, match="a thread is named by a text"):
+            await forget_thread(MemoryStore(), name)
+    with pytest.raises(ValueError, match="keep=-1"):
+        await prune_runs(MemoryStore(), thread="t", keep=-1)
     with pytest.raises(RunError, match="give the agent one: Agent"):
         await Agent(chat, model=counting()).run("hello", thread="t")
 

@@ -189,8 +189,8 @@ class RunDriver:
         """Begin the run, or resume it. Errors before it is claimed change nothing."""
         runtime, config = self.runtime, self.config
         config.check_deps(runtime.deps, "agent.resume(run_id, deps=…)")
-        for feature in config.features.values():
-            await feature.begin(self.frame.context)
+        if config.store is None or self.begun:
+            await self.begin_features()
         if config.store is not None:
             from graphagent.run.engine import _lifecycle
 
@@ -208,6 +208,11 @@ class RunDriver:
         runtime.answers.clear()
         runtime.close_questions("")
         runtime.emit(RunResumed(runtime.run_id, config.strategy.name, runtime.owner))
+
+    async def begin_features(self) -> None:
+        """Show the run to the features, with the transcript that it continues."""
+        for feature in self.config.features.values():
+            await feature.begin(self.frame.context)
 
     async def _execute(self) -> FinalAnswerStep:
         """Execute the strategy from its current node until its answer is accepted."""
@@ -426,7 +431,7 @@ def begin(
     stored: StoredTranscript | None = None
     if earlier is not None:
         stored = earlier.stored if earlier.is_stored else None
-        if stored is not None and (stored.store is not config.store or stored.owner != owner):
+        if stored is not None and (stored.store is not config.store or stored.header.owner != owner):
             stored = None
         memory.follow(earlier, known=stored is not None)
     memory.lower(trust)

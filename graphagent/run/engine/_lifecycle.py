@@ -47,8 +47,9 @@ async def create(run: RunDriver, store: Store) -> None:
     while True:
         token = Token(runtime.journal.writer.token if runtime.journal is not None else None)
         journal = runtime.journal
+        before = await continued(run, store) if journal is None else Continued()
+        await run.begin_features()
         if journal is None:  # else this was interrupted before, and the run may be in the store as it was written then
-            before = await continued(run, store) if run.thread or run.earlier is not None else Continued()
             last, now = 0 if before.origin is None else before.origin[1], _clock.now()
             header = RunHeader(
                 runtime.run_id, runtime.owner, config.strategy.name, config.description.fingerprint, now, now,
@@ -64,7 +65,7 @@ async def create(run: RunDriver, store: Store) -> None:
                     frame, config.description.lines, run.task, config.strategy.input_type, config.compiled.first
                 )
         except RunClaimedError as error:
-            runtime.journal = None
+            runtime.journal = frame.ref = None  # what it refers to was not written
             continues = run.thread or run.earlier is not None
             if continues and await store.get(head_key(runtime.owner, runtime.run_id)) is None:
                 continue  # someone else continued the thread, or removed the earlier run, since it was read
@@ -165,9 +166,7 @@ async def conclude(run: RunDriver, step: FinalAnswerStep) -> None:
     await journal.commit(header=True)
     run.token = None
     memory = run.runtime.memory
-    memory.stored = StoredTranscript(
-        journal.writer.store, run.runtime.owner, run.runtime.run_id, journal.writer.last, journal.identity
-    )
+    memory.stored = StoredTranscript(journal.writer.store, journal.writer.header, journal.identity)
     if run.thread:
         keep(run)
 

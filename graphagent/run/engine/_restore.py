@@ -61,7 +61,7 @@ async def read_run_driver(
         await read_children(run, config.store, reader)
     run.at_rest = _result(run, reader)
     if run.done:
-        run.runtime.memory.stored = StoredTranscript(config.store, owner, run_id, reader.last, reader.identity)
+        run.runtime.memory.stored = StoredTranscript(config.store, reader.header, reader.identity)
     return run
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.errors import RunExistsError, RunNotFoundError, ThreadBusyError
-from graphagent.run.journal._keys import check, forks_key, head_key, parse, thread_key, thread_record
+from graphagent.memory import RunMemory
+from graphagent.run.journal._keys import forks_key, head_key, run_of, thread_key, thread_record
 from graphagent.run.journal._reader import read_header, read_journal
 from graphagent.run.journal._references import look_up
 from graphagent.store import Exists, Put
@@ -30,12 +31,17 @@ class StoredTranscript:
     """Where a store has the transcript of a run that has ended."""
 
     store: Store
-    owner: str
-    run_id: str
-    last: int
-    """The number of the last entry of the run."""
+    header: RunHeader
+    """The header of the run when it had ended."""
     identity: object
     """Identifies the journal in the steps that are stored in it."""
+
+    def is_of(self, header: RunHeader) -> bool:
+        """Return whether a run is this very one, unchanged: another one may have got its id after it was removed."""
+        own = self.header
+        return (own.run_id, own.last, own.started, own.updated) == (
+            header.run_id, header.last, header.started, header.updated,
+        )  # fmt: skip
 
 
 class Continued(NamedTuple):
@@ -72,10 +78,11 @@ async def continued(run: RunDriver, store: Store) -> Continued:
     stored = run.earlier
     if stored is None:
         return Continued()
-    if await store.get(head_key(stored.owner, stored.run_id)) is None:
+    header = await _header(store, stored.header.owner, stored.header.run_id)
+    if header is None or not stored.is_of(header):
         run.runtime.memory.detach()  # it was removed, so this run has to have its steps itself
         return Continued()
-    return _after(stored.owner, (stored.run_id, stored.last), stored.identity)
+    return _after(header.owner, (header.run_id, header.last), stored.identity)
 
 
 def _after(owner: str, origin: tuple[str, int], identity: object, *changes: Change) -> Continued:
@@ -90,33 +97,33 @@ async def _thread(run: RunDriver, store: Store) -> Continued:
     owner, key = runtime.owner, thread_key(runtime.owner, thread)
     item = await store.get(key)
     change = Put(key, thread_record(runtime.run_id), expected=item.version if item is not None else 0)
-    head = None if item is None else await last_run(store, owner, thread, item.value)
+    head = None if item is None else await _header(store, owner, run_of(item.value, thread))
     if head is not None and head.run_id == runtime.run_id:
         raise RunExistsError(runtime.run_id, owner)  # begun before, whether it still runs or not
     origin = None if head is None else _end(head, thread)
-    if origin is None:
+    if head is None or origin is None:
+        runtime.memory.follow(RunMemory(), known=False)  # an attempt that failed may have found something
         return Continued(changes=(change,))
     memory = config.threads.get((owner, thread))
     stored: StoredTranscript | None = memory.stored if memory is not None and memory.is_stored else None
-    if memory is not None and stored is not None and (stored.run_id, stored.last) == origin:
-        identity = stored.identity
-    else:
+    if memory is None or stored is None or origin != (head.run_id, head.last) or not stored.is_of(head):
         reader = await read_journal(store, owner, origin[0], until=origin[1])
         await look_up(reader, config.features)
-        reader.read_for(config.compiled, config.strategy.input_type, config.strategy.output_type)
+        if reader.header.fingerprint == config.description.fingerprint:  # else its values are of other types
+            reader.read_for(config.compiled, config.strategy.input_type, config.strategy.output_type)
         memory, identity = reader.memory(), reader.identity
+    else:
+        identity = stored.identity
     runtime.memory.follow(memory, known=True)
     return _after(owner, origin, identity, change)
 
 
-async def last_run(store: Store, owner: str, thread: str, record: bytes) -> RunHeader | None:
-    """Return the header of the run that a thread's record names, or None if it was removed.
+async def _header(store: Store, owner: str, run_id: str) -> RunHeader | None:
+    """Return the header of a run, or None if it was removed.
 
     Raises:
-        DamagedStoreError: the record, or the header, is not what was written.
+        DamagedStoreError: it is not what was written.
     """
-    check(record, f"thread {thread!r}")
-    run_id = str(parse(record, f"thread {thread!r}").get("run"))
     try:
         return (await read_header(store, owner, run_id))[0]
     except RunNotFoundError:
@@ -132,7 +139,7 @@ def _end(head: RunHeader, thread: str) -> tuple[str, int] | None:
     if head.state == "done":
         return head.run_id, head.last
     if head.state in ("running", "waiting", "paused"):
-        raise ThreadBusyError(thread, head.run_id, head.state)
+        raise ThreadBusyError(thread, head.run_id, head.state, head.owner)
     if head.origin is not None and not head.forked and head.origin[1] == head.first - 1:
         return head.origin
     return (head.run_id, head.first - 1) if head.first > 1 else None

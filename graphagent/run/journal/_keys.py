@@ -42,6 +42,17 @@ def thread_record(run_id: str) -> bytes:
     return pack({"format": 1, "run": run_id}, f"the thread of run {run_id!r}")
 
 
+def run_of(record: bytes, thread: str) -> str:
+    """Return the id of the last run of a thread, of which this is the item.
+
+    Raises:
+        DamagedStoreError: the item is not what was written.
+    """
+    what = f"thread {thread!r}"
+    check(record, what)
+    return str(parse(record, what).get("run"))
+
+
 def entries_key(owner: str, run_id: str) -> Key:
     """Return the prefix of the keys of a run's entries and payloads."""
     return (ROOM, owner, ENTRIES, run_id)

@@ -596,4 +596,8 @@ async def read_journal(store: Store, owner: str, run_id: str, *, until: int | No
         del packed[last:]
     if until is None:
         check_payloads(run_id, packed, blobs)
-    return JournalReader(header, packed, blobs)
+    reader = JournalReader(header, packed, blobs)
+    if until is not None and until < header.first:  # of an earlier run of a thread, which was removed
+        first = next(number for number in range(until, 0, -1) if isinstance(reader.entry(number), Started))
+        reader.header = replace(header, first=first)
+    return reader

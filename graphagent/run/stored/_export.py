@@ -105,8 +105,8 @@ async def import_runs(store: Store, records: Iterable[_Record]) -> int:
     for brought in sorted(runs.values(), key=lambda each: 0 if each.head.origin is None else each.head.origin[1]):
         if await _put(store, brought, runs, new):
             new.add((brought.head.owner, brought.head.run_id))
-    for owner in {owner for owner, _ in runs}:
-        await restore_threads(store, owner)
+    for owner in {owner for owner, _ in new}:
+        await restore_threads(store, owner, {run_id for whose, run_id in new if whose == owner})
     return len(new)
 
 

@@ -22,6 +22,7 @@ from graphagent.run.journal._keys import (
     entries_key,
     forks_key,
     head_key,
+    run_of,
     thread_key,
     thread_record,
 )
@@ -66,7 +67,7 @@ class Thread:
     updated: int
     """When something was written last, in milliseconds UTC."""
     title: str = field(repr=False)
-    """The beginning of its first task."""
+    """The beginning of the task of its first run that is left."""
 
 
 async def list_threads(store: Store, *, owner: str = "") -> list[Thread]:
@@ -75,32 +76,59 @@ async def list_threads(store: Store, *, owner: str = "") -> list[Thread]:
     Raises:
         StoreError: the store cannot be read.
     """
+    ends = {name: last for name, (last, _) in (await _ends(store, owner)).items()}
     found: list[Thread] = []
     for name, runs in threads_of(await list_runs(store, owner=owner)).items():
-        first, last = runs[0], runs[-1]
+        last = next((run for run in runs if run.run_id == ends.get(name)), runs[-1])
         updated = max(run.updated for run in runs)
-        found.append(Thread(name, len(runs), last, first.started, updated, first.title))
+        found.append(Thread(name, len(runs), last, min(run.started for run in runs), updated, runs[0].title))
     return sorted(found, key=lambda thread: thread.updated, reverse=True)
 
 
 def threads_of(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
-    """Return the runs of each thread, the oldest first."""
+    """Return the runs of each thread in their order, which does not depend on the clocks of those who executed them."""
     found: dict[str, list[RunHeader]] = {}
-    for head in sorted(heads, key=lambda head: (head.started, head.first)):
+    for head in sorted(heads, key=_place_in_thread):
         if head.thread:
             found.setdefault(head.thread, []).append(head)
     return found
 
 
-async def restore_threads(store: Store, owner: str) -> None:
-    """Have the threads of imported runs continue after the last of them.
+def _place_in_thread(head: RunHeader) -> tuple[int, int]:
+    return head.first, head.started
+
+
+def line_of(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:
+    """Return a run and those whose transcript it continues, the last first, as far as they are left."""
+    found: list[RunHeader] = []
+    head = heads.get(run_id)
+    while head is not None and head not in found[-1:]:
+        found.append(head)
+        head = heads.get(head.origin[0]) if head.origin is not None and not head.forked else None
+    return found
+
+
+async def _ends(store: Store, owner: str) -> dict[str, tuple[str, int]]:
+    """Return the id of the last run of each thread, and the version of the item that names it."""
+    scan = store.scan((ROOM, owner, THREADS))
+    return {str(item.key[-1]): (run_of(item.value, str(item.key[-1])), item.version) async for item in scan}
+
+
+async def restore_threads(store: Store, owner: str, imported: Collection[str]) -> None:
+    """Have the threads of imported runs continue after the last of them, unless they continue elsewhere already.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
-    for thread, runs in threads_of(await list_runs(store, owner=owner)).items():
-        with suppress(ConflictError):  # it exists, or someone continues it already
-            await store.commit(Put(thread_key(owner, thread), thread_record(runs[-1].run_id), expected=0))
+    heads = {head.run_id: head for head in await list_runs(store, owner=owner)}
+    ends = await _ends(store, owner)
+    for thread, runs in threads_of(head for head in heads.values() if head.run_id in imported).items():
+        end, version = ends.get(thread, ("", 0))
+        last = runs[-1]
+        if not version or any(head.run_id == end for head in line_of(last.run_id, heads)):
+            with suppress(ConflictError):  # someone continues it already
+                record = thread_record(last.run_id)
+                await store.commit(Put(thread_key(owner, thread), record, expected=version))
 
 
 async def list_runs(store: Store, *, owner: str = "", thread: str | None = None) -> list[RunHeader]:
@@ -190,7 +218,7 @@ def choose_runs(
     since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
     whole = sorted(parts.get("", ()), key=lambda head: head.started, reverse=True)
     if thread is not None:
-        whole = [head for head in whole if head.thread == thread]
+        whole = sorted((head for head in whole if head.thread == thread), key=_place_in_thread, reverse=True)
     return [
         head
         for head in whole[keep:]
@@ -231,6 +259,8 @@ async def prune_runs(
         RunClaimedError: a process executes a run that is named.
         StoreError: the store cannot be read or written.
     """
+    if keep < 0:
+        raise ValueError(f"keep={keep} is no number of runs; give 0 or more")
     if run_ids is None and thread is None and status is None and older_than is None and not keep:
         raise ValueError(
             "say which runs: by run_ids=, thread=, status=, older_than= or keep=; older_than=timedelta(0) means all"
@@ -257,17 +287,37 @@ async def prune_runs(
 
 
 async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
-    """Remove a thread with all its runs, and the runs of sub-agents that are parts of them.
+    """Remove a thread with all its runs, and the runs of sub-agents that are parts of them, in one commit.
+
+    Forks and reruns of its runs are not in the thread, nor are runs that began with `steps=` of one: they keep what was said.
 
     Raises:
-        RunClaimedError: a process executes one of its runs.
+        RunClaimedError: a process executes one of its runs, or a fork of one.
+        TypeError: the thread is no name.
         StoreError: the store cannot be read or written.
     """
-    heads = await list_runs(store, owner=owner, thread=thread)
-    for head in heads:
-        if head.claim is not None and head.running:
-            raise RunClaimedError(head.run_id, head.claim.holder)
-    return await prune_runs(store, owner=owner, thread=thread)
+    if not isinstance(thread, str) or not thread:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a thread is named by a text, such as 'alice-7', not by {thread!r}")
+    for _ in range(_ATTEMPTS):
+        known = await _known(store, owner)
+        roots = [head.run_id for head in known.heads.values() if head.thread == thread]
+        parts = family(known.heads.values())
+        trees = {run_id for root in roots for run_id in tree_of(root, parts)}
+        gone = _removable(roots, known.heads)
+        for head in known.heads.values():
+            claim = head.claim
+            is_fork = head.origin is not None and head.origin[0] in trees - gone
+            if claim is not None and head.running and (head.run_id in trees or is_fork):
+                raise RunClaimedError(head.run_id, claim.holder)
+        changes, size = await _removal(store, owner, gone, known)
+        if not changes:
+            return Receipt(runs=0, bytes=0)
+        try:
+            await store.commit(*changes)
+        except ConflictError:
+            continue  # someone continued it meanwhile, or resumed one of its runs
+        return Receipt(runs=len(gone), bytes=size)
+    raise StoreError("the thread changes faster than it can be removed; try again")
 
 
 async def forget_runs(store: Store, *, owner: str = "") -> Receipt:
@@ -297,14 +347,14 @@ class _Known:
     """Of their heads."""
     forked: dict[str, int]
     """Of what is put with each fork."""
-    threads: dict[str, int]
-    """Of what names the last run of each thread."""
+    threads: dict[str, tuple[str, int]]
+    """The last run of each thread, and the version of the item that names it."""
 
 
 async def _known(store: Store, owner: str) -> _Known:
     # In this order: of a fork that comes between the two the head is seen, or its origin cannot be removed with this version.
     forked = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, FORKS))}
-    threads = {str(item.key[-1]): item.version async for item in store.scan((ROOM, owner, THREADS))}
+    threads = await _ends(store, owner)
     heads: dict[str, RunHeader] = {}
     versions: dict[str, int] = {}
     async for item in store.scan((ROOM, owner, HEADS)):
@@ -357,12 +407,18 @@ async def _removal(store: Store, owner: str, gone: set[str], known: _Known) -> t
         changes.append(DeleteAll(entries_key(owner, run_id)))
         changes.append(Delete(forks_key(owner, run_id), expected=known.forked.get(run_id, 0)))
     for thread, runs in threads_of(heads.values()).items():
+        end, version = known.threads.get(thread, ("", 0))
         left = [head for head in runs if head.run_id not in gone]
-        if thread in known.threads and len(left) < len(runs):
-            key, version = thread_key(owner, thread), known.threads[thread]
-            # The next run continues the last one that is left.
-            put = Put(key, thread_record(left[-1].run_id), expected=version) if left else Delete(key, expected=version)
-            changes.append(put)
+        if not version or len(left) == len(runs):
+            continue
+        # The next run continues the last one of the line that is left. The item is put in any case, so that this fails if
+        # someone continues the thread meanwhile.
+        line = [head for head in line_of(end, heads) if head.run_id not in gone]
+        key = thread_key(owner, thread)
+        if left:
+            changes.append(Put(key, thread_record((line or left[::-1])[0].run_id), expected=version))
+        else:
+            changes.append(Delete(key, expected=version))
     for orphans in forks.values():
         # One of them gets what they had of the origin, and the others have it of that one.
         heir = max(orphans, key=lambda each: each[0])[1]
