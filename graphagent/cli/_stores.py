@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,10 @@ SEALED = "facts.db"
 """The file of encrypted facts in the folder of a memory."""
 
 
+CONVERSATIONS = "conversations.db"
+"""The file of the threads of `graphagent chat` in the folder of a memory."""
+
+
 def home() -> Path:
     """Return the default folder for everything that commands store."""
     if folder := os.environ.get("GRAPHAGENT_HOME"):
@@ -30,6 +35,18 @@ def home() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("graphagent", appauthor=False)
+
+
+def other_conversations(folder: Path) -> str | None:
+    """Return a hint that conversations may contain what was forgotten, if any are stored in the folder of a memory."""
+    file = folder / CONVERSATIONS
+    if not file.exists():
+        return None
+    where = shlex.quote(str(file))
+    return (
+        f"Conversations may still contain it. They are listed by graphagent runs threads --store {where}, and removed by "
+        f"graphagent runs forget --thread NAME --store {where}"
+    )
 
 
 def memory_folder(memory: Path | None) -> Path:

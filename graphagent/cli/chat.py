@@ -19,7 +19,7 @@ from graphagent import Agent
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
 from graphagent.cli._phrases import counted
-from graphagent.cli._stores import fact_provider, open_store
+from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations
 from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
@@ -42,8 +42,6 @@ RULES = (
 )
 _ANSWERS, _LEARNS = "llm_request", "auto_detect_facts"
 _MOST_NAMES = 6
-CONVERSATIONS = "conversations.db"
-"""The file of the threads in the folder of a memory."""
 _HELP = """\
 /facts            what is known
 /forget KEYWORD   remove a fact, with all its versions, for good
@@ -85,10 +83,12 @@ def converse(
             stack.enter_context(portal.wrap_async_context_manager(model))
         store: Store | None = None
         if thread is not None:
+            if not thread:
+                raise typer.BadParameter("a thread has a name, such as monday", param_hint="--thread")
             opened = open_store("runs", memory.folder / CONVERSATIONS, memory.key, new=True)
             store = stack.enter_context(portal.wrap_async_context_manager(opened))
         conversation = _Conversation(
-            portal, provider, model, owner, store, thread, attended=attended, show_memory=show_memory
+            portal, provider, model, owner, store, thread, memory.folder, attended=attended, show_memory=show_memory
         )
         conversation.greet(memory)
         for turn in turns:
@@ -154,11 +154,12 @@ class _Conversation:
         owner: str,
         store: Store | None,
         thread: str | None,
+        folder: Path,
         *,
         attended: bool,
         show_memory: bool,
     ) -> None:
-        self._store, self._thread = store, thread
+        self._store, self._thread, self._folder = store, thread, folder
         self._portal, self._provider, self._model, self._owner = portal, provider, model, owner
         self._attended, self._show_memory = attended, show_memory
         self._scope: CancelScope | None = None
@@ -325,6 +326,8 @@ class _Conversation:
             f"Forgotten: {keyword}, {counted(removed, 'version')}. "
             f"A new conversation begins, since this one may contain it."
         )
+        if (hint := other_conversations(self._folder)) is not None:
+            self.note(hint)
 
     def _on_node(self, event: NodeStarted) -> None:
         if event.node == _ANSWERS:

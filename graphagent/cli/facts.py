@@ -30,7 +30,7 @@ from graphagent.cli._options import (
 )
 from graphagent.cli._phrases import counted, others, were_new
 from graphagent.cli._prompts import confirm
-from graphagent.cli._stores import fact_provider, memory_folder
+from graphagent.cli._stores import fact_provider, memory_folder, other_conversations
 from graphagent.errors import StoreError
 from graphagent.memory import Concept, Fact, FactType, MultipleFacts, Scope, ScopeKind, SingleFact, Source, Subject
 from graphagent.protocols import KeepingProvider
@@ -299,6 +299,8 @@ def forget(
     if not receipt.bytes:
         _output.fail(nothing)
     print(f"Forgotten: {counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
+    if (hint := other_conversations(selection.folder)) is not None:
+        _output.aside(hint)
 
 
 @facts.command("export", epilog="Example: graphagent facts export --key env:GRAPHAGENT_KEY --out facts.jsonl")

@@ -64,6 +64,8 @@ def test_a_thread_continues_in_another_start(run, home, key):
         last = run("chat", *_script(home, "Where do I live?"), *options)
         assert "thread monday · 0 turns so far" in last.out
         asked = [[message["content"] for message in request["messages"]] for request in server.requests]
+    assert "Conversations may still contain it." in again.out
+    assert run("chat", "--thread", "", *_script(home, "Hello"), *key).code == 2
     assert any("I live in Oslo-1187." in str(text) for text in asked[2])
     assert not any("Oslo-1187" in str(text) for text in asked[4])
     assert not [
