@@ -99,7 +99,8 @@ class Meter:
     @property
     def settled(self) -> Usage:
         """What was spent, without the unsettled part."""
-        return self.usage - self.unsettled
+        # Asked for at each node, and most runs have no sub-agents.
+        return self.usage if self.unsettled is _NOTHING else self.usage - self.unsettled
 
     @property
     def is_used_up(self) -> bool:

@@ -138,6 +138,8 @@ def _make(connection: Connection, job: Job, path: Path, *, quick: bool) -> bool:
 
 
 def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, path: Path, *, quick: bool) -> None:
+    if isinstance(change, Put) and change.expected == 0 and _insert(connection, place, change.value):
+        return
     version, apart = _find(connection, place, path)
     if isinstance(change, Exists):
         if not version:
@@ -157,6 +159,19 @@ def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, 
         connection.execute("REPLACE INTO items VALUES (?, ?, ?, NULL)", (place, version + 1, change.value))
     else:
         connection.execute("DELETE FROM items WHERE key=?", (place,))
+
+
+def _insert(connection: Connection, place: bytes, value: bytes) -> bool:
+    """Add an item, as most commits do, without looking for it before; return False if its key is in use.
+
+    The commit is rolled back then, with the value that may have been stored apart.
+    """
+    if len(value) > SHORT:
+        connection.execute("INSERT INTO apart VALUES (NULL, ?)", (value,))
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, NULL, last_insert_rowid())", (place,))
+    else:
+        connection.execute("INSERT OR IGNORE INTO items VALUES (?, 1, ?, NULL)", (place, value))
+    return connection.changes() > 0
 
 
 def _length(connection: Connection, apart: int) -> int:

@@ -429,6 +429,29 @@ async def test_a_conflict_in_a_group_rolls_back_only_itself(tmp_path, synchronou
     await store.aclose()
 
 
+@pytest.mark.parametrize("synchronous", ["NORMAL", "FULL"])
+async def test_a_new_item_whose_key_is_in_use_leaves_nothing(tmp_path, synchronous):
+    """An item that must not exist and does keeps its version and value, and the other value is nowhere, long or short."""
+    store = SqliteStore(tmp_path / "store.db", synchronous=synchronous)
+    kept = {("r", length): b"v" * length for length in (9, 5000)}
+    await store.commit(*(Put(key, value, expected=0) for key, value in kept.items()))
+
+    async def conflict(key, length):
+        with pytest.raises(ConflictError) as caught:
+            await store.commit(Put(("r", "new"), b"w" * length, expected=0), Put(key, b"w" * length, expected=0))
+        assert (caught.value.expected, caught.value.found) == (0, 1)
+
+    for key in kept:
+        for length in (9, 5000):
+            await conflict(key, length)  # in a transaction of its own
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(conflict, key, length)
+    assert {item.key: item.value async for item in store.scan(("r",))} == kept
+    assert await store.verify() == 2
+    await store.aclose()
+
+
 async def test_another_process_is_waited_for(tmp_path):
     """A commit waits while another connection holds the file, and its reads go on meanwhile."""
     store = SqliteStore(tmp_path / "store.db")
