@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import DivergedError, StrategyChangedError
 from graphagent.graph import Race
 from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult
-from graphagent.run.state._entries import BranchFailed, EffectDone, NodeEnded, Recovered, Resumed, Retried, RunEdited
+from graphagent.run.state._entries import NodeEntry, Resumed
 from graphagent.run.state._ledger import Charge
 from graphagent.run.state._questions import type_of_answer
+from graphagent.run.state._state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from graphagent.run.journal._reader import JournalReader
-    from graphagent.run.state._entries import JournalEntry
-    from graphagent.run.state._state import Frame
+    from graphagent.run.state._state import Effect, Frame
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _RecordedExecution:
     """What one execution of a node did."""
 
     node: str
     """The path of the node."""
+    number: int
+    """The first entry that tells of it."""
+    input: int = 0
+    """The entry that has its input; 0: it is the input of the node around it."""
+    effects: dict[str, Effect] = field(default_factory=dict[str, "Effect"])
+    """Its effects: the same dictionary as in the frame, which is filled as further entries are applied."""
     outcomes: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The outcomes of its effects that were not taken yet, by key."""
-    ended: bool = False
+    """Their outcomes that were not taken yet, by key."""
+    calls: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
+    """The arguments of the tool calls that were its input, by their ids."""
+    ended: bool = True
     """Whether it ended."""
     retried: bool = False
     """Whether it, or something around it, was tried again after it."""
-    left: bool = False
-    """Whether the frame in which it was executed was left."""
-    calls: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
-    """The arguments of the tool calls that were its input, by their ids."""
-
-
-_ExecutionsByFrame = dict[str, list[_RecordedExecution]]
-"""The executions of nodes in each frame, by the path of the frame, in order."""
-
-
-@dataclass(slots=True)
-class _RaceRun:
-    """One execution of a race."""
-
-    winner: int
-    executions: _ExecutionsByFrame
-    """Those of its branches."""
-    races: dict[str, list[_RaceRun]]
-    """The races inside of them."""
+    winner: int | None = None
+    """The branch that won, if it was a race."""
+    lost: list[_RecordedExecution] = field(default_factory=list["_RecordedExecution"])
+    """The executions in the other branches."""
 
 
 class RecordedOutcomes:
@@ -66,22 +61,111 @@ class RecordedOutcomes:
             run_id: The other run.
             live: Whether the other run does live what comes after it.
         """
+        self._journal = journal
         self._run_id = run_id
-        self._charged = journal.charged
         self._live = live
-        reader = _OutcomeReader(journal, until)
-        self._executions, self._races = reader.executions, reader.races
-        questions = journal.state.questions if until == journal.last else ()
-        self._waiting = {
-            (question["node"], f"call:{question['id']}")
-            for question in questions
-            if question["kind"] in ("approval", "result")
-        }
-        """The tool calls, with their nodes, that wait for a person or for a result from outside: they have no outcomes."""
+        self._executions: dict[str, list[_RecordedExecution]] = {}
+        """The executions that were not matched yet, in order, by the paths of their frames."""
         self._current: dict[str, _RecordedExecution] = {}
         """The executions that match those of the other run which have not ended, by the paths of their frames."""
         self._latest: dict[str, _RecordedExecution] = {}
         """The executions that were matched last."""
+        self._restarted = 0
+        """The entry with which the strategy was last tried again as a whole."""
+        state = RunState(before=journal.first - 1)
+        for number in range(journal.first, until + 1):
+            self._apply(state, number)
+        self._decode(state)
+        self._waiting = {
+            (question["node"], f"call:{question['id']}")
+            for question in state.questions
+            if question["kind"] in ("approval", "result")
+        }
+        """The tool calls, with their nodes, that wait for a person or for a result from outside: they have no outcomes."""
+
+    # ---- what was recorded
+
+    def _apply(self, state: RunState, number: int) -> None:
+        """Apply an entry, and note what that changes in the frame to which it belongs."""
+        entry = self._journal.entry(number)
+        if not isinstance(entry, NodeEntry):
+            with self._journal.reading(number):
+                state.apply(entry)
+            for answer in entry.answers if isinstance(entry, Resumed) else ():
+                self._did(state.frame(answer.get("in", "")), answer["node"], number)
+            return
+        frame, node = state.frame(entry.path), entry.path + entry.node
+        executed, fork = frame.effects is not None, (frame.inside or {}).get(entry.node)
+        around = (state.frame(path).since for path in _enclosing(entry.path)[:-1])
+        # The entry after which the node was first begun, whatever the attempt; the number of a frame that has not moved is 0.
+        begun = max(self._restarted, frame.number, *around)
+        with self._journal.reading(number):
+            state.apply(entry)
+        if frame.since < number:  # the node is still executed
+            self._did(frame, entry.node, number)
+            return
+        executions = self._executions.setdefault(entry.path, [])
+        if frame.number == number:  # it ended
+            if not executed:
+                executions.append(_RecordedExecution(node, number))
+            if fork is not None:
+                self._race_ended(executions[-1], fork, begun)
+        elif entry.node:  # it is tried again
+            if executed:
+                executions[-1].retried = True
+            self._retried(f"{node}/", begun)
+        else:  # the whole strategy is
+            self._retried("", 0)
+            self._restarted = number
+
+    def _did(self, frame: Frame, node: str, number: int) -> None:
+        """Note the execution of a node when it has its first effect: a frame has new ones for each."""
+        executions = self._executions.setdefault(frame.path, [])
+        if frame.effects is not None and not (executions and executions[-1].effects is frame.effects):
+            executions.append(_RecordedExecution(frame.path + node, number, frame.number, frame.effects))
+
+    def _race_ended(self, race: _RecordedExecution, fork: Frame, begun: int) -> None:
+        """Set the executions in the branches that did not win a race apart, if it is one and was won."""
+        node = None
+        with suppress(StrategyChangedError):  # a node without effects may be gone
+            node = self._journal.node(race.node)
+        won = [frame for frame in (fork.inside or {}).values() if frame.node == ""]
+        if node is None or not isinstance(node.element, Race) or not won:
+            return
+        winner = min(won, key=attrgetter("number")).path  # if several ended, the first entry decides
+        race.winner = int(winner.split("/")[-2])
+        for path, executions, place in self._inside(fork.path, begun):
+            if not path.startswith(winner):
+                race.lost += [lost for each in executions[place:] for lost in (each, *each.lost)]
+                del executions[place:]
+
+    def _retried(self, prefix: str, begun: int) -> None:
+        """Note that what was executed after an entry, in the frames whose paths begin so, is tried again."""
+        for _, executions, place in self._inside(prefix, begun):
+            for each in executions[place:]:
+                each.retried = True
+
+    def _inside(self, prefix: str, begun: int) -> Iterator[tuple[str, list[_RecordedExecution], int]]:
+        """Yield the executions in each frame whose path begins so, with the place of the first one after an entry."""
+        for path, executions in self._executions.items():
+            if path.startswith(prefix):
+                yield path, executions, bisect(executions, begun, key=attrgetter("number"))
+
+    def _decode(self, state: RunState) -> None:
+        """Read the outcomes of all executions, and note those that had not ended in the last state."""
+        journal, current = self._journal, {id(frame.effects) for frame in state.root.frames()}
+        found = (each for executions in self._executions.values() for each in executions)
+        for execution in (each for one in found for each in (one, *one.lost)):
+            execution.ended = id(execution.effects) not in current
+            for key, effect in execution.effects.items():
+                node = journal.node(execution.node) if effect.answer >= 0 else None
+                kind = type_of_answer(key, node.element if node is not None else None)
+                execution.outcomes[key] = journal.effect(effect.number, effect.answer, kind)
+            with suppress(StrategyChangedError):
+                if execution.input and isinstance(journal.value(execution.input), ToolCalls):
+                    calls = journal.passed(execution.input)
+                    if isinstance(calls, ToolCalls):
+                        execution.calls = {call.id: call.arguments for call in calls}
 
     # ---- what a node is about to do
 
@@ -96,7 +180,7 @@ class RecordedOutcomes:
             if not _is_alike(like, found.outcomes[key], found):
                 raise self._diverged(frame, f"it does {key!r} with something else")
             return True
-        if self._is_after_all(frame, found) or (frame.node_path, key) in self._waiting:
+        if self._is_after_all(frame) or (frame.node_path, key) in self._waiting:
             return False
         other = next(iter(found.outcomes), None) if found is not None else None
         following = next(iter(self._executions.get(frame.path, ())), None)
@@ -112,7 +196,8 @@ class RecordedOutcomes:
         Raises:
             DivergedError: it may not, since not all recorded outcomes were taken.
         """
-        if not self._is_after_all(frame, self._find(frame, "")):
+        self._find(frame, "")
+        if not self._is_after_all(frame):
             raise self._diverged(frame, f"{what}, which is not recorded")
 
     def has_outcome(self, frame: Frame, key: str) -> bool:
@@ -122,20 +207,21 @@ class RecordedOutcomes:
 
     def take(self, frame: Frame, key: str) -> tuple[Any, list[Charge]]:
         """Return an outcome, once, and what it cost."""
-        execution, node = self._current[frame.path], frame.node_path
+        execution = self._current[frame.path]
         outcome = execution.outcomes.pop(key)
         charges: list[Charge] = []
-        if isinstance(outcome, ModelResponse):
-            charges.append(Charge(node, key, outcome.model, outcome.usage))
-        elif isinstance(outcome, ToolResult):
+        if isinstance(outcome, ToolResult):
             # The effects inside a call whose result is known do not happen again.
             for name in [name for name in execution.outcomes if name.startswith(f"{outcome.call_id}/")]:
-                inside = execution.outcomes.pop(name)
-                if isinstance(inside, ModelResponse):
-                    charges.append(Charge(node, name, inside.model, inside.usage))
-            if outcome.run_id:
-                charges.append(Charge(node, outcome.name, "", self._charged(outcome.run_id), outcome.run_id))
-        return outcome, charges
+                charges += self._charges(execution.node, name, execution.outcomes.pop(name))
+        return outcome, [*charges, *self._charges(execution.node, key, outcome)]
+
+    def _charges(self, node: str, key: str, outcome: object) -> Iterator[Charge]:
+        """Yield what an outcome cost, if it cost anything."""
+        if isinstance(outcome, ModelResponse):
+            yield Charge(node, key, outcome.model, outcome.usage)
+        elif isinstance(outcome, ToolResult) and outcome.run_id:
+            yield Charge(node, outcome.name, "", self._journal.charged(outcome.run_id), outcome.run_id)
 
     def _find(self, frame: Frame, key: str) -> _RecordedExecution | None:
         """Return the recorded execution that matches that of the node."""
@@ -162,13 +248,11 @@ class RecordedOutcomes:
                 return None
         return None
 
-    def _is_after_all(self, frame: Frame, found: _RecordedExecution | None) -> bool:
+    def _is_after_all(self, frame: Frame) -> bool:
         """Return whether a node is about to do something after everything that was recorded, and may do it live."""
-        if not self._live or (found is not None and found.ended):
-            return False
-        parts = frame.path.split("/")
-        paths = ("".join(f"{part}/" for part in parts[:depth]) for depth in range(len(parts)))
-        return not any(self._executions.get(path) for path in paths)
+        paths = _enclosing(frame.path)
+        ended = (each.ended for each in map(self._current.get, paths) if each is not None)
+        return self._live and not any(ended) and not any(map(self._executions.get, paths))
 
     # ---- what ended
 
@@ -180,7 +264,8 @@ class RecordedOutcomes:
             del self._current[each]
         if self._current.pop(path, None) is None and node:
             executions = self._executions.get(path)
-            while executions and not executions[0].outcomes:  # it had no effects, now or when it was recorded
+            # It had no effects, now or when it was recorded. A race has none either, and is needed when it is executed.
+            while executions and not executions[0].outcomes and executions[0].winner is None:
                 if executions.pop(0).node == ended:
                     break
 
@@ -189,35 +274,15 @@ class RecordedOutcomes:
 
         The effects of the other branches do not happen. What they cost is returned too: each charge, and whether it is a model turn.
         """
-        races = self._races.get(frame.node_path)
-        if not races:
+        race = self._find(frame, "")
+        if race is None or race.winner is None:
             return None
-        race = races.pop(0)
-        own = f"{frame.node_path}/{race.winner}/"
-        charges: list[tuple[Charge, bool]] = []
-        for path, executions in race.executions.items():
-            if path.startswith(own):
-                self._executions[path] = [*executions, *self._executions.get(path, ())]
-                continue
-            for execution in executions:
-                charges += self._charges(execution)
-        for path, inside in race.races.items():
-            if path.startswith(own):
-                self._races[path] = [*inside, *self._races.get(path, ())]
-            else:
-                for execution in (each for inner in inside for each in _all(inner)):
-                    charges += self._charges(execution)
-        return race.winner, charges
-
-    def _charges(self, execution: _RecordedExecution) -> Iterator[tuple[Charge, bool]]:
-        """Yield what the effects of an execution cost, and whether each is a model turn."""
-        for key, outcome in execution.outcomes.items():
-            if isinstance(outcome, ModelResponse):
-                is_turn = key.rpartition("/")[2].startswith("model:")
-                yield Charge(execution.node, key, outcome.model, outcome.usage), is_turn
-            elif isinstance(outcome, ToolResult) and outcome.run_id:
-                usage = self._charged(outcome.run_id)
-                yield Charge(execution.node, outcome.name, "", usage, outcome.run_id), False
+        return race.winner, [
+            (charge, isinstance(outcome, ModelResponse) and key.rpartition("/")[2].startswith("model:"))
+            for execution in race.lost
+            for key, outcome in execution.outcomes.items()
+            for charge in self._charges(execution.node, key, outcome)
+        ]
 
     def _diverged(self, frame: Frame, reason: str) -> DivergedError:
         error = DivergedError(frame.node_path, reason)
@@ -225,110 +290,10 @@ class RecordedOutcomes:
         return error
 
 
-def _all(race: _RaceRun) -> Iterator[_RecordedExecution]:
-    for executions in race.executions.values():
-        yield from executions
-    for inside in race.races.values():
-        for each in inside:
-            yield from _all(each)
-
-
-class _OutcomeReader:
-    """Sorts the outcomes in a journal by the executions of nodes."""
-
-    def __init__(self, journal: JournalReader, until: int) -> None:
-        self._journal = journal
-        self.executions: _ExecutionsByFrame = {}
-        self.races: dict[str, list[_RaceRun]] = {}
-        self._inputs: dict[str, int] = {"": journal.first}
-        """The entries that have the current inputs, by the paths of the frames."""
-        self._first: dict[str, int] = {}
-        """The branch of each race that ended first."""
-        for number in range(journal.first, until + 1):
-            self._read(number, journal.entry(number))
-
-    def _read(self, number: int, entry: JournalEntry) -> None:
-        match entry:
-            case EffectDone():
-                execution = self._execution(entry.path, entry.path + entry.node)
-                execution.outcomes[entry.key] = self._journal.value(number)
-            case Resumed():
-                for place, answer in enumerate(entry.answers):
-                    path = answer.get("in", "")
-                    node = path + answer["node"]
-                    found = self._journal.node(node)
-                    kind = type_of_answer(answer["key"], found.element if found is not None else None)
-                    outcome = self._journal.effect(number, place, kind)
-                    self._execution(path, node).outcomes[answer["key"]] = outcome
-            case NodeEnded() | Recovered():
-                self._ended(entry.path, entry.path + entry.node, retried=False)
-                self._inputs[entry.path] = number
-                if not entry.following:
-                    race, _, branch = entry.path[:-1].rpartition("/")
-                    if branch.isdecimal():
-                        self._first.setdefault(race, int(branch))
-                if isinstance(entry, NodeEnded):
-                    self._race_ended(entry.path + entry.node)
-                self._first.pop(entry.path + entry.node, None)
-            case BranchFailed():
-                self._ended(entry.path, entry.path + entry.node, retried=False)
-                self._first.pop(entry.path + entry.node, None)
-            case Retried():
-                if not entry.node:
-                    self._leave(entry.path, retried=True)
-                    return
-                self._ended(entry.path, entry.path + entry.node, retried=True)
-                self._first.pop(entry.path + entry.node, None)
-            case RunEdited() if entry.following is not None:
-                self._leave(entry.path, retried=False)
-                self._inputs[entry.path] = number
-            case _:
-                pass
-
-    def _ended(self, path: str, node: str, *, retried: bool) -> None:
-        if not retried or node in (each.node for each in self.executions.get(path, ())[-1:]):
-            execution = self._execution(path, node)
-            execution.ended, execution.retried = True, retried
-        self._leave(f"{node}/", retried=retried)
-
-    def _race_ended(self, path: str) -> None:
-        """Set the executions of the branches of a race apart."""
-        node = None
-        with suppress(StrategyChangedError):  # a node without effects may be gone
-            node = self._journal.node(path)
-        if node is None or not isinstance(node.element, Race) or path not in self._first:
-            return
-        inside = f"{path}/"
-        executions = {each: self.executions.pop(each) for each in [*self.executions] if each.startswith(inside)}
-        races = {race: self.races.pop(race) for race in [*self.races] if race.startswith(inside)}
-        self.races.setdefault(path, []).append(_RaceRun(self._first[path], executions, races))
-
-    def _leave(self, inside: str, *, retried: bool) -> None:
-        """Note that the frames whose paths begin so were left."""
-        for path, executions in self.executions.items():
-            if path.startswith(inside):
-                for execution in reversed(executions):
-                    if execution.left:
-                        break
-                    execution.retried = execution.retried or retried
-                    execution.ended = execution.left = True
-        for path in [path for path in self._inputs if path.startswith(inside) and path]:
-            del self._inputs[path]
-
-    def _execution(self, path: str, node: str) -> _RecordedExecution:
-        executions = self.executions.setdefault(path, [])
-        if not executions or executions[-1].ended or executions[-1].node != node:
-            executions.append(_RecordedExecution(node, calls=self._calls(path)))
-        return executions[-1]
-
-    def _calls(self, path: str) -> dict[str, Mapping[str, Any]]:
-        """Return the arguments of the tool calls that are the input of the current node of a frame, by their ids."""
-        number = self._inputs.get(path)
-        with suppress(StrategyChangedError):
-            if number is not None and isinstance(self._journal.value(number), ToolCalls):
-                calls = self._journal.passed(number)
-                return {call.id: call.arguments for call in calls} if isinstance(calls, ToolCalls) else {}
-        return {}
+def _enclosing(path: str) -> list[str]:
+    """Return the paths of the frames around a frame, the outermost first, and its own."""
+    parts = path.split("/")
+    return ["".join(f"{part}/" for part in parts[:depth]) for depth in range(len(parts))]
 
 
 def _is_alike(like: object, outcome: object, execution: _RecordedExecution) -> bool:
