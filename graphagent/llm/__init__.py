@@ -20,9 +20,9 @@ from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
 from graphagent.llm._output import OutputFormat as OutputFormat
-from graphagent.llm._output import structured as structured
 from graphagent.llm._prices import PricedModel as PricedModel
 from graphagent.llm._prices import Prices as Prices
+from graphagent.llm._structured import structured as structured
 from graphagent.llm._tools import Approve as Approve
 from graphagent.llm._tools import Deny as Deny
 from graphagent.llm._tools import FunctionTool as FunctionTool

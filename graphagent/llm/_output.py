@@ -1,16 +1,14 @@
-"""Structured output: a type becomes a JSON schema, an answer becomes a value of that type, or is asked for again once."""
+"""Structured output: a type becomes a JSON schema, and an answer becomes a value of that type."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent.errors import OutputError
-from graphagent.llm._messages import Message, ModelRequest, ModelResponse
 from graphagent.llm._validation_messages import problems
-from graphagent.llm._whole import check_whole
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -106,64 +104,6 @@ class OutputFormat(Generic[T]):
             return cast("T", value)
         # By way of JSON, so that strict types too are read as JSON has them: a date from text, a tuple from a list.
         return self.adapter.validate_json(to_json(value))
-
-
-@overload
-async def structured(
-    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
-    messages: Iterable[Message],
-    output: OutputFormat[T] | type[T],
-    *,
-    attempts: int = 2,
-    parameters: Mapping[str, Any] | None = None,
-) -> T: ...
-@overload
-async def structured(
-    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
-    messages: Iterable[Message],
-    output: Any,
-    *,
-    attempts: int = 2,
-    parameters: Mapping[str, Any] | None = None,
-) -> Any: ...
-async def structured(
-    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
-    messages: Iterable[Message],
-    output: OutputFormat[Any] | type[Any],
-    *,
-    attempts: int = 2,
-    parameters: Mapping[str, Any] | None = None,
-) -> Any:
-    """Ask a model for a value of a type. An answer that does not fit is shown to the model with the reason, and asked again.
-
-    `ask` is a model's `respond`, or whatever counts and forwards to it. `attempts` is how often it is asked in all. The
-    messages that were given stay as they are.
-
-    Raises:
-        OutputError: no answer fitted; `.output` is the last one.
-        TruncatedError: an answer was cut off at its limit of tokens; it is not asked for again.
-        ModelRequestError: as `ask` raises it, or the answer was withheld.
-    """
-    import json
-
-    if attempts < 1:
-        raise ValueError(f"a model must be asked at least once, not {attempts} times")
-    wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
-    sent = tuple(messages)
-    while True:
-        request = ModelRequest(sent, output=wanted, parameters=dict(parameters or {}))
-        response = await ask(request)
-        check_whole(response, request)
-        text = response.message.text
-        try:
-            return wanted.parse(text)
-        except OutputError as error:
-            attempts -= 1
-            if attempts == 0:
-                raise
-            schema = json.dumps(wanted.schema, ensure_ascii=False)
-            again = f"{error}. Answer again with nothing but JSON that fits this schema: {schema}"
-            sent += (Message.assistant(text or "(nothing)"), Message.user(again[:1].upper() + again[1:]))
 
 
 def read_json(text: str) -> Any:

@@ -654,7 +654,7 @@ class LiveFrame(Frame):
         on_text = self._stream(node, output) if runtime.streams(output) else None
         runtime.emit(ModelRequested(runtime.run_id, node, request))
         response = runtime.with_ids(await model.respond(request, on_text))
-        self.spend(response.usage, self._key(key), response.model)
+        self.charge(Charge(node, self._key(key), response.model, response.usage))
         runtime.emit(ModelResponded(runtime.run_id, node, response))
         if response.finish_reason == "length":
             runtime.emit(AnswerTruncated(runtime.run_id, node, response.usage.output_tokens, output))
