@@ -108,6 +108,8 @@ def _fits(source: Any, target: Any) -> bool:
 
 def is_a(value: object, kind: Any) -> bool:
     """Return whether a value is of a type. True if that cannot be known. The items of small containers are checked too."""
+    if type(value) is kind:  # no items to look at; the task of most runs
+        return True
     kind = plain(kind)
     if is_union(kind):
         return any(is_a(value, member) for member in get_args(kind))

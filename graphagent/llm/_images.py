@@ -135,6 +135,8 @@ async def load_images(given: Iterable[object] | None, what: str) -> tuple[Image,
 def _listed(given: Iterable[object] | None, what: str) -> tuple[object, ...]:
     if given is None:
         return ()
+    if type(given) is tuple:  # the empty one, for most runs
+        return cast("tuple[object, ...]", given)
     if isinstance(given, Image | bytes | bytearray | memoryview | str | PathLike) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{what} is a list of images, not {a(type(given).__name__)}; write {what}=[image]")
     return tuple(given)

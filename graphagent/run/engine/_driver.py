@@ -335,10 +335,12 @@ class RunDriver:
             await _lifecycle.conclude(self, step)
         self.at_rest, self.claimed = runtime.result(step.output), False
         failure, runtime.failure, runtime.pausing = runtime.failure, None, None
+        may_spend = bool(self.config.features or runtime.unlearned)
         try:
             await self._look_back(step.output)
         finally:
-            self.at_rest = runtime.result(step.output)
+            if may_spend:
+                self.at_rest = runtime.result(step.output)
             if runtime.stepping:
                 runtime.handed += runtime.added
             runtime.report_steps()
