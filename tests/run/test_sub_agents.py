@@ -844,6 +844,35 @@ async def test_a_rerun_calls_nobody():
     assert other.asked == other.looked == []
 
 
+@pytest.mark.parametrize("asks", ["words", "typed", "approval"])
+async def test_a_rerun_until_any_entry_passes_recorded_answers_to_children_that_it_calls_live(asks):
+    """It never ends as a run that is still executed: it waits, or is done."""
+    family = Family(store=MemoryStore(), asks=asks)
+    whole = await family.finish()
+    history = await family.chief.history("r")
+    for number in some([entry.number for entry in history if entry.kind != "final"], 6, salt=asks):
+        other = Family(store=family.store, asks=asks)
+        result = await other.chief.rerun("r", until=number, new_id=f"n{number}")
+        assert result.status in ("waiting", "done"), number
+        if result.status == "waiting":
+            result = await other.finish(f"n{number}")
+        assert (result.output, result.usage) == (whole.output, whole.usage), number
+
+
+@pytest.mark.parametrize("asks", ["words", "typed", "approval"])
+async def test_answers_to_children_are_in_the_history(asks):
+    """As the children are given them; a typed one as plain data, since only the child knows its type."""
+    family = Family(store=MemoryStore(), asks=asks)
+    await family.finish()
+    answers = [answer for entry in await family.chief.history("r") for answer in entry.answers.values()]
+    shown = {
+        "words": "page of the moss",
+        "typed": {"of": "page of the moss"},
+        "approval": Approve({"name": "THE MOSS"}),
+    }
+    assert shown[asks] in answers
+
+
 # ---- a process dies
 
 

@@ -708,6 +708,15 @@ async def test_a_rerun_gives_the_answers_of_people_in_branches():
     assert (await agent.resume("h", answer=False)).output == "(False, 'p!')"
 
 
+async def test_an_answer_of_a_declared_type_is_in_the_history():
+    """As the node that asked was given it."""
+    agent = kept(Strategy("s", START >> ask_human("Which?", Page) >> read >> END))
+    await agent.run("x", run_id="r")
+    await agent.resume("r", answer=Page("p"))
+    [given] = [entry.answers for entry in await agent.history("r") if entry.kind == "resume"]
+    assert given == {"answer": Page("p")}
+
+
 async def test_a_rerun_counts_turns_against_the_budget():
     """Turns, nodes, tokens and rows of the ledger are those of the origin; a place that is not there is refused."""
     agent = looking(ToolCall("look", {"at": "moss"}, id="c"), "done")

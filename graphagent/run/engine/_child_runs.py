@@ -89,8 +89,13 @@ async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, t
     try:
         if _answer_child(run, frame, path) or run.result.status != "waiting":
             await run.finish()
-        while run.result.status == "waiting" and _answer_child(run, frame, path):
-            await run.finish()  # begun anew in a fork of the parent, it asks questions that have answers
+        while run.result.status == "waiting":
+            # Begun anew in a fork or a rerun of the parent, it asks questions that have answers.
+            for question in list(run.runtime.questions.values()):
+                await frame.answer_to(_question_in_parent(question, run, path, frame.node_path))
+            if not _answer_child(run, frame, path):
+                break
+            await run.finish()
     except Exception as error:  # noqa: BLE001  raised again, as what it means in the parent
         _lower_trust(frame, run)  # its text may contain what the agent heard
         shown = _error_in_parent(error, runtime.run_id, name)

@@ -13,7 +13,6 @@ from graphagent.graph import Race
 from graphagent.llm import ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult
 from graphagent.run.state._entries import NodeEntry, Resumed
 from graphagent.run.state._ledger import Charge
-from graphagent.run.state._questions import type_of_answer
 from graphagent.run.state._state import RunState
 
 if TYPE_CHECKING:
@@ -158,9 +157,7 @@ class RecordedOutcomes:
         for execution in (each for one in found for each in (one, *one.lost)):
             execution.ended = id(execution.effects) not in current
             for key, effect in execution.effects.items():
-                node = journal.node(execution.node) if effect.answer >= 0 else None
-                kind = type_of_answer(key, node.element if node is not None else None)
-                execution.outcomes[key] = journal.effect(effect.number, effect.answer, kind)
+                execution.outcomes[key] = journal.effect(effect.number, effect.answer)
             with suppress(StrategyChangedError):
                 if execution.input and isinstance(journal.value(execution.input), ToolCalls):
                     calls = journal.passed(execution.input)

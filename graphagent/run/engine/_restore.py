@@ -143,7 +143,7 @@ def _bind(live: LiveFrame, frame: Frame, reader: JournalReader, node: CompiledNo
     if live.meter.parent is not None and frame.own:
         _spend(live.meter, frame.own)
     reader.current[live.branches] = value
-    _restore_effects(live, frame, reader, node)
+    _restore_effects(live, frame, reader)
     for name, inner in (frame.inside or {}).items():
         if name != node.name or not node.inside:
             raise _gone(reader, _innermost(inner).path)
@@ -191,14 +191,14 @@ def _ref(reader: JournalReader, number: int, value: Any) -> StoredRef | None:
     return StoredRef.of(value, reader.place_of(number), HeldBlobs(), reader.type_of(number))
 
 
-def _restore_effects(live: LiveFrame, frame: Frame, reader: JournalReader, node: CompiledNode) -> None:
+def _restore_effects(live: LiveFrame, frame: Frame, reader: JournalReader) -> None:
     if not frame.effects:
         return
     live.effects = {}
     arrived: list[ToolResult] = []
     for key, effect in frame.effects.items():
         number, answer = effect.number, effect.answer
-        outcome = reader.effect(number, answer, type_of_answer(key, node.element))
+        outcome = reader.effect(number, answer)
         live.effects[key] = Effect(outcome, number, answer)
         if isinstance(outcome, ModelResponse):
             live.runtime.with_own_ids(outcome.message.tool_calls)  # so that no later call has one of their ids

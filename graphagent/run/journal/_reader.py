@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -34,6 +34,7 @@ from graphagent.run.state._entries import (
     read_entry,
 )
 from graphagent.run.state._ledger import Charge
+from graphagent.run.state._questions import type_of_answer
 from graphagent.run.state._state import RunState
 
 if TYPE_CHECKING:
@@ -318,8 +319,8 @@ class JournalReader:
             return True
         return getattr(entry, "value", ABSENT) is not ABSENT
 
-    def effect(self, number: int, answer: int, kind: Any) -> Any:
-        """Return the outcome of an effect, or the answer in an entry, which is of a declared type.
+    def effect(self, number: int, answer: int) -> Any:
+        """Return the outcome of an effect, or an answer in an entry, by the type that the node which asked declares.
 
         Raises:
             DamagedStoreError: it cannot be read.
@@ -330,7 +331,11 @@ class JournalReader:
         entry = self.entry(number)
         assert isinstance(entry, Resumed)
         with self.reading(number):
-            return self._decoded(number, entry.answers[answer]["value"], kind)
+            given, node = entry.answers[answer], None
+            with suppress(StrategyChangedError):  # without the node, the answer need not be of a declared type
+                node = self.node(given.get("in", "") + given["node"])
+            kind = type_of_answer(given["key"], node.element if node is not None else None)
+            return self._decoded(number, given["value"], kind)
 
     def _read_value(self, number: int) -> Any:
         entry = self.entry(number)
@@ -435,7 +440,9 @@ class JournalReader:
         if part[0] == "handed":
             return self.passed(number)
         if part[0] == "answers":
-            return self.effect(number, part[1], str)
+            entry = self.entry(number)
+            assert isinstance(entry, Resumed)
+            return self._decoded(number, entry.answers[part[1]]["value"], str)  # only texts are referred to
         message = self.value(number).message
         if part[0] == "message":
             return message

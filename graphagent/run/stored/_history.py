@@ -66,7 +66,7 @@ class Entry:
         """The answers that were given when the run was resumed, by the keys under which nodes find them."""
         entry = self._journal.entry(self.number)
         answers = entry.answers if isinstance(entry, Resumed) else ()
-        return {each["key"]: self._journal.effect(self.number, place, Any) for place, each in enumerate(answers)}
+        return {each["key"]: self._journal.effect(self.number, place) for place, each in enumerate(answers)}
 
     @property
     def data(self) -> Mapping[str, Any]:
