@@ -646,6 +646,13 @@ async def test_a_rerun_of_a_race_is_won_by_who_won():
     strategy = Strategy(
         "s", START >> fork, fork.when(lambda text: len(text) < 9) >> again_ >> fork, fork.otherwise() >> END
     )
+    quiet = passthrough(str, name="quiet")
+    longer = Strategy(
+        "s",
+        START >> quiet >> fork,
+        fork.when(lambda text: len(text) < 9) >> again_ >> fork,
+        fork.otherwise() >> END,
+    )
     hare, tortoise, late = "hare ", "tortoise ", "tortoise again "
     for stuck in ((hare, late, hare, tortoise), (late, "hare again ", tortoise, hare), (late, late, late, hare)):
         store = MemoryStore()
@@ -654,6 +661,8 @@ async def test_a_rerun_of_a_race_is_won_by_who_won():
         rerun = await Agent(strategy, model=Refusing(), store=store).rerun("r")
         assert (rerun.output, rerun.usage) == (result.output, result.usage)
         assert rerun.ledger.total == rerun.usage
+        more = await Agent(longer, model=Refusing(), store=store).rerun("r")
+        assert (more.output, more.usage) == (result.output, result.usage)
         done = [entry.number for entry in history if entry.kind == "effect"]
         for until in range(1, len(history) + 1):
             model = Paced(*stuck)
