@@ -82,13 +82,18 @@ def unpack(value: bytes) -> dict[str, Any] | None:
     return record if type(record) is dict else None  # pyright: ignore[reportUnknownVariableType]
 
 
+def is_intact(value: bytes) -> bool:
+    """Return whether bytes are what was written."""
+    return b"%08x" % zlib.crc32(value[8:]) == value[:8]
+
+
 def check(value: bytes, what: str) -> None:
     """Check that bytes are what was written.
 
     Raises:
         DamagedStoreError: they are not.
     """
-    if b"%08x" % zlib.crc32(value[8:]) != value[:8]:
+    if not is_intact(value):
         raise DamagedStoreError(what, "it is not what was written")
 
 

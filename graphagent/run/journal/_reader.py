@@ -16,7 +16,7 @@ from graphagent.llm import ModelResponse, ToolCalls, ToolResult, ToolResults, Us
 from graphagent.memory import RunMemory
 from graphagent.run._compiled import DONE, CompiledStrategy
 from graphagent.run.journal._header import RunHeader
-from graphagent.run.journal._keys import check, entries_key, head_key, parse
+from graphagent.run.journal._keys import check, entries_key, head_key, is_intact, parse
 from graphagent.run.journal._payloads import LostPayloadError, Payloads, check_payloads
 from graphagent.run.journal._transcripts import Branches, Transcript, transcripts
 from graphagent.run.state._entries import (
@@ -571,7 +571,8 @@ async def read_own_entries(store: Store, owner: str, run_id: str, first: int) ->
             continue
         if name != first + len(packed):
             raise DamagedStoreError(f"run {run_id!r}", f"its entry {first + len(packed)} is missing")
-        check(item.value, f"entry {name} of run {run_id!r}")
+        if not is_intact(item.value):
+            check(item.value, f"entry {name} of run {run_id!r}")
         packed.append(item.value)
     return packed, payloads
 

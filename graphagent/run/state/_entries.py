@@ -330,10 +330,7 @@ _FIELDS: dict[type[JournalEntry], list[tuple[str, str, object]]] = {
     kind: [(each.name, each.metadata.get("json", each.name), each.default) for each in fields(kind)]
     for kind in _CLASSES.values()
 }
-_NAMES = {kind: {key: name for name, key, _ in found} for kind, found in _FIELDS.items()}
-_DEFAULTS = {
-    kind: {name: default for name, _, default in found if default is not MISSING} for kind, found in _FIELDS.items()
-}
+_NAMES = {kind: {"t": "tag"} | {key: name for name, key, _ in found} for kind, found in _FIELDS.items()}
 _NEEDED = {kind: frozenset(name for name, _, default in found if default is MISSING) for kind, found in _FIELDS.items()}
 
 
@@ -346,16 +343,14 @@ def read_entry(data: Mapping[str, Json]) -> JournalEntry:
     kind = _CLASSES.get(data["t"]) if isinstance(data.get("t"), str) else None
     if kind is None:
         raise ValueError("it is of a kind that is not known here")
-    names, found = _NAMES[kind], _DEFAULTS[kind].copy()
+    names = _NAMES[kind]
     try:
-        for key, value in data.items():
-            if key != "t":
-                found[names[key]] = value
+        found = {names[key]: value for key, value in data.items()}
     except KeyError:
         raise ValueError("it has something that is not known here") from None
-    if not found.keys() >= _NEEDED[kind]:
+    if not _NEEDED[kind].issubset(found):
         raise ValueError("it lacks something")
-    # The constructor of a frozen class would cost four times as much.
+    # The constructor of a frozen class would cost several times as much. Defaults are attributes of the class.
     entry = object.__new__(kind)
-    entry.__dict__.update(found)
+    object.__setattr__(entry, "__dict__", found)
     return entry
