@@ -67,16 +67,6 @@ async def send(ctx: Context, approved: bool) -> str:
 mail = Strategy("mail", START >> draft >> shorten >> enlarge >> ask >> send >> END)
 
 
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
-async def store(request, tmp_path):
-    """Each kind of store."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    async with SqliteStore(tmp_path / "runs.db") as plain:
-        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
-
-
 async def rows(store):
     """Everything that a store has of runs."""
     return {item.key: item.value async for item in store.scan(("runs",))}

@@ -44,7 +44,7 @@ from graphagent.run.durable import (
     measure_runs,
     prune_runs,
 )
-from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Watched, cut
 from tests.run.test_resume import MANY
@@ -69,16 +69,6 @@ class New:
 def counting():
     """Return a model that answers each question with how many messages it was sent."""
     return ScriptedModel(itertools.repeat(lambda request: f"I was sent {len(request.messages)}."))
-
-
-@pytest.fixture(params=["memory", "sqlite", "sealed"])
-async def store(request, tmp_path):
-    """Each kind of store."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    async with SqliteStore(tmp_path / "runs.db") as plain:
-        yield plain if request.param == "sqlite" else EncryptedStore(plain, new_key())
 
 
 def answering(*answers, store, strategy=chat, **options):

@@ -102,7 +102,7 @@ def line_of(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:
     """Return a run and those whose transcript it continues, the last first, as far as they are left."""
     found: list[RunHeader] = []
     head = heads.get(run_id)
-    while head is not None and head not in found[-1:]:
+    while head is not None:
         found.append(head)
         head = heads.get(head.origin[0]) if head.origin is not None and not head.forked else None
     return found
