@@ -318,7 +318,9 @@ class LiveFrame(Frame):
     ) -> LiveFrame:
         """Return a new frame inside the current node: of the strategy that it is, or of a branch of the fork that it is."""
         path = f"{self.path}{part}/" if branch is None else f"{self.path}{part}/{branch}/"
-        meter, model, tools = self.with_setting(setting, path[:-1])
+        meter, model, tools = self.meter, self.model, self.tools
+        if setting is not None:
+            meter, model, tools = self.with_setting(setting, path[:-1])
         branches = self.branches if branch is None else (*self.branches, (path, self.inside_since))
         frame = LiveFrame(self.runtime, path, memory or self.memory, meter, model, tools, branches)
         frame.arrived, frame.existed, frame.ref = self.entry_number, self.inside_since, self.ref

@@ -132,7 +132,8 @@ def _trust(branch: LiveFrame) -> Iterator[str]:
     """Yield the trust of the result of a branch, as far as its own transcripts lower it."""
     if not branch.memory.quiet:
         yield branch.memory.trust
-    yield from branch_trust(branch)
+    if branch.inside is not None:  # most branches are one node
+        yield from branch_trust(branch)
 
 
 def _branch(frame: LiveFrame, name: str, number: int, node: CompiledNode, value: Any) -> LiveFrame:
