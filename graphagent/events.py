@@ -136,6 +136,20 @@ class ModelResponded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRequestFailed(Event):
+    """A request failed, and another one was answered instead: by another model, or without what the server refused.
+
+    It is delivered when that answer arrives. A request whose failure ends the node is reported by NodeFailed.
+    """
+
+    node: str
+    model: str
+    """The model that was asked."""
+    reason: str
+    """The text of its error, without anything that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerTruncated(Event):
     """A model stopped at its limit of tokens in the middle of what it said (`finish_reason` is `length`).
 

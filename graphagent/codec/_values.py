@@ -28,6 +28,7 @@ from graphagent.llm import (
     Deny,
     Image,
     Message,
+    ProviderData,
     Reasoning,
     Text,
     ToolCall,
@@ -182,7 +183,7 @@ class _Writer:
         return {"role": message.role, "parts": parts}
 
     def part(self, part: Any, room: int) -> Json:
-        if type(part) is Text:
+        if type(part) is Text and part.provider is None:
             text = self.text(part.text)
             return text if isinstance(text, str) else {"$": "text", "v": text}
         return self.value(part, Any, room)
@@ -378,6 +379,17 @@ def _read_arguments(data: Json, blobs: Blobs) -> dict[str, Any]:
     return cast("dict[str, Any]", arguments)
 
 
+def _write_provider(provider: ProviderData, context: _Context) -> Json:
+    return {
+        "family": _write_text(provider.family, context),
+        "data": _write_arguments(provider.data, (context[0], context[1] - 1)),
+    }
+
+
+def _read_provider(data: Json, blobs: Blobs) -> ProviderData:
+    return ProviderData(_text(data["family"], blobs), _read_arguments(data["data"], blobs))
+
+
 def _within_list(codec: DataclassCodec[Any]) -> FieldCodec:
     def write(part: Any, context: _Context) -> Json:
         writer, room = context
@@ -394,10 +406,11 @@ _FORMS: Mapping[Any, FieldCodec] = {
     float: FieldCodec(_write_number, _read_number),
     Image: FieldCodec(_write_image, _read_image),
     Mapping[str, Any]: FieldCodec(_write_arguments, _read_arguments),
+    ProviderData: FieldCodec(_write_provider, _read_provider),
 }
 _CALL = DataclassCodec(
     ToolCall,
-    {"name": "name", "id": "id", "arguments": "arguments", "malformed": "malformed"},
+    {"name": "name", "id": "id", "arguments": "arguments", "malformed": "malformed", "provider": "provider"},
     tag="call", always=("id", "arguments"), forms=_FORMS,
 )  # fmt: skip
 _RESULT = DataclassCodec(
@@ -409,8 +422,8 @@ _RESULT = DataclassCodec(
 _CODECS = (
     _CALL,
     _RESULT,
-    DataclassCodec(Text, {"text": "v"}, tag="text", forms=_FORMS),
-    DataclassCodec(Reasoning, {"text": "v"}, tag="reasoning", forms=_FORMS),
+    DataclassCodec(Text, {"text": "v", "provider": "provider"}, tag="text", forms=_FORMS),
+    DataclassCodec(Reasoning, {"text": "v", "provider": "provider"}, tag="reasoning", forms=_FORMS),
     DataclassCodec(
         ToolCalls, {"calls": "v", "text": "text"}, tag="calls", always=("text",), forms={**_FORMS, ToolCall: _within_list(_CALL)}
     ),

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from graphagent._lazy import lazy as _lazy
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
+from graphagent.llm._messages import FailedRequest as FailedRequest
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
 from graphagent.llm._messages import ModelResponse as ModelResponse
 from graphagent.llm._messages import Part as Part
+from graphagent.llm._messages import ProviderData as ProviderData
 from graphagent.llm._messages import Reasoning as Reasoning
 from graphagent.llm._messages import Role as Role
 from graphagent.llm._messages import Text as Text

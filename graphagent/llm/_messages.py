@@ -20,17 +20,35 @@ _ROLES = frozenset(get_args(Role))
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderData:
+    """Data that a server attached to a part of its answer, and that it wants back with that part in later requests.
+
+    It is opaque: a signature, encrypted reasoning, an id. It is journaled with the part, and sent to servers of the same family
+    and to no others. A part that is made anew, because its text was edited, has none.
+    """
+
+    family: str
+    """The family of servers that understand it, such as `openai` or `google`."""
+    data: Mapping[str, Any]
+    """JSON data."""
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """Text in a message."""
 
     text: str
+    provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
+    """What its server wants back with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What a model thought aloud before it answered."""
+    """What a model thought before it answered, as far as its server shows it. The text may be empty if `provider` is not."""
 
     text: str
+    provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
+    """What its server wants back with it. Reasoning without it is not sent back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,8 @@ class ToolCall:
     """Names the call in its result. Empty and repeated ids get fresh ones before a call is run."""
     malformed: str = ""
     """The arguments as they came, where they are no JSON object; `arguments` is empty then."""
+    provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
+    """What its server wants back with it, such as a signature."""
 
     def __post_init__(self) -> None:
         if isinstance(self.name, str) and isinstance(self.arguments, Mapping) and isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -243,6 +263,16 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """A request that failed before another one was answered, such as that of the first model of a FallbackModel."""
+
+    model: str
+    """The model that was asked."""
+    reason: str
+    """The text of its error, without anything that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A model's answer."""
 
@@ -253,3 +283,5 @@ class ModelResponse:
     server withheld it), or what else the server says."""
     model: str = ""
     """The model that answered, as the server names it."""
+    failed: tuple[FailedRequest, ...] = field(default=(), compare=False, repr=False)
+    """The requests that failed before this answer came. They are reported as events and not journaled."""

@@ -36,7 +36,18 @@ from graphagent.codec._internal import (
     usage_json,
 )
 from graphagent.errors import NodeFailedError, SerializationError
-from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
+from graphagent.llm import (
+    Image,
+    Message,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolCalls,
+    ToolResult,
+    ToolResults,
+    Usage,
+)
 from tests.thorough import examples
 
 T = TypeVar("T")
@@ -177,12 +188,19 @@ keys = scalars.filter(
     lambda key: not (isinstance(key, float) and math.isnan(key)) and not (isinstance(key, Decimal) and key.is_nan())
 )
 images = some.builds(Image, some.binary(max_size=900), some.just("image/gif"), texts)
-calls = some.builds(ToolCall, texts, some.dictionaries(texts, scalars, max_size=3), texts, texts)
+provided = some.none() | some.builds(ProviderData, texts, some.dictionaries(texts, scalars, max_size=3))
+calls = some.builds(ToolCall, texts, some.dictionaries(texts, scalars, max_size=3), texts, texts, provider=provided)
 results = some.builds(
     ToolResult, texts, texts, texts, some.booleans(), some.lists(images, max_size=2).map(tuple), full=texts,
     seconds=some.floats(0, 9),
 )  # fmt: skip
-parts = some.builds(Text, texts) | some.builds(Reasoning, texts) | images | calls | results
+parts = (
+    some.builds(Text, texts, provider=provided)
+    | some.builds(Reasoning, texts, provider=provided)
+    | images
+    | calls
+    | results
+)
 messages = some.builds(
     Message, some.sampled_from(["system", "user", "assistant", "tool"]), some.lists(parts, max_size=4).map(tuple)
 )

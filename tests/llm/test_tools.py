@@ -386,7 +386,7 @@ def returning(value):
         (float("nan"), '"NaN"'),
         (b"\xff", '"_w=="'),
         ("\udcff", "\\udcff"),
-        (ToolCall("x", {"a": 1}, "i"), '{"name":"x","arguments":{"a":1},"id":"i","malformed":""}'),
+        (ToolCall("x", {"a": 1}, "i"), '{"name":"x","arguments":{"a":1},"id":"i","malformed":"","provider":null}'),
     ],
 )
 async def test_results_are_text_or_json(value, content):

@@ -341,6 +341,7 @@ def sample(kind):
         "limit",
         "task",
         "task_id",
+        "model",
     }
     plain |= {"error"} if kind.__name__.startswith("Memory") else set()  # there it is a type's name
     plain |= {"output"} if kind.__name__ in ("TextStreamed", "AnswerTruncated") else set()  # there it says which one

@@ -112,8 +112,10 @@ def _plain(value: Any) -> Any:
 
 def _of_part(part: Any) -> int:
     match part:
-        case Text() | Reasoning():
-            return _tokens(part.text) if isinstance(part, Text) else 0  # reasoning is not sent back
+        case Text():
+            return _tokens(part.text)
+        case Reasoning():  # it is sent back only as its server wants it back
+            return 0 if part.provider is None else _of_data("", part.provider.data)
         case ToolResult():
             return _tokens(part.content) + _TOKENS_AN_IMAGE * len(part.images)
         case ToolCall():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
 from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
-from graphagent.events import AnswerTruncated, ModelRequested, ModelResponded, TextStreamed
+from graphagent.events import AnswerTruncated, ModelRequested, ModelRequestFailed, ModelResponded, TextStreamed
 from graphagent.llm import Tool
 from graphagent.llm._internal import check_whole
 from graphagent.run.engine._budgets import Meter
@@ -657,6 +657,8 @@ class LiveFrame(Frame):
         runtime.emit(ModelRequested(runtime.run_id, node, request))
         response = runtime.with_ids(await model.respond(request, on_text))
         self.charge(Charge(node, self._key(key), response.model, response.usage))
+        for failed in response.failed:
+            runtime.emit(ModelRequestFailed(runtime.run_id, node, failed.model, failed.reason))
         runtime.emit(ModelResponded(runtime.run_id, node, response))
         if response.finish_reason == "length":
             runtime.emit(AnswerTruncated(runtime.run_id, node, response.usage.output_tokens, output))

@@ -156,13 +156,17 @@ class Runtime:
     # ---- tool calls
 
     def with_ids(self, response: ModelResponse) -> ModelResponse:
-        """Return a response whose tool calls have ids of their own in this run, and come after its text."""
+        """Return a response whose tool calls have ids of their own in this run.
+
+        The order of its parts stays: a server that has reasoning returned wants it right before what came of it.
+        """
         parts = response.message.parts
-        calls = [part for part in parts if isinstance(part, ToolCall)]
+        calls = response.message.tool_calls
         if not calls:
             return response
-        ordered = (*(part for part in parts if not isinstance(part, ToolCall)), *self.with_own_ids(calls))
-        return response if ordered == parts else replace(response, message=Message("assistant", ordered))
+        own = iter(self.with_own_ids(calls))
+        known = tuple(next(own) if isinstance(part, ToolCall) else part for part in parts)
+        return response if known == parts else replace(response, message=Message("assistant", known))
 
     def with_own_ids(self, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
         """Return tool calls that have ids of their own in this run."""

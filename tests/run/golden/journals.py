@@ -202,7 +202,7 @@ def described(value: object) -> Any:
             **{name: described(getattr(value, name)) for name in type(value).model_fields},
         }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in dataclasses.fields(value) if each.compare]
+        names = [each.name for each in dataclasses.fields(value) if each.compare and each.name != "provider"]
         return {"class": type(value).__name__, **{name: described(getattr(value, name)) for name in names}}
     if isinstance(value, list):
         return [described(each) for each in value]
