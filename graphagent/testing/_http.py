@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import orjson
 
 from graphagent.testing._server import RawResponse
-from graphagent.testing._wire import chunks, completion
 
 if TYPE_CHECKING:
     from graphagent.testing._server import OpenAIServer
@@ -72,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {str(name).lower(): str(value) for name, value in self.headers.items()}
         content = self.rfile.read(int(headers.get("content-length", 0)))
         path = urlsplit(self.path).path
-        if path not in ("/v1/chat/completions", "/v1/embeddings"):
+        if path not in ("/v1/responses", "/v1/chat/completions", "/v1/embeddings"):
             return self._missing()
         try:
             read = orjson.loads(content)
@@ -83,13 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = cast("dict[str, Any]", read)
         if path == "/v1/embeddings":
             return self._send(self._http.script.embed(body, headers), None)
-        answer, after = self._http.script.answer(body, headers)
-        if isinstance(answer, RawResponse):
-            return self._send(answer, after)
-        if body.get("stream"):
-            with_usage = body.get("stream_options") == {"include_usage": True}
-            return self._stream(chunks(answer, with_usage=with_usage), after)
-        return self._send(_json(completion(answer)), after)
+        answer, after = self._http.script.answer(path, body, headers)
+        return self._send(answer, after) if isinstance(answer, RawResponse) else self._stream(answer, after)
 
     def _missing(self) -> None:
         self._send(_json({"error": {"message": f"there is no {self.path}"}}, 404), None)
@@ -106,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[:after])
         self.close_connection = self.close_connection or after is not None
 
-    def _stream(self, events: Iterable[dict[str, Any]], after: int | None) -> None:
+    def _stream(self, events: Iterable[bytes], after: int | None) -> None:
         if after == 0:
             self.close_connection = True
             return
@@ -115,8 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         left = after
-        for piece in (*(orjson.dumps(event) for event in events), b"[DONE]"):
-            event = b"data: " + piece + b"\n\n"
+        for event in events:
             sent = event if left is None else event[:left]
             self.wfile.write(f"{len(sent):x}\r\n".encode() + sent + b"\r\n")
             if left is not None:

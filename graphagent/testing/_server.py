@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that speaks the OpenAI protocol and answers from a script."""
+"""A real HTTP server on this machine that speaks the OpenAI protocols and answers from a script."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from graphagent.errors import ModelRequestError, ScriptError
-from graphagent.llm import ModelRequest, ModelResponse
+from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
-from graphagent.testing._wire import embeddings, read_request
+from graphagent.testing._responses import Responses
+from graphagent.testing._wire import ChatCompletions, RefusedError, embeddings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,9 +49,10 @@ def openai_server(
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
-    Chat Completions, streamed or not, embeddings and the list of models are served, over HTTP/1.1 on 127.0.0.1 and a free port,
-    in threads of its own: for any client, in this process or in another. Embeddings are made of the words of a text, always the
-    same for the same text, and take no reply.
+    Responses and Chat Completions, streamed or not, embeddings and the list of models are served, over HTTP/1.1 on 127.0.0.1 and
+    a free port, in threads of its own: for any client, in this process or in another. The same replies do for both protocols; a
+    ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always the same
+    for the same text, and take no reply.
     """
     return OpenAIServer(replies, model=model)
 
@@ -70,6 +72,10 @@ class OpenAIServer:
         self.headers: list[dict[str, str]] = []
         """The headers of these requests, their names in lower case."""
         self._replies = repeat(replies) if callable(replies) else iter(replies)
+        self._protocols: dict[str, ChatCompletions | Responses] = {
+            "/v1/chat/completions": ChatCompletions(),
+            "/v1/responses": Responses(),
+        }
         self._lock = Lock()
         self._http: HttpServer | None = None
 
@@ -84,8 +90,11 @@ class OpenAIServer:
             raise RuntimeError("the server is not running; use it in `with` or `async with`")
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
-    def answer(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[ModelResponse | RawResponse, int | None]:
-        """Return the response to a request, and the number of bytes after which it is cut off, if it is."""
+    def answer(
+        self, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> tuple[RawResponse | list[bytes], int | None]:
+        """Return the response to a request, or its events, and the number of bytes after which it is cut off, if it is."""
+        protocol = self._protocols[path]
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
@@ -94,7 +103,9 @@ class OpenAIServer:
         if reply is None:
             return _refusal(ScriptError(f"the script has {asked - 1} replies, and this is request {asked}"), 400), None
         try:
-            request = read_request(body)
+            request = protocol.read(body)
+        except RefusedError as error:
+            return _json(error.body, error.status), None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return _refusal(error, 400), None
         after: int | None = None
@@ -104,7 +115,10 @@ class OpenAIServer:
                     after, reply = reply.after, reply.reply
                 else:
                     reply = reply(request)
-            return reply if isinstance(reply, RawResponse) else response_of(reply, request, self.model), after
+            if isinstance(reply, RawResponse):
+                return reply, after
+            whole = protocol.answer(response_of(reply, request, self.model), body, headers, asked)
+            return _events(protocol.events(whole, body)) if body.get("stream") else _json(whole), after
         except ModelRequestError as error:
             wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
             return _refusal(error, error.status or 500, wait), after
@@ -113,16 +127,13 @@ class OpenAIServer:
 
     def embed(self, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
         """Return the response to a request for embeddings."""
-        import orjson
-
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
         try:
-            content = orjson.dumps(embeddings(body, self.model))
+            return _json(embeddings(body, self.model))
         except (KeyError, TypeError, ValueError) as error:
             return _refusal(error, 400)
-        return RawResponse(200, {"content-type": "application/json"}, content)
 
     def __enter__(self) -> Self:
         from graphagent.testing._http import HttpServer
@@ -153,7 +164,25 @@ class OpenAIServer:
 
 
 def _refusal(error: Exception, status: int, headers: Mapping[str, str] | None = None) -> RawResponse:
+    said = {"error": {"message": str(error), "type": type(error).__name__, "param": None, "code": None}}
+    return _json(said, status, headers)
+
+
+def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawResponse:
     import orjson
 
-    said = {"error": {"message": str(error), "type": type(error).__name__, "param": None, "code": None}}
-    return RawResponse(status, {"content-type": "application/json", **(headers or {})}, orjson.dumps(said))
+    return RawResponse(status, {"content-type": "application/json", **(headers or {})}, orjson.dumps(value))
+
+
+def _events(data: Iterable[dict[str, Any]]) -> list[bytes]:
+    """Return server-sent events. Those of Responses have a name; those of Chat Completions have none, and one more at the end."""
+    import orjson
+
+    events = [
+        (b"event: " + each["type"].encode() + b"\n" if "type" in each else b"")
+        + b"data: "
+        + orjson.dumps(each)
+        + b"\n\n"
+        for each in data
+    ]
+    return events if events and events[-1].startswith(b"event:") else [*events, b"data: [DONE]\n\n"]

@@ -1,4 +1,4 @@
-"""The server's side of Chat Completions: JSON to requests, responses to JSON, whole or in chunks."""
+"""The server's side of Chat Completions and embeddings: JSON to requests, responses to JSON, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -29,36 +29,101 @@ from graphagent.llm import (
 from graphagent.testing._model import words
 
 _DIMENSIONS = 64
+_KNOWN = frozenset(("model", "messages", "tools", "tool_choice", "response_format", "stream", "stream_options"))
 
 
-def read_request(body: Mapping[str, Any]) -> ModelRequest:
-    """Return the request that a client sent. Its tools have their schema and cannot be run."""
-    names: dict[str, str] = {}
-    messages: list[Message] = []
-    for said in body["messages"]:
-        message = _read_message(said, names)
-        names.update({call.id: call.name for call in message.tool_calls})
-        messages.append(message)
-    functions = [each["function"] for each in body.get("tools", ())]
-    tools = tuple(
-        Tool(each["name"], each.get("description", ""), each.get("parameters", {}), _elsewhere) for each in functions
-    )
-    choice = body.get("tool_choice", "auto")
-    wanted = body.get("response_format", {}).get("json_schema")
-    output: OutputFormat[Any] | None = None
-    if wanted:
-        output = OutputFormat(wanted["name"], wanted["schema"], bool(wanted.get("strict")))
-    known = {"model", "messages", "tools", "tool_choice", "response_format", "stream", "stream_options"}
-    return ModelRequest(
-        tuple(messages),
-        tools,
-        choice if isinstance(choice, str) else choice["function"]["name"],
-        output,
-        {name: value for name, value in body.items() if name not in known},
-    )
+class RefusedError(Exception):
+    """What the server answers to a request that it refuses."""
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: Any = {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
 
-def _elsewhere(arguments: Mapping[str, Any], context: Any) -> Awaitable[Any]:
+class ChatCompletions:
+    """Chat Completions (https://platform.openai.com/docs/api-reference/chat)."""
+
+    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+        """Return the request that a client sent. Its tools have their schema and cannot be run."""
+        names: dict[str, str] = {}
+        messages: list[Message] = []
+        for said in body["messages"]:
+            message = _read_message(said, names)
+            names.update({call.id: call.name for call in message.tool_calls})
+            messages.append(message)
+        functions = [each["function"] for each in body.get("tools", ())]
+        tools = tuple(
+            Tool(each["name"], each.get("description", ""), each.get("parameters", {}), run_elsewhere)
+            for each in functions
+        )
+        choice = body.get("tool_choice", "auto")
+        wanted = body.get("response_format", {}).get("json_schema")
+        output: OutputFormat[Any] | None = None
+        if wanted:
+            output = OutputFormat(wanted["name"], wanted["schema"], bool(wanted.get("strict")))
+        return ModelRequest(
+            tuple(messages),
+            tools,
+            choice if isinstance(choice, str) else choice["function"]["name"],
+            output,
+            {name: value for name, value in body.items() if name not in _KNOWN},
+        )
+
+    def answer(
+        self, response: ModelResponse, body: Mapping[str, Any], headers: Mapping[str, str], number: int
+    ) -> dict[str, Any]:
+        """Return the JSON of a whole response."""
+        message, reason = response.message, response.finish_reason
+        said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+        if reason == "refusal":
+            said, reason = {"role": "assistant", "content": None, "refusal": message.text}, "stop"
+        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if thought:
+            said["reasoning_content"] = thought
+        if message.tool_calls:
+            said["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": raw_arguments(call)}}
+                for call in message.tool_calls
+            ]
+        return {
+            "id": "chatcmpl-test",
+            "object": "chat.completion",
+            "created": now() // 1_000,
+            "model": response.model,
+            "choices": [{"index": 0, "message": said, "finish_reason": reason}],
+            "usage": _usage(response.usage),
+        }
+
+    def events(self, response: dict[str, Any], body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Return the JSON of the chunks of a streamed response: word by word, arguments in pieces."""
+        head = {name: response[name] for name in ("id", "object", "created", "model")} | {
+            "object": "chat.completion.chunk"
+        }
+
+        def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+            return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+        [choice] = response["choices"]
+        message = choice["message"]
+        yield chunk({"role": "assistant", "content": ""})
+        for name in ("reasoning_content", "content", "refusal"):
+            for piece in words(message.get(name) or ""):
+                yield chunk({name: piece})
+        for index, call in enumerate(message.get("tool_calls", ())):
+            arguments = call["function"]["arguments"]
+            begun = {**call, "function": {**call["function"], "arguments": ""}}
+            yield chunk({"tool_calls": [{"index": index, **begun}]})
+            for start in range(0, len(arguments), 8):
+                further = {"index": index, "function": {"arguments": arguments[start : start + 8]}}
+                yield chunk({"tool_calls": [further]})
+        yield chunk({}, choice["finish_reason"])
+        if body.get("stream_options") == {"include_usage": True}:
+            yield {**head, "choices": [], "usage": response["usage"]}
+
+
+def run_elsewhere(arguments: Mapping[str, Any], context: Any) -> Awaitable[Any]:
+    """Run a tool of a client, which a server cannot do."""
     raise RuntimeError("a server knows the tools of its clients by their schema only")
 
 
@@ -67,11 +132,12 @@ def _read_message(said: Mapping[str, Any], names: Mapping[str, str]) -> Message:
     if said["role"] == "tool":
         identity = said["tool_call_id"]
         return Message.tool(ToolResult(identity, names.get(identity, ""), content))
-    parts: list[Part] = []
+    thought = said.get("reasoning_content") or said.get("reasoning")
+    parts: list[Part] = [Reasoning(thought)] if isinstance(thought, str) and thought else []
     pieces: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     for each in pieces:
         if each["type"] == "image_url":
-            parts.append(_read_image(each["image_url"]["url"]))
+            parts.append(read_image(each["image_url"]["url"]))
         elif each["text"]:
             parts.append(Text(each["text"]))
     for call in said.get("tool_calls", ()):
@@ -81,49 +147,12 @@ def _read_message(said: Mapping[str, Any], names: Mapping[str, str]) -> Message:
     return Message(role, tuple(parts))
 
 
-def _read_image(url: str) -> Image:
+def read_image(url: str) -> Image:
+    """Return the image of a URL, which may contain it."""
     if not url.startswith("data:"):
         return Image(url=url)
     kind, _, data = url.removeprefix("data:").partition(";base64,")
     return Image(base64.b64decode(data), kind)
-
-
-def completion(response: ModelResponse) -> dict[str, Any]:
-    """Return the JSON of a whole response."""
-    message = response.message
-    said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
-    thought = _thought(message)
-    if thought:
-        said["reasoning_content"] = thought
-    if message.tool_calls:
-        said["tool_calls"] = [_call(call) for call in message.tool_calls]
-    choice = {"index": 0, "message": said, "finish_reason": response.finish_reason}
-    return {**_head(response, "chat.completion"), "choices": [choice], "usage": _usage(response.usage)}
-
-
-def chunks(response: ModelResponse, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the JSON of the chunks of a streamed response: word by word, arguments in pieces."""
-    head = _head(response, "chat.completion.chunk")
-
-    def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
-
-    yield chunk({"role": "assistant", "content": ""})
-    for piece in words(_thought(response.message)):
-        yield chunk({"reasoning_content": piece})
-    for piece in words(response.message.text):
-        yield chunk({"content": piece})
-    for index, call in enumerate(response.message.tool_calls):
-        whole = _call(call)
-        arguments = whole["function"]["arguments"]
-        whole["function"]["arguments"] = ""
-        yield chunk({"tool_calls": [{"index": index, **whole}]})
-        for start in range(0, len(arguments), 8):
-            further = {"index": index, "function": {"arguments": arguments[start : start + 8]}}
-            yield chunk({"tool_calls": [further]})
-    yield chunk({}, response.finish_reason)
-    if with_usage:
-        yield {**head, "choices": [], "usage": _usage(response.usage)}
 
 
 def embeddings(body: Mapping[str, Any], model: str) -> dict[str, Any]:
@@ -152,17 +181,9 @@ def _vector(text: str, dimensions: int) -> list[float]:
     return [value / length for value in vector]
 
 
-def _thought(message: Message) -> str:
-    return "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-
-
-def _head(response: ModelResponse, kind: str) -> dict[str, Any]:
-    return {"id": "chatcmpl-test", "object": kind, "created": now() // 1_000, "model": response.model}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    arguments = call.malformed or json.dumps(dict(call.arguments), ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+def raw_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call as the text that a model would write."""
+    return call.malformed or json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
