@@ -179,6 +179,25 @@ async def test_a_failing_branch_cancels_the_others(fork):
     assert len(cancelled) == 2
 
 
+async def test_a_branch_is_not_held_up_by_another_one():
+    """One that has several nodes comes to its end while the first node of another waits for that."""
+    arrived = anyio.Event()
+
+    @node
+    async def slow(ctx: Context, said: str) -> str:
+        await arrived.wait()
+        return said
+
+    @node
+    async def last(ctx: Context, said: str) -> str:
+        arrived.set()
+        return said
+
+    quick = Strategy("quick", START >> upper >> upper.named("again") >> last >> END)
+    with anyio.fail_after(60):
+        assert (await only(parallel(slow, quick)).run("a")).output == ("a", "A")
+
+
 async def test_items_that_were_not_begun_are_not_begun_after_a_failure():
     """With a limit, an item that fails ends the fork, and no further item begins."""
     begun = []
