@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import Match
     from graphagent.run import Question
 
-ModelOutput = Literal["answer", "plan", "summary", "extraction", "tool"]
+ModelOutput = Literal["answer", "plan", "summary", "extraction", "decision", "tool"]
 """What a model is asked for: `answer` in its turns, `plan` where an agent plans, `summary` where the history is compressed,
-`extraction` where facts and notes are looked for in what was said, `tool` where a tool asks it."""
+`extraction` where facts and notes are looked for in what was said, `decision` where it judges, moderates or chooses, and where it
+writes several answers of which one is chosen, `tool` where a tool asks it."""
 
 
 @dataclass(frozen=True, slots=True)

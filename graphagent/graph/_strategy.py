@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
@@ -165,7 +165,9 @@ class Strategy(Node[I, O]):
         max_tokens: int | None = None,
         max_cost: Decimal | float | None = None,
     ) -> Self:
-        """Return the same strategy with a model, tools and budgets of its own; those that are None it shares with its parent.
+        """Return the same strategy with a model, tools and budgets of its own.
+
+        Those that are None stay as they are: at first, the strategy shares them with its parent.
 
         Args:
             model: The model that its nodes ask.
@@ -177,8 +179,14 @@ class Strategy(Node[I, O]):
         """
         if isinstance(model, type):
             raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+        given: dict[str, Any] = {
+            "model": model, "tools": tools, "max_nodes": max_nodes, "max_turns": max_turns, "max_tokens": max_tokens,
+            "max_cost": max_cost,
+        }  # fmt: skip
         own = self._copy()
-        own.setting = Setting(model, tools, max_nodes, max_turns, max_tokens, max_cost)
+        own.setting = replace(
+            self.setting or Setting(), **{name: each for name, each in given.items() if each is not None}
+        )
         return own
 
     def walk(self) -> Iterator[tuple[str, Element]]:

@@ -95,6 +95,19 @@ class OutputFormat(Generic[T]):
                 reason = "it is nested too deeply"
         raise OutputError(f"the answer is not the JSON that was asked for: {reason}", output=text)
 
+    def convert(self, value: Any) -> T:
+        """Make the value of JSON that was read already, such as the arguments of a tool call.
+
+        Raises:
+            OutputError: it does not fit; the message says why, without the values.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return self._validated(value)
+        except ValidationError as error:
+            raise OutputError(f"the value does not fit: {'; '.join(problems(error))}", output="") from None
+
     def _validated(self, value: Any) -> T:
         from pydantic_core import to_json
 

@@ -14,4 +14,8 @@ from graphagent.nodes._model import passthrough as passthrough
 from graphagent.nodes._model import update_prompt as update_prompt
 from graphagent.nodes._notes import recall_notes as recall_notes
 from graphagent.nodes._notes import remember_notes as remember_notes
+from graphagent.nodes._task import task as task
 from graphagent.nodes._tools import execute_tools as execute_tools
+from graphagent.nodes._verify import Accepted as Accepted
+from graphagent.nodes._verify import Rejected as Rejected
+from graphagent.nodes._verify import verify as verify

@@ -14,9 +14,11 @@ from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls,
 from graphagent.memory import ActionStep, MessageStep, StepFailure, Timing
 from graphagent.memory._internal import SentPrompt
 from graphagent.nodes._planning import plan_if_due
-from graphagent.nodes._prompt_features import ask, before_request, tools_of
+from graphagent.nodes._prompt_features import ask, before_request, tools_with
 
 if TYPE_CHECKING:
+    from graphagent.events import ModelOutput
+    from graphagent.llm import ModelResponse
     from graphagent.run import Context
 
 T = TypeVar("T")
@@ -26,29 +28,44 @@ Prompt = str | Message | ToolResults
 
 
 @dataclass(frozen=True, slots=True)
-class _LlmRequest:
-    tools: bool
-    force: str | None
-    output: OutputFormat[Any] | None
+class LlmRequest:
+    """The function of a node that asks the model."""
+
+    tools: bool = True
+    force: str | None = None
+    required: bool = False
+    """Whether the model must call a tool, whichever it likes."""
+    output: OutputFormat[Any] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    finish: Tool | None = None
+    """Offered besides the tools. If there is one, text alone is no answer: the model ends its work by calling it."""
+    purpose: ModelOutput = "answer"
+    """The purpose of the answer, as TextStreamed names it. Only for an answer are there plans, and questions after a final check."""
 
     async def __call__(self, ctx: Context, prompt: Prompt) -> Any:
         _check_prompt(prompt, ctx.node)
         ctx.__frame__.begin_adding()
         await ctx.add(*ctx.memory.hear(prompt))
-        offered = tools_of(ctx) if self.tools else ()
+        offered = tools_with(ctx, self.finish) if self.tools else ()
         if self.force is not None and self.force not in {tool.name for tool in offered}:
             names = ", ".join(tool.name for tool in offered) or "none"
             raise ValueError(f"node {ctx.node!r} forces the tool {self.force!r}, which is not there (tools: {names})")
+        if self.required and not offered:
+            raise ValueError(
+                f"node {ctx.node!r} requires a tool call, and no tools are offered; write Agent(…, tools=[…])"
+            )
+        answers = self.purpose == "answer"
         while True:
             await before_request(ctx, offered)
-            await plan_if_due(ctx, offered)
+            if answers:
+                await plan_if_due(ctx, offered)
             asked, again = None, False
             while asked is None:
                 asked, again = await self._turn(ctx, offered, again=again), True
             turn, value = asked
-            runtime = ctx.__frame__.runtime
-            runtime.asked = runtime.root.compiled if runtime.root is not None else None
+            if answers:
+                runtime = ctx.__frame__.runtime
+                runtime.asked = runtime.root.compiled if runtime.root is not None else None
             found = ctx.memory.answer(turn)
             if turn.tool_calls:  # it joins the steps, and is seen, when they have their results
                 await ctx.add(*found)
@@ -63,7 +80,8 @@ class _LlmRequest:
         """Ask once, and once more where the answer is not what was asked for; None: the prompt was too long, and is shorter now."""
         memory = ctx.memory
         derived = tuple(memory.to_messages())
-        request = ModelRequest(derived, offered, self.force or "auto", self.output, self.parameters)
+        choice = self.force or ("required" if self.required else "auto")
+        request = ModelRequest(derived, offered, choice, self.output, self.parameters)
         started = _clock.now()
 
         def step(request: ModelRequest, message: Message | None, usage: Usage | None, **rest: Any) -> ActionStep:
@@ -76,9 +94,16 @@ class _LlmRequest:
                 **rest,
             )
 
-        usage = Usage()
+        usage, unrecorded = Usage(), Usage()
+
+        def check(response: ModelResponse) -> None:
+            nonlocal unrecorded
+            unrecorded = response.usage
+            self._value(response.message, offered)
+            unrecorded = Usage()
+
         try:
-            response = await ask(ctx, request, again=again, tools=offered)
+            response = await ask(ctx, request, again=again, tools=offered, output=self.purpose)
             if response is None:
                 return None
             message, usage = response.message, response.usage
@@ -88,11 +113,12 @@ class _LlmRequest:
                 said = f"{error}. Answer again{'.' if self.output is None else ' with nothing but JSON that fits.'}"
                 more = (*_turn(message), Message.user(said[:1].upper() + said[1:]))
                 request = replace(request, messages=request.messages + more)
-                response = await ctx.request(request, turn=True)
+                # Checked before it is recorded: a run that fails with it, and is resumed, asks again.
+                response = await ctx.__frame__.request(request, turn=True, output=self.purpose, check=check)
                 message, usage = response.message, usage + response.usage
                 value = self._value(message, offered)
         except ModelError as error:
-            usage += error.usage if isinstance(error, TruncatedError) else Usage()
+            usage += error.usage if isinstance(error, TruncatedError) else unrecorded
             failed = step(request, None, usage, error=StepFailure(type(error).__name__, str(error)))
             memory.sent(failed.prompt)
             await ctx.add(failed, lasting=True)
@@ -114,8 +140,10 @@ class _LlmRequest:
                 called = ", ".join(others)
                 raise OutputError(f"the tool {self.force!r} was to be called, and not {called}", output=message.text)
             return ToolCalls(message.tool_calls, message.text)
-        if self.force is not None:
-            raise OutputError(f"the tool {self.force!r} was to be called, and text came", output=message.text)
+        if self.force is not None or self.required or self.finish is not None:
+            wanted = "a tool" if self.force is None else f"the tool {self.force!r}"
+            hint = "" if self.finish is None else f"; when the task is done, call {self.finish.name!r} with its result"
+            raise OutputError(f"{wanted} was to be called, and text came{hint}", output=message.text)
         return message.text if self.output is None else self.output.parse(message.text)
 
 
@@ -138,6 +166,10 @@ def llm_request(
 ) -> Node[Prompt, str | ToolCalls]: ...
 @overload
 def llm_request(
+    *, tools: Literal["required"], name: str = ..., parameters: Mapping[str, Any] | None = None
+) -> Node[Prompt, ToolCalls]: ...
+@overload
+def llm_request(
     *, tools: Literal[False], name: str = ..., parameters: Mapping[str, Any] | None = None
 ) -> Node[Prompt, str]: ...
 @overload
@@ -154,7 +186,7 @@ def llm_request(
 ) -> Node[Prompt, T | ToolCalls]: ...
 def llm_request(
     *,
-    tools: bool | None = None,
+    tools: bool | Literal["required"] | None = None,
     force: Tool | str | None = None,
     output: type[Any] | None = None,
     name: str = "llm_request",
@@ -166,23 +198,25 @@ def llm_request(
     listens to TextStreamed.
 
     Args:
-        tools: Whether the tools are offered; with `output` they are not, unless this says so.
+        tools: Whether the tools are offered; with `output` they are not, unless this says so. With "required" the model must call
+            at least one of them; if it answers with text, it is asked once more.
         force: The one tool that the model must call.
         output: The type of the answer: it is asked for as JSON, validated, and asked for once more where it does not fit.
         name: How the node is called.
         parameters: Passed to the model as they are, such as `{"temperature": 0}`.
     """
-    if force is not None and (tools is False or output is not None):
+    required = tools == "required"
+    if (force is not None and (tools is False or output is not None)) or (required and output is not None):
         raise TypeError(
             f"{name!r} forces a tool call, so it offers tools and gives no other output; leave the rest out"
         )
-    offered = tools if tools is not None else output is None
+    offered = bool(tools) if tools is not None else output is None
     form = OutputFormat.of(output) if output is not None else None
     if force is not None and not isinstance(force, Tool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"force= is a tool, or the name of one, not {kind_of(force)}; put @tool on the function")
     forced = force.name if isinstance(force, Tool) else force
-    request = _LlmRequest(offered, forced, form, dict(parameters or {}))
-    if forced is not None:
+    request = LlmRequest(offered, forced, required, form, dict(parameters or {}))
+    if forced is not None or required:
         return Node(request, name=name, input_type=Prompt, output_type=ToolCalls, asks_model=True)
     answer: Any = str if output is None else output
     if not offered:

@@ -27,6 +27,22 @@ def tools_of(ctx: Context) -> tuple[Tool, ...]:
     return tools
 
 
+def tools_with(ctx: Context, finish: Tool | None) -> tuple[Tool, ...]:
+    """Return the tools that a node offers, and after them the tool that ends its work, if it has one.
+
+    Raises:
+        ValueError: another tool has the name of that tool.
+    """
+    tools = tools_of(ctx)
+    if finish is None:
+        return tools
+    if any(tool.name == finish.name for tool in tools):
+        raise ValueError(
+            f"node {ctx.node!r} offers a tool {finish.name!r} of its own; rename the other one with @tool(name=…)"
+        )
+    return (*tools, finish)
+
+
 def shown(ctx: Context, result: ToolResult) -> ToolResult:
     """Return the result of a tool call as the model shall see it."""
     for feature in implementing(ctx.__frame__.runtime.features, "shown"):

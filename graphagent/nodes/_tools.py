@@ -15,7 +15,7 @@ from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.llm._internal import answered, call_tool, refused
 from graphagent.memory import ActionStep
-from graphagent.nodes._prompt_features import shown, tools_of
+from graphagent.nodes._prompt_features import shown, tools_with
 from graphagent.run import Question
 from graphagent.run._internal import Suspend, child_run_of, together
 
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _ExecuteTools:
+class ExecuteTools:
+    """The function of a node that executes tool calls."""
+
     limit: int
+    finish: Tool | None = None
+    """A tool besides those that are offered."""
 
     async def __call__(self, ctx: Context, calls: ToolCalls) -> ToolResults:
         if not calls:
             return ToolResults(())
-        known = {tool.name: tool for tool in tools_of(ctx)}
+        known = {tool.name: tool for tool in tools_with(ctx, self.finish)}
         ctx.__frame__.begin_adding()
         turn = ctx.memory.turn_of(calls)
         if turn is None:
@@ -169,4 +173,4 @@ def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCa
     """
     if limit < 1:
         raise ValueError(f"{name!r}: limit={limit} would run no call; give 1 or more")
-    return Node(_ExecuteTools(limit), name=name, input_type=ToolCalls, output_type=ToolResults)
+    return Node(ExecuteTools(limit), name=name, input_type=ToolCalls, output_type=ToolResults)

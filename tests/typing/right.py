@@ -14,7 +14,17 @@ from graphagent.events import NodeFinished
 from graphagent.graph import END, START, Node, Outlet, Strategy, Tap, TapOf, each, node, parallel, race, tap
 from graphagent.llm import ToolCall, ToolCalls, ToolResults
 from graphagent.memory import AgentMemory, FileMemoryProvider
-from graphagent.nodes import Prompt, execute_tools, llm_request, load_all_facts, passthrough
+from graphagent.nodes import (
+    Accepted,
+    Prompt,
+    Rejected,
+    execute_tools,
+    llm_request,
+    load_all_facts,
+    passthrough,
+    task,
+    verify,
+)
 from graphagent.run import Context
 from graphagent.testing import Reply, ScriptedModel
 
@@ -157,6 +167,31 @@ assert_type(patient, Strategy[str, int])
 assert_type(count.retry(attempts=3, wait=0.5, errors=(ValueError, OSError)).timeout(5.0).named("slow"), Node[str, int])
 assert_type(straight.retry(attempts=2), Strategy[str, int])
 assert_type(straight.using(max_nodes=5).named("short"), Strategy[str, int])
+
+
+def about(number: int) -> str:
+    return f"What of {number}?"
+
+
+assert_type(task(), Strategy[Prompt, str])
+assert_type(task("Count {input}."), Strategy[str, str])
+assert_type(task(about, tools=[]), Strategy[int, str])
+assert_type(task(output=int), Strategy[Prompt, int])
+assert_type(task("Count {input}.", output=int), Strategy[str, int])
+assert_type(task(about, output=Mood, max_turns=3), Strategy[int, Mood])
+assert_type(llm_request(tools="required"), Node[Prompt, ToolCalls])
+
+assert_type(verify("It is short."), Strategy[str, Accepted[str] | Rejected[str]])
+assert_type(verify("It is even.", int), Strategy[int, Accepted[int] | Rejected[int]])
+assert_type(verify(about), Strategy[int, Accepted[int] | Rejected[int]])
+draft, check = llm_request(tools=False), verify("It is short.")
+drafted = Strategy(
+    "drafted",
+    START >> draft >> check,
+    check.on(Accepted[str]) >> END,
+    check.on(Rejected).map(Rejected[str].to_prompt) >> draft,
+)
+assert_type(drafted, Strategy[Prompt, Accepted[str]])
 
 nothing = Strategy("nothing", START >> END)
 assert_type(nothing, Strategy[Any, Any])

@@ -10,7 +10,7 @@ from graphagent import Agent
 from graphagent.events import NodeFinished
 from graphagent.graph import END, START, Node, Strategy, each, node, parallel, race, tap
 from graphagent.memory import AgentMemory
-from graphagent.nodes import execute_tools, llm_request
+from graphagent.nodes import Accepted, Rejected, execute_tools, llm_request, task, verify
 from graphagent.run import Context
 
 
@@ -128,6 +128,10 @@ Strategy("x", START)  # E
 Strategy("x", START >> count, START >> count)  # E
 Strategy(START >> count >> END)  # E
 good.using(max_nodes="5")  # E
+verify("short").on(Accepted[int]) >> double  # E
+verify("short", int).on(Rejected[int]).map(Rejected[int].to_prompt) >> double  # E
+task(output=str) >> double  # E
+Strategy("x", START >> count >> verify("short") >> END)  # E
 out: Strategy[str, str] = good  # E
 into: Node[int, int] = good  # E
 many: Strategy[str, str] = Strategy("x", START >> count >> END)  # E

@@ -568,6 +568,7 @@ class LiveFrame(Frame):
         key: str = "",
         recorded: bool = True,
         output: ModelOutput = "answer",
+        check: Callable[[ModelResponse], object] | None = None,
     ) -> ModelResponse:
         """Ask the model, or return its recorded answer.
 
@@ -577,6 +578,7 @@ class LiveFrame(Frame):
             key: Identifies the request among the effects of the node; by default its number.
             recorded: Whether the answer is recorded; if not, only what was spent is.
             output: The purpose of the answer, as TextStreamed names it.
+            check: Called with a new answer before it is recorded; if it raises, the node asks again when the run is resumed.
 
         Raises:
             BudgetError: all turns, tokens or money are spent.
@@ -588,7 +590,8 @@ class LiveFrame(Frame):
             key = key or self.numbered("model")
             if turn:
                 self._count_recorded(key)
-            response = await self.once(key, partial(self._respond, request, key, output, turn=turn), like=request)
+            ask = partial(self._respond, request, key, output, turn=turn, check=check)
+            response = await self.once(key, ask, like=request)
             return self._answered_by(response, output)
         if runtime.attention:
             runtime.stop_if_due()
@@ -643,7 +646,15 @@ class LiveFrame(Frame):
         if recorded.has_outcome(self, key):
             self.meter.count_turn(self.runtime)
 
-    async def _respond(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
+    async def _respond(
+        self,
+        request: ModelRequest,
+        key: str,
+        output: ModelOutput,
+        *,
+        turn: bool,
+        check: Callable[[ModelResponse], object] | None = None,
+    ) -> ModelResponse:
         runtime, node, model = self.runtime, self.node_path, self.asked_model
         output = "tool" if output == "answer" and self.call is not None else output
         for feature in implementing(runtime.features, "check_request"):
@@ -664,6 +675,8 @@ class LiveFrame(Frame):
             runtime.emit(AnswerTruncated(runtime.run_id, node, response.usage.output_tokens, output))
         # Before it is recorded: a run that is resumed with a higher limit asks again.
         check_whole(response, request, half_text=output != "summary")
+        if check is not None:
+            check(response)
         return response
 
     def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:
