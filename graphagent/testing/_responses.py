@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count, groupby
 from typing import Any, cast
 
@@ -26,7 +24,8 @@ from graphagent.llm import (
     ToolResult,
 )
 from graphagent.testing._model import words
-from graphagent.testing._wire import RefusedError, raw_arguments, read_image, run_elsewhere
+from graphagent.testing._services import RefusedError, Service, check_responses, not_found, seal
+from graphagent.testing._wire import raw_arguments, read_image, run_elsewhere
 
 _KNOWN = frozenset(
     [
@@ -55,23 +54,31 @@ _NOT_BEGUN: dict[str, dict[str, Any]] = {
 
 
 class Responses:
-    """Responses (https://platform.openai.com/docs/api-reference/responses). What clients have stored lives as long as this."""
+    """Responses (https://platform.openai.com/docs/api-reference/responses), strict as OpenAI's if that is the service.
 
-    def __init__(self) -> None:
+    What clients have stored lives as long as this.
+    """
+
+    def __init__(self, strict: Service | None) -> None:
+        self._strict = strict == "openai"
         self._items: dict[str, dict[str, Any]] = {}
         self._conversations: dict[str, list[dict[str, Any]]] = {}
+        self._thoughts: dict[str, str] = {}
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        """Return the request that a client sent. Its tools have their schema and cannot be run.
+    def read(self, body: Mapping[str, Any], key: str) -> ModelRequest:
+        """Return the request that a client with that key sent. Its tools have their schema and cannot be run.
 
         Raises:
-            RefusedError: it refers to something that is not stored.
+            RefusedError: it refers to something that is not stored, or the service would refuse it.
         """
+        items = self._input(body)
+        if self._strict:
+            check_responses(body, items, self._items, self._thoughts, key)
         messages: list[Message] = []
         if body.get("instructions"):
             messages.append(Message.system(body["instructions"]))
         names: dict[str, str] = {}
-        for item in self._input(body):
+        for item in items:
             kind = item.get("type", "message")
             if kind == "function_call_output":
                 messages.append(Message.tool(_read_result(item, names)))
@@ -103,16 +110,21 @@ class Responses:
             {name: value for name, value in body.items() if name not in _KNOWN},
         )
 
-    def answer(
-        self, response: ModelResponse, body: Mapping[str, Any], headers: Mapping[str, str], number: int
-    ) -> dict[str, Any]:
+    def answer(self, response: ModelResponse, body: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
         """Return the JSON of a whole response. `number`, which no other has, is in the ids of its items."""
         reason = response.finish_reason
+        if self._strict:
+            response = _as_openai_thinks(response, body.get("reasoning") or _EMPTY)
         status = "incomplete" if reason in _INCOMPLETE else "failed" if reason == "failed" else "completed"
         output = _output(response, number)
+        thought = ""
         for item in output:
-            if item["type"] == "reasoning" and "reasoning.encrypted_content" in (body.get("include") or ()):
-                item["encrypted_content"] = seal(item["id"], headers.get("authorization", ""))
+            if item["type"] == "reasoning":
+                thought = item["id"]
+                if "reasoning.encrypted_content" in (body.get("include") or ()):
+                    item["encrypted_content"] = seal(thought, key)
+            elif thought:
+                self._thoughts.update({item["id"]: thought, item.get("call_id", item["id"]): thought})
         if status == "incomplete" and output and "status" in output[-1]:
             output[-1]["status"] = "incomplete"
         usage = response.usage
@@ -222,14 +234,21 @@ class Responses:
         Raises:
             RefusedError: it is not stored.
         """
-        if identity in self._items:
-            return self._items[identity]
-        raise RefusedError(
-            f"Item with id '{identity}' not found. Items are not persisted when `store` is set to false. Try again with "
-            "`store` set to true, or remove this item from your input.",
-            status=404,
-            param="input",
-        )
+        if identity not in self._items:
+            raise not_found(identity)
+        return self._items[identity]
+
+
+def _as_openai_thinks(response: ModelResponse, reasoning: Mapping[str, Any]) -> ModelResponse:
+    """Return the response with reasoning if the model was to think, and with its text only if a summary was asked for."""
+    parts = response.message.parts
+    if reasoning.get("effort") == "none":
+        parts = tuple(part for part in parts if not isinstance(part, Reasoning))
+    elif not any(isinstance(part, Reasoning) for part in parts):
+        parts = (Reasoning(""), *parts)
+    if not reasoning.get("summary"):
+        parts = tuple(Reasoning("") if isinstance(part, Reasoning) else part for part in parts)
+    return replace(response, message=Message("assistant", parts))
 
 
 def _continues(kind: str, message: Message) -> bool:
@@ -295,28 +314,3 @@ def _output(response: ModelResponse, number: int) -> list[dict[str, Any]]:
                 called = {"call_id": call_id, "name": part.name, "arguments": raw_arguments(part)}
                 add("fc", type="function_call", status="completed", **called)
     return items
-
-
-def seal(identity: str, key: str) -> str:
-    """Return the encrypted content of the reasoning item with that id. Nothing is in it, and nobody else can make it."""
-    return base64.urlsafe_b64encode(_code(identity, key) + identity.encode()).decode()
-
-
-def opened(content: str, key: str) -> str:
-    """Return the id of the item whose encrypted content this is.
-
-    Raises:
-        ValueError: it was not made for this key.
-    """
-    try:
-        read = base64.b64decode(content, altchars=b"-_", validate=True)
-        identity = read[32:].decode()
-    except (binascii.Error, UnicodeDecodeError, ValueError):
-        raise ValueError("it is no encrypted content") from None
-    if not hmac.compare_digest(read[:32], _code(identity, key)):
-        raise ValueError("it was made for another key")
-    return identity
-
-
-def _code(identity: str, key: str) -> bytes:
-    return hmac.digest(key.encode(), identity.encode(), "sha256")

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
 from graphagent.errors import ModelRequestError, ScriptError
 from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
 from graphagent.testing._responses import Responses
-from graphagent.testing._wire import ChatCompletions, RefusedError, embeddings
+from graphagent.testing._services import RefusedError, Service
+from graphagent.testing._wire import ChatCompletions, embeddings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,7 +46,10 @@ answered with its status and Retry-After, any other exception with 500."""
 
 
 def openai_server(
-    replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply], *, model: str = "scripted"
+    replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply],
+    *,
+    model: str = "scripted",
+    strict: Service | None = None,
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
@@ -53,18 +57,36 @@ def openai_server(
     a free port, in threads of its own: for any client, in this process or in another. The same replies do for both protocols; a
     ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always the same
     for the same text, and take no reply.
+
+    With `strict` it refuses what that service refuses, with the same status, message and code, and attaches to its answers what
+    the service wants returned. It is as patient as can be without.
+
+    - `openai`: the current models. On Chat Completions no function tools with a reasoning effort, which the models have by
+      default. On Responses each answer begins with a reasoning item, to be returned with the items that followed it; its
+      encrypted content is for the client's key only. Unknown parameters and fields, schemas that claim to be strict and are
+      not, and calls without results are refused.
+    - `deepseek`: the `reasoning_content` of a message with tool calls has to be returned. There are no JSON schemas.
+    - `google`: the `thought_signature` of a call has to be returned, during the turn. Unknown parameters are refused.
+    - `mistral`: unknown parameters and unknown fields of messages are refused, `reasoning_content` among them.
     """
-    return OpenAIServer(replies, model=model)
+    return OpenAIServer(replies, model=model, strict=strict)
 
 
 class OpenAIServer:
     """A running server, as `openai_server` makes it."""
 
     def __init__(
-        self, replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply], *, model: str = "scripted"
+        self,
+        replies: Iterable[ServerReply] | Callable[[ModelRequest], ServerReply],
+        *,
+        model: str = "scripted",
+        strict: Service | None = None,
     ) -> None:
         if isinstance(replies, str):
             raise TypeError(f"the replies are one string; for a single reply write openai_server([{replies!r}])")
+        if strict is not None and strict not in get_args(Service):
+            known = ", ".join(repr(each) for each in get_args(Service))
+            raise ValueError(f"there is no service {strict!r} to be as strict as; there are {known}")
         self.model = model
         """The model that it says it is."""
         self.requests: list[dict[str, Any]] = []
@@ -73,8 +95,8 @@ class OpenAIServer:
         """The headers of these requests, their names in lower case."""
         self._replies = repeat(replies) if callable(replies) else iter(replies)
         self._protocols: dict[str, ChatCompletions | Responses] = {
-            "/v1/chat/completions": ChatCompletions(),
-            "/v1/responses": Responses(),
+            "/v1/chat/completions": ChatCompletions(strict),
+            "/v1/responses": Responses(strict),
         }
         self._lock = Lock()
         self._http: HttpServer | None = None
@@ -94,7 +116,7 @@ class OpenAIServer:
         self, path: str, body: dict[str, Any], headers: dict[str, str]
     ) -> tuple[RawResponse | list[bytes], int | None]:
         """Return the response to a request, or its events, and the number of bytes after which it is cut off, if it is."""
-        protocol = self._protocols[path]
+        protocol, key = self._protocols[path], headers.get("authorization", "")
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
@@ -103,7 +125,7 @@ class OpenAIServer:
         if reply is None:
             return _refusal(ScriptError(f"the script has {asked - 1} replies, and this is request {asked}"), 400), None
         try:
-            request = protocol.read(body)
+            request = protocol.read(body, key)
         except RefusedError as error:
             return _json(error.body, error.status), None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -117,7 +139,7 @@ class OpenAIServer:
                     reply = reply(request)
             if isinstance(reply, RawResponse):
                 return reply, after
-            whole = protocol.answer(response_of(reply, request, self.model), body, headers, asked)
+            whole = protocol.answer(response_of(reply, request, self.model), body, key, asked)
             return _events(protocol.events(whole, body)) if body.get("stream") else _json(whole), after
         except ModelRequestError as error:
             wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}

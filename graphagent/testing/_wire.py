@@ -27,25 +27,26 @@ from graphagent.llm import (
     Usage,
 )
 from graphagent.testing._model import words
+from graphagent.testing._services import Service, check_chat, finish_chat
 
 _DIMENSIONS = 64
 _KNOWN = frozenset(("model", "messages", "tools", "tool_choice", "response_format", "stream", "stream_options"))
 
 
-class RefusedError(Exception):
-    """What the server answers to a request that it refuses."""
-
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body: Any = {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
-
-
 class ChatCompletions:
-    """Chat Completions (https://platform.openai.com/docs/api-reference/chat)."""
+    """Chat Completions (https://platform.openai.com/docs/api-reference/chat), as strict as a service if one is given."""
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        """Return the request that a client sent. Its tools have their schema and cannot be run."""
+    def __init__(self, strict: Service | None) -> None:
+        self._strict: Service | None = strict
+
+    def read(self, body: Mapping[str, Any], key: str) -> ModelRequest:
+        """Return the request that a client with that key sent. Its tools have their schema and cannot be run.
+
+        Raises:
+            RefusedError: the service would refuse it.
+        """
+        if self._strict:
+            check_chat(self._strict, body, key)
         names: dict[str, str] = {}
         messages: list[Message] = []
         for said in body["messages"]:
@@ -70,10 +71,8 @@ class ChatCompletions:
             {name: value for name, value in body.items() if name not in _KNOWN},
         )
 
-    def answer(
-        self, response: ModelResponse, body: Mapping[str, Any], headers: Mapping[str, str], number: int
-    ) -> dict[str, Any]:
-        """Return the JSON of a whole response."""
+    def answer(self, response: ModelResponse, body: Mapping[str, Any], key: str, number: int) -> dict[str, Any]:
+        """Return the JSON of a whole response. `number`, which no other has, is in the ids that are made for it."""
         message, reason = response.message, response.finish_reason
         said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
         if reason == "refusal":
@@ -86,6 +85,8 @@ class ChatCompletions:
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": raw_arguments(call)}}
                 for call in message.tool_calls
             ]
+        if self._strict:
+            finish_chat(self._strict, said, body, number, key)
         return {
             "id": "chatcmpl-test",
             "object": "chat.completion",
