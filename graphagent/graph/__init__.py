@@ -25,6 +25,8 @@ from graphagent.graph._node import Start as Start
 from graphagent.graph._node import Tap as Tap
 from graphagent.graph._node import TapOf as TapOf
 from graphagent.graph._policies import Timeout as Timeout
+from graphagent.graph._policies import ToolSelection as ToolSelection
+from graphagent.graph._policies import select_tools as select_tools
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Strategy as Strategy
 

@@ -29,15 +29,54 @@ Policy = Retry | Timeout
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSelection:
+    """Tools of which a model chooses those that are offered, as `select_tools` makes it."""
+
+    tools: Sequence[Any] | None = None
+    """The tools to choose from; None: those that the parent offers."""
+    max_tools: int | None = None
+    """The largest number that is chosen; None: any number."""
+    model: Model | None = None
+    """The model that chooses; None: that of the strategy."""
+
+
+def select_tools(
+    tools: Sequence[Any] | None = None, *, max_tools: int | None = None, model: Model | None = None
+) -> ToolSelection:
+    """Let a model choose the tools that a subgraph offers: `subgraph.using(tools=select_tools())`.
+
+    Each time that the subgraph is entered, the model is asked once, with the names and descriptions of the tools, the input of the
+    subgraph, and the last messages of the transcript. The choice may be empty. It is recorded, so a run that is resumed does not ask
+    again; it counts in tokens and money, not in turns. Tools that features add are offered in any case.
+
+    Args:
+        tools: The tools to choose from; by default those that the parent offers.
+        max_tools: The largest number that is chosen; by default any number.
+        model: The model that chooses, such as a small one; by default that of the subgraph.
+
+    Raises:
+        ValueError: `max_tools` is less than 1.
+    """
+    if max_tools is not None and max_tools < 1:
+        raise ValueError(f"max_tools={max_tools} would never choose a tool; give 1 or more, or tools=[] for none")
+    return ToolSelection(tools, max_tools, model)
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """The model, tools and budgets of a strategy that is used as a node; None means those of its parent."""
 
     model: Model | None = None
-    tools: Sequence[Any] | None = None
+    tools: Sequence[Any] | ToolSelection | None = None
     max_nodes: int | None = None
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: Decimal | float | None = None
+
+    @property
+    def available(self) -> Sequence[Any] | None:
+        """The tools that may be offered: if a model chooses, those of which it does; None: those of the parent."""
+        return self.tools.tools if isinstance(self.tools, ToolSelection) else self.tools
 
     @property
     def limited(self) -> bool:

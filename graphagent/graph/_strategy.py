@@ -12,7 +12,7 @@ from graphagent._article import kind_of
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Placed, Start, Tap, TapOf
-from graphagent.graph._policies import Setting
+from graphagent.graph._policies import Setting, ToolSelection
 
 if TYPE_CHECKING:
     from graphagent.graph._check import Problem
@@ -159,7 +159,7 @@ class Strategy(Node[I, O]):
         self,
         *,
         model: Model | None = None,
-        tools: Sequence[Any] | None = None,
+        tools: Sequence[Any] | ToolSelection | None = None,
         max_nodes: int | None = None,
         max_turns: int | None = None,
         max_tokens: int | None = None,
@@ -171,7 +171,7 @@ class Strategy(Node[I, O]):
 
         Args:
             model: The model that its nodes ask.
-            tools: The tools that they offer to it; an empty list means none.
+            tools: The tools that they offer to it; an empty list means none, and `select_tools()` those that a model chooses.
             max_nodes: The largest number of node executions, each time that it is entered.
             max_turns: The largest number of model turns, likewise.
             max_tokens: The largest number of tokens, likewise.
@@ -187,6 +187,8 @@ class Strategy(Node[I, O]):
         own.setting = replace(
             self.setting or Setting(), **{name: each for name, each in given.items() if each is not None}
         )
+        # Unless it brings its own model, the choice of tools needs one.
+        own.asks_model = self.asks_model or (isinstance(tools, ToolSelection) and tools.model is None)
         return own
 
     def walk(self) -> Iterator[tuple[str, Element]]:

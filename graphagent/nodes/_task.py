@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from graphagent._article import kind_of
 from graphagent.errors import OutputError, ToolError
-from graphagent.graph import END, START, Node, Strategy
+from graphagent.graph import END, START, Node, Strategy, ToolSelection
 from graphagent.graph._internal import hints, is_type
 from graphagent.llm import Message, OutputFormat, Tool, ToolCalls, ToolResults
 from graphagent.nodes._model import LlmRequest, Prompt
@@ -34,7 +34,7 @@ def task(
     instruction: None = None,
     *,
     output: type[T],
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -45,7 +45,7 @@ def task(
     instruction: str,
     *,
     output: type[T],
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -56,7 +56,7 @@ def task(
     instruction: Callable[[X], str | Message],
     *,
     output: type[T],
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -66,7 +66,7 @@ def task(
 def task(
     instruction: None = None,
     *,
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -76,7 +76,7 @@ def task(
 def task(
     instruction: str,
     *,
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -86,7 +86,7 @@ def task(
 def task(
     instruction: Callable[[X], str | Message],
     *,
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -96,7 +96,7 @@ def task(
     instruction: Any = None,
     *,
     output: Any = str,
-    tools: Sequence[Any] | None = None,
+    tools: Sequence[Any] | ToolSelection | None = None,
     model: Model | None = None,
     max_turns: int | None = None,
     parallel_tools: int = 1,
@@ -118,7 +118,8 @@ def task(
         instruction: The task: text, in which `{input}` stands for the input, or a function that makes it of the input. By default the
             input itself is the task.
         output: The type of the result.
-        tools: The tools that are offered; an empty list means none. By default those of the parent.
+        tools: The tools that are offered; an empty list means none, `select_tools()` those that a model chooses. By default those of the
+            parent.
         model: The model that is asked; by default that of the parent.
         max_turns: The largest number of model turns, each time that the task is begun.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
@@ -138,7 +139,7 @@ def make_task(
     instruction: Any,
     output: Any,
     *,
-    tools: Sequence[Any] | None,
+    tools: Sequence[Any] | ToolSelection | None,
     model: Model | None,
     max_turns: int | None,
     name: str,
@@ -152,7 +153,7 @@ def make_task(
         raise TypeError(f"{name!r} has an output of a type, such as str or list[str], and {output!r} is none")
     begin: Any = START if instruction is None else START >> _instruct(instruction, name)
     form: OutputFormat[Any] | None = None if output is str else OutputFormat.of(output)
-    if form is not None and tools is not None and not tools:
+    if form is not None and tools is not None and not isinstance(tools, ToolSelection) and not tools:
         asked = LlmRequest(tools=False, output=form, purpose=purpose)
         ask = Node[Any, Any](asked, name="llm_request", input_type=Prompt, output_type=output, asks_model=True)
         made = Strategy[Any, Any](name, begin >> ask >> END)

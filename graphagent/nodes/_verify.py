@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent._article import kind_of
-from graphagent.graph import END, START, Node, Strategy, parallel
+from graphagent.graph import END, START, Node, Strategy, ToolSelection, parallel
 from graphagent.graph._internal import hints, is_type
 from graphagent.llm import Message, ToolResults
 from graphagent.nodes._model import passthrough
@@ -64,7 +64,7 @@ class Judgement:
 def verify(
     criteria: str,
     *,
-    tools: Sequence[Any] | None = (),
+    tools: Sequence[Any] | ToolSelection | None = (),
     model: Model | None = None,
     max_turns: int | None = None,
     name: str = "verify",
@@ -74,7 +74,7 @@ def verify(
     criteria: str,
     kind: type[T],
     *,
-    tools: Sequence[Any] | None = (),
+    tools: Sequence[Any] | ToolSelection | None = (),
     model: Model | None = None,
     max_turns: int | None = None,
     name: str = "verify",
@@ -84,7 +84,7 @@ def verify(
     criteria: Callable[[T], str],
     kind: type[T] | None = None,
     *,
-    tools: Sequence[Any] | None = (),
+    tools: Sequence[Any] | ToolSelection | None = (),
     model: Model | None = None,
     max_turns: int | None = None,
     name: str = "verify",
@@ -93,7 +93,7 @@ def verify(
     criteria: Any,
     kind: Any = None,
     *,
-    tools: Sequence[Any] | None = (),
+    tools: Sequence[Any] | ToolSelection | None = (),
     model: Model | None = None,
     max_turns: int | None = None,
     name: str = "verify",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
 from graphagent.errors import SerializationError, StrategyError
-from graphagent.graph import Each, Node, Parallel, Race, Strategy
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, ToolSelection
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
 from graphagent.run.engine._budgets import check_budgets
@@ -61,6 +61,9 @@ def placed(
             around = around.rpartition("/")[0]
         found[name] = _own(element, *found[around])
         yield path + name, element, *found[name]
+        selection = element.setting.tools if isinstance(element, Strategy) and element.setting is not None else None
+        if isinstance(selection, ToolSelection) and selection.model is not None:
+            yield path + name, element, selection.model, found[around][1]
     models = [each for each, _ in found.values() if each is not None]
     for each in agent_tools(strategy, tools):
         inner, budget = each.agent, each.agent.budgets.max_cost
@@ -117,28 +120,34 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
     return tuple(found.values())
 
 
-def check_ways(node: Node[Any, Any], tools: Sequence[object]) -> None:
+def check_ways(node: Node[Any, Any], tools: Sequence[object], *, inside: bool = False) -> None:
     """Check that an edge takes tool calls wherever tools are offered.
 
     Raises:
         StrategyError: there is none.
+        ValueError: a model is to choose the tools of the agent's own strategy, or a budget is none.
     """
-    inside: Iterable[object] = ()
+    elements: Iterable[object] = ()
     if isinstance(node, Strategy):
         if node.setting is not None:
             own = node.setting
+            if isinstance(own.tools, ToolSelection) and not inside:
+                raise ValueError(
+                    f"a model selects the tools of {node.name!r} when that is entered from another strategy, and here it is the agent's "
+                    f"own; write Agent(Strategy('outer', START >> {node.name}.using(tools=select_tools()) >> END))"
+                )
             check_budgets(
                 max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
             )
-            tools = tools if own.tools is None else checked_tools(own.tools)
+            tools = tools if own.available is None else checked_tools(own.available)
         if tools and node.without_tools:
             raise StrategyError(node.name, node.without_tools)
-        inside = node.elements_by_name.values()
+        elements = node.elements_by_name.values()
     elif isinstance(node, Each | Parallel | Race):
-        inside = node.branches
-    for element in inside:
+        elements = node.branches
+    for element in elements:
         if isinstance(element, Node):
-            check_ways(element, tools)
+            check_ways(element, tools, inside=True)
 
 
 def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> Tool:

@@ -8,6 +8,7 @@ from typing import Any
 from graphagent._retry import Retry
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import END, START, End, Node, Start
+from graphagent.graph._policies import ToolSelection
 from graphagent.graph._strategy import Edge, Element, Strategy
 
 _INDENT = "    "
@@ -31,7 +32,10 @@ def notes(element: Element) -> list[str]:
     if isinstance(element, Strategy) and element.setting is not None:
         setting = element.setting
         said += ["own model"] if setting.model is not None else []
-        said += ["own tools"] if setting.tools is not None else []
+        if isinstance(setting.tools, ToolSelection):
+            said.append("tools that a model selects")
+        elif setting.tools is not None:
+            said.append("own tools")
         limits = {"nodes": setting.max_nodes, "turns": setting.max_turns, "tokens": setting.max_tokens}
         said += [f"max {limit} {what}" for what, limit in limits.items() if limit is not None]
     for policy in element.policies:

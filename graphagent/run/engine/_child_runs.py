@@ -302,7 +302,7 @@ def all_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[To
     """Yield the tools of an agent, and of the subgraphs of its strategy."""
     inside = (element for _, element in strategy.walk() if isinstance(element, Strategy))
     settings = (each.setting for each in (strategy, *inside))
-    own = (each for setting in settings if setting is not None for each in setting.tools or ())
+    own = (each for setting in settings if setting is not None for each in setting.available or ())
     yield from map(as_tool, (*tools, *own))
 
 

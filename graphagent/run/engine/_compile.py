@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import NodeFailedError, RunError
-from graphagent.graph import Each, Node, Parallel, Race, Strategy
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, ToolSelection
 from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
 from graphagent.run.engine._execute import execute
 from graphagent.run.engine._fork import each_call, parallel_call, race_call, with_same_items
 from graphagent.run.engine._learning import learning
 from graphagent.run.engine._policies import with_policies
+from graphagent.run.engine._tool_selection import choose_tools
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
@@ -75,10 +76,15 @@ def _compile_branch(node: Node[Any, Any]) -> CompiledNode:
 
 
 def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> Call:
+    setting = strategy.setting
+    selection = setting.tools if setting is not None and isinstance(setting.tools, ToolSelection) else None
+
     async def enter(ctx: Context[Any], value: Any) -> Any:
         outer = ctx.__frame__
         frame = outer.inner()
         if frame is None:
+            if selection is not None and setting is not None:
+                await choose_tools(outer, selection, setting, outer.available(setting), value)
             frame = outer.enter(strategy.name, strategy.setting)
         if frame.compiled is None:
             output = await execute(compiled.first, frame, value)

@@ -10,6 +10,7 @@ from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
 from graphagent.events import AnswerTruncated, ModelRequested, ModelRequestFailed, ModelResponded, TextStreamed
+from graphagent.graph import ToolSelection
 from graphagent.llm import Tool
 from graphagent.llm._internal import check_whole
 from graphagent.run.engine._budgets import Meter
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     Deps = Variable("Deps", covariant=True, default=None)
 else:
     Deps = TypeVar("Deps", covariant=True)
+
+
+CHOSEN = "tools"
+"""The key of the effect that holds the names of the tools that a model chose for a subgraph."""
 
 
 class Context(Generic[Deps]):
@@ -342,8 +347,24 @@ class LiveFrame(Frame):
         if setting is None:
             return self.meter, self.model, self.tools
         model = self.model if setting.model is None else setting.model
-        tools = self.tools if setting.tools is None else tuple(map(as_tool, setting.tools))
+        tools = self.available(setting)
+        if isinstance(setting.tools, ToolSelection):
+            tools = self._chosen(tools)
         return Meter(self.meter, setting, where=path) if setting.limited else self.meter, model, tools
+
+    def available(self, setting: Setting) -> Sequence[Tool]:
+        """Return the tools that a strategy may offer: if a model chooses, those of which it does."""
+        return self.tools if setting.available is None else tuple(map(as_tool, setting.available))
+
+    def of_features(self) -> dict[str, Tool]:
+        """Return the tools of features, by their names: they are no part of the choice of tools."""
+        return {tool.name: tool for feature in implementing(self.runtime.features, "tools") for tool in feature.tools}
+
+    def _chosen(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Return those of the tools that were chosen when the current node was entered, and the tools of features."""
+        names, fixed = self.outcome(CHOSEN), self.of_features() if tools else {}
+        found = {tool.name: tool for tool in tools if names is None or tool.name in names or tool.name in fixed}
+        return (*found.values(), *(tool for name, tool in fixed.items() if name not in found))
 
     def inner(self) -> LiveFrame | None:
         """Return the frame of the strategy that is the current node, if it was entered."""
