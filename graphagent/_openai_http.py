@@ -294,11 +294,16 @@ def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
     return address, parts.hostname + (f":{port}" if port else ""), login
 
 
-def _codes(error: APIError) -> str:
-    """Return the server's short codes, in brackets, without its message, which may repeat what was sent."""
-    said = dict.fromkeys((error.code, error.type, error.param))
-    codes = [each for each in said if isinstance(each, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", each)]
+def safe_codes(*said: object) -> str:
+    """Return a server's short codes, in brackets. What may repeat what was sent, such as its message, is left out."""
+    codes = [
+        each for each in dict.fromkeys(map(str, said)) if each != "None" and re.fullmatch(r"[\w.\[\]-]{1,64}", each)
+    ]
     return f" ({', '.join(codes)})" if codes else ""
+
+
+def _codes(error: APIError) -> str:
+    return safe_codes(error.code, error.type, error.param)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

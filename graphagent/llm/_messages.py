@@ -280,7 +280,7 @@ class ModelResponse:
     usage: Usage = Usage()
     finish_reason: str = "stop"
     """Why the model stopped: `stop`, `tool_calls`, `length` (at its limit of tokens, so the answer is cut off), `content_filter` (the
-    server withheld it), or what else the server says."""
+    server withheld it), `refusal` (the model says why it does not answer), or what else the server says."""
     model: str = ""
     """The model that answered, as the server names it."""
     failed: tuple[FailedRequest, ...] = field(default=(), compare=False, repr=False)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphagent.errors import ModelRequestError, TruncatedError
+from graphagent.errors import ModelRequestError, OutputError, TruncatedError
+from graphagent.llm._messages import Reasoning
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
 
 
 def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bool = True) -> None:
-    """Check that an answer was not withheld, and not cut off where half of it is of no use.
+    """Check that there is an answer: not withheld, not refused, and not cut off where half of it is of no use.
 
     Args:
         response: The answer.
@@ -20,12 +21,26 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
 
     Raises:
         TruncatedError: it was cut off at its limit of tokens.
+        OutputError: the model refused to answer in JSON, or reasoned and said nothing.
         ModelRequestError: the content filter of the server withheld it.
     """
     message, reason = response.message, response.finish_reason
-    if reason not in ("content_filter", "length"):
-        return
     model = f"model {response.model!r}" if response.model else "the model"
+    if reason == "refusal" and request.output is not None:
+        raise OutputError(
+            f"{model} refused to answer, in words instead of the JSON that was asked for; .output has them. Ask for something else, "
+            f"or catch it with .on_error(OutputError)",
+            output=message.text,
+        )
+    if reason not in ("content_filter", "length"):
+        if message.parts and all(isinstance(part, Reasoning) for part in message.parts):
+            raise OutputError(
+                f"{model} reasoned and then neither answered nor called a tool (finish_reason {reason!r}): allow it more tokens, by "
+                f"parameters={{'max_completion_tokens': …}} ('max_tokens' on other servers), let it reason less, by "
+                f"parameters={{'reasoning_effort': 'low'}}, or ask again with .retry(errors=OutputError)",
+                output="",
+            )
+        return
     if reason == "content_filter":
         raise ModelRequestError(
             f"{model} withheld its answer (finish_reason 'content_filter'): the server's content filter objected; "

@@ -19,6 +19,7 @@ from graphagent.llm._messages import (
     ModelRequest,
     ModelResponse,
     Part,
+    ProviderData,
     Reasoning,
     Text,
     ToolCall,
@@ -28,15 +29,31 @@ from graphagent.llm._messages import (
 from graphagent.llm._output import read_json
 
 if TYPE_CHECKING:
+    from graphagent.llm._families import ModelFamily
     from graphagent.llm._output import OutputFormat
 
 _LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
 """What is taken for an amount: further digits come of binary fractions."""
 
 
-def to_body(request: ModelRequest, model: str, *, schema_in_prompt: bool = False) -> dict[str, Any]:
-    """Return the JSON of a request. With `schema_in_prompt` the output format is put into the prompt, and not sent as a setting."""
-    messages = chat_messages(request.messages)
+def to_body(
+    request: ModelRequest,
+    model: str,
+    *,
+    schema_in_prompt: bool = False,
+    family: ModelFamily | None = None,
+    fill: bool = False,
+) -> dict[str, Any]:
+    """Return the JSON of a request.
+
+    Args:
+        request: What is asked.
+        model: The name of the model.
+        schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.
+        family: Return what servers of this family attached to earlier answers.
+        fill: Send what the family has for calls of other models.
+    """
+    messages = chat_messages(request.messages, family, fill=fill)
     body: dict[str, Any] = {"model": model, "messages": messages}
     if request.tools:
         body["tools"] = [
@@ -59,9 +76,14 @@ def to_body(request: ModelRequest, model: str, *, schema_in_prompt: bool = False
     return body
 
 
-def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> None:
+def schema_instruction(output: OutputFormat[Any]) -> str:
+    """Return what a model is told whose server does not take the format as a setting."""
     schema = json.dumps(output.schema, ensure_ascii=False)
-    told = f"Answer with nothing but JSON that fits this schema: {schema}"
+    return f"Answer with nothing but JSON that fits this schema: {schema}"
+
+
+def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> None:
+    told = schema_instruction(output)
     # In the system message at the front: many servers refuse one elsewhere, and two messages of one role in a row.
     if messages and messages[0]["role"] == "system":
         messages[0] = {"role": "system", "content": f"{messages[0]['content']}\n\n{told}"}
@@ -69,11 +91,22 @@ def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> N
         messages.insert(0, {"role": "system", "content": told})
 
 
-def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return the JSON of messages, without reasoning. Images in tool results follow as a message of the user."""
+def chat_messages(
+    messages: Iterable[Message], family: ModelFamily | None = None, *, fill: bool = False
+) -> list[dict[str, Any]]:
+    """Return the JSON of messages. Images in tool results follow as a message of the user.
+
+    Reasoning is left out, except what servers of the given family attached to it and want returned.
+    """
+    if family is not None and family.returned == "never":
+        family = None
+    after = -1
+    if family is not None and family.returned == "tool loop":
+        messages = tuple(messages)
+        after = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
     sent: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
-    for message in messages:
+    for place, message in enumerate(messages):
         if message.role != "tool" and shown:
             sent.append({"role": "user", "content": shown})
             shown = []
@@ -84,7 +117,10 @@ def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
                     shown.append({"type": "text", "text": f"Images that {result.name} gave (call {result.call_id}):"})
                     shown.extend(_image(each) for each in result.images)
         elif message.role == "assistant":
-            sent.append(_assistant(message))
+            said = _assistant(message)
+            if family is not None and place > after:
+                _add_data(said, message, family, fill=fill)
+            sent.append(said)
         else:
             sent.append({"role": message.role, "content": _content(message.parts)})
     return [*sent, {"role": "user", "content": shown}] if shown else sent
@@ -92,17 +128,39 @@ def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 def _assistant(message: Message) -> dict[str, Any]:
     calls = [
-        {
-            "type": "function",
-            "id": call.id,
-            # Arguments that are no JSON make some servers refuse the whole history; the model learns of them from the result.
-            "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
-        }
+        {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments_text(call)}}
         for call in message.tool_calls
     ]
     if not calls:
         return {"role": "assistant", "content": message.text}
     return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as JSON. Malformed ones are left out.
+
+    Some servers would refuse the whole history because of them, and the model learns of them from the result.
+    """
+    return json.dumps(dict(call.arguments), ensure_ascii=False)
+
+
+def _add_data(said: dict[str, Any], message: Message, family: ModelFamily, *, fill: bool) -> None:
+    """Add to the JSON of an answer what servers of the family attached to its parts."""
+    calls = iter(said.get("tool_calls", ()))
+    signed = False
+    for part in message.parts:
+        if not isinstance(part, Text | Reasoning | ToolCall):
+            continue
+        place = next(calls) if isinstance(part, ToolCall) else said
+        if part.provider is None or part.provider.family != family.name:
+            continue
+        signed = signed or not isinstance(part, Text)
+        for name, value in part.provider.data.items():
+            # Reasoning text is not stored twice, see `_reasoning`.
+            place[name] = part.text if value is None and isinstance(part, Reasoning) else value
+    if fill and not signed and message.tool_calls:
+        place = said["tool_calls"][0] if family.signature else said
+        place.update(family.missing)
 
 
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
@@ -116,36 +174,42 @@ def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    url = f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" if image.data else image.url
-    return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "image_url", "image_url": {"url": image_url(image)}}
 
 
-def from_body(data: object, server: str) -> ModelResponse:
-    """Read a server's JSON answer; `server` says in errors who answered.
+def image_url(image: Image) -> str:
+    """Return the address of an image, which for bytes is a `data:` URL."""
+    return f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" if image.data else image.url
+
+
+def from_body(data: object, server: str, family: ModelFamily | None = None) -> ModelResponse:
+    """Read a server's JSON answer; `server` says in errors who answered, `family` what it wants returned.
 
     Raises:
         ModelRequestError: it is an error, or is not the protocol.
     """
-    body = _mapping(data)
+    body = mapping(data)
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
         raise _without_choices(body, server)
-    choice = _mapping(cast("list[object]", choices)[0])
-    said = choice.get("message")
-    if not isinstance(said, Mapping):
+    choice = mapping(cast("list[object]", choices)[0])
+    said = mapping(choice.get("message"))
+    if not isinstance(choice.get("message"), Mapping):
         raise ModelRequestError(
             f"{server} answered with a choice that has no message; is it an OpenAI-compatible server?"
         )
-    message = _message(_mapping(cast("object", said)))
+    message = _message(said, family)
     reason = str(choice.get("finish_reason") or "stop")
     if message.tool_calls and reason in ("stop", "function_call"):
         reason = "tool_calls"
+    elif reason == "stop" and said.get("refusal") and not said.get("content"):
+        reason = "refusal"
     return ModelResponse(message, read_usage(body.get("usage")), reason, str(body.get("model") or ""))
 
 
 def _without_choices(body: Mapping[str, Any], server: str) -> ModelRequestError:
     if body.get("error"):
-        error = _mapping(body["error"])
+        error = mapping(body["error"])
         code = error.get("code")
         status = code if isinstance(code, int) and 400 <= code < 600 else None
         detail = str(error.get("message") or body["error"])[:2_000]
@@ -155,18 +219,35 @@ def _without_choices(body: Mapping[str, Any], server: str) -> ModelRequestError:
     )
 
 
-def _message(said: Mapping[str, Any]) -> Message:
+def _message(said: Mapping[str, Any], family: ModelFamily | None) -> Message:
     text, thought = _read_content(said.get("content") or said.get("refusal") or "")
     thought = str(said.get("reasoning_content") or said.get("reasoning") or "") + thought
+    if family is not None and family.returned == "never":
+        family = None
     parts: list[Part] = []
-    if thought:
-        parts.append(Reasoning(thought))
+    kept = None if family is None else _reasoning(said, thought, family)
+    if thought or kept:
+        parts.append(Reasoning(thought, provider=kept))
     if text:
-        parts.append(Text(text))
+        parts.append(Text(text, provider=_signature(said, family)))
     calls = said.get("tool_calls")
     if isinstance(calls, list):
-        parts.extend(_call(_mapping(each)) for each in cast("list[object]", calls))
+        parts.extend(_call(mapping(each), family) for each in cast("list[object]", calls))
     return Message("assistant", tuple(parts))
+
+
+def _reasoning(said: Mapping[str, Any], thought: str, family: ModelFamily) -> ProviderData | None:
+    """Return the field with the reasoning. Where it is the text of the part, None stands for it."""
+    for name in family.reasoning:
+        value = said.get(name)
+        if value is not None:  # DeepSeek wants an empty one back, too: github.com/Oaklight/llm-rosetta/issues/356
+            return ProviderData(family.name, {name: None if value == thought else value})
+    return None
+
+
+def _signature(said: Mapping[str, Any], family: ModelFamily | None) -> ProviderData | None:
+    found = said.get(family.signature) if family is not None and family.signature else None
+    return ProviderData(family.name, {family.signature: found}) if family is not None and found else None
 
 
 def _read_content(content: object) -> tuple[str, str]:
@@ -174,7 +255,7 @@ def _read_content(content: object) -> tuple[str, str]:
     if not isinstance(content, list):
         return str(content), ""
     text, thought = "", ""
-    for each in map(_mapping, cast("list[object]", content)):
+    for each in map(mapping, cast("list[object]", content)):
         if each.get("type") == "thinking":
             thought += "".join(_read_content(each.get("thinking") or ""))
         else:
@@ -182,22 +263,25 @@ def _read_content(content: object) -> tuple[str, str]:
     return text, thought
 
 
-def _call(said: Mapping[str, Any]) -> ToolCall:
-    function = _mapping(said.get("function"))
+def _call(said: Mapping[str, Any], family: ModelFamily | None) -> ToolCall:
+    function = mapping(said.get("function"))
     name, identity = str(function.get("name") or ""), str(said.get("id") or "")
-    given = function.get("arguments")
+    arguments, malformed = read_arguments(function.get("arguments"))
+    return ToolCall(name, arguments, identity, malformed, provider=_signature(said, family))
+
+
+def read_arguments(given: object) -> tuple[dict[str, Any], str]:
+    """Return the arguments of a call, and the text that they came as if that is no JSON object."""
     if isinstance(given, Mapping):  # not the protocol, but some servers
-        return ToolCall(name, dict(cast("Mapping[str, Any]", given)), identity)
+        return dict(cast("Mapping[str, Any]", given)), ""
     text = str(given or "")
     if not text.strip():
-        return ToolCall(name, {}, identity)
+        return {}, ""
     try:
         arguments = read_json(text)
     except ValueError:
         arguments = None
-    if not isinstance(arguments, dict):
-        return ToolCall(name, {}, identity, malformed=text)
-    return ToolCall(name, cast("dict[str, Any]", arguments), identity)
+    return (cast("dict[str, Any]", arguments), "") if isinstance(arguments, dict) else ({}, text)
 
 
 def read_usage(said: object) -> Usage:
@@ -205,17 +289,18 @@ def read_usage(said: object) -> Usage:
 
     OpenRouter says under `cost` what they cost (https://openrouter.ai/docs/use-cases/usage-accounting).
     """
-    usage = _mapping(said)
+    usage = mapping(said)
     return Usage(
-        _number(usage.get("prompt_tokens")),
-        _number(usage.get("completion_tokens")),
-        _number(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
-        _number(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-        _money(usage.get("cost")),
+        number(usage.get("prompt_tokens")),
+        number(usage.get("completion_tokens")),
+        number(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        number(mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+        money(usage.get("cost")),
     )
 
 
-def _money(value: object) -> Decimal:
+def money(value: object) -> Decimal:
+    """Return an amount; 0 for anything else."""
     try:
         found = Decimal(str(value)) if isinstance(value, int | float | str) and value is not True else Decimal(0)
         is_amount = 0 < found < _MOST_MONEY
@@ -224,49 +309,30 @@ def _money(value: object) -> Decimal:
     return found.quantize(_LEAST_MONEY, context=MONEY).normalize(MONEY) if is_amount else Decimal(0)
 
 
-def _number(value: object) -> int:
+def number(value: object) -> int:
+    """Return a number of tokens; 0 for anything else."""
     return int(value) if isinstance(value, int | float) and value > 0 else 0
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-class Events:
-    """Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html): bytes go in, data comes out."""
-
-    def __init__(self) -> None:
-        self._line: list[bytes] = []
-        self._data: list[bytes] = []
-
-    def add(self, piece: bytes | None) -> list[bytes]:
-        """Accept some bytes, or None at the end, and return the data of the events that they complete."""
-        if piece is None:
-            piece = b"\n\n"
-        # Only at line feeds: JSON may hold other characters that str.splitlines() takes for line ends.
-        first, *others = piece.split(b"\n")
-        self._line.append(first)
-        found: list[bytes] = []
-        for other in others:
-            line = b"".join(self._line).removesuffix(b"\r")
-            self._line = [other]
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif not line and self._data:
-                found.append(b"\n".join(self._data))
-                self._data = []
-        return found
 
 
 class Chunks:
     """A streamed answer: chunks go in as they come, and it becomes the JSON of a whole answer."""
+
+    last = False
+    """Whether nothing that matters follows: usage comes after the end of an answer, and then the marker `[DONE]`."""
 
     def __init__(self) -> None:
         self.finished = False
         """Whether the server said that the answer is at its end."""
         self._body: dict[str, Any] = {}
         self._finish_reason = ""
-        self._texts: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning_content": []}
+        self._texts: dict[str, list[str]] = {"content": [], "refusal": []}
+        self._details: list[dict[str, Any]] = []
+        self._extra: dict[str, Any] = {}
         self._calls: list[dict[str, Any]] = []
         self._arguments: list[list[str]] = []
         self._at_index: dict[object, int] = {}
@@ -277,31 +343,50 @@ class Chunks:
         Raises:
             ModelRequestError: it is an error.
         """
-        data = _mapping(chunk)
+        data = mapping(chunk)
         if data.get("error"):
             raise _without_choices(data, server)
         self._body.update({key: data[key] for key in ("model", "usage") if data.get(key)})
         choices = data.get("choices")
         if not isinstance(choices, list) or not choices:
             return ""
-        choice = _mapping(cast("list[object]", choices)[0])
+        choice = mapping(cast("list[object]", choices)[0])
         if choice.get("finish_reason"):
             self.finished, self._finish_reason = True, str(choice["finish_reason"])
-        delta = _mapping(choice.get("delta"))
+        delta = mapping(choice.get("delta"))
         text, thought = _read_content(delta.get("content") or "")
         refusal = str(delta.get("refusal") or "")
         self._texts["content"].append(text)
         self._texts["refusal"].append(refusal)
-        self._texts["reasoning_content"].append(
-            thought or str(delta.get("reasoning_content") or delta.get("reasoning") or "")
-        )
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(delta.get(name), str):
+                self._texts.setdefault(name, []).append(delta[name])
+        if thought:
+            self._texts.setdefault("reasoning_content", []).append(thought)
+        details = delta.get("reasoning_details")
+        for each in cast("list[object]", details) if isinstance(details, list) else []:
+            self._add_detail(mapping(each))
+        if delta.get("extra_content"):  # Gemini signs text in a last chunk without text
+            self._extra = {"extra_content": delta["extra_content"]}
         calls = delta.get("tool_calls")
         for each in cast("list[object]", calls) if isinstance(calls, list) else []:
-            self._add_call(_mapping(each))
+            self._add_call(mapping(each))
         return text or refusal
 
+    def _add_detail(self, said: Mapping[str, Any]) -> None:
+        """Accept a piece of OpenRouter's and MiniMax's reasoning, which continues the last one if it has the same type and index."""
+        known = self._details[-1] if self._details else {}
+        if not known or any(known.get(name) != said.get(name) for name in ("type", "index")):
+            self._details.append(dict(said))
+            return
+        for name, value in said.items():
+            if name in ("text", "summary") and isinstance(value, str):
+                known[name] = (known.get(name) or "") + value
+            elif value is not None:
+                known[name] = value
+
     def _add_call(self, said: Mapping[str, Any]) -> None:
-        function = _mapping(said.get("function"))
+        function = mapping(said.get("function"))
         index, identity, name = said.get("index"), said.get("id"), function.get("name")
         at = self._at_index.get(index)
         # Some servers leave the index out, or give every call the same: then a new id with a name begins a call.
@@ -312,6 +397,8 @@ class Chunks:
             self._arguments.append([])
         elif identity and not known:
             self._calls[at]["id"] = identity
+        if said.get("extra_content"):
+            self._calls[at]["extra_content"] = said["extra_content"]
         given = function.get("arguments")
         if isinstance(given, Mapping):
             given = json.dumps(given, ensure_ascii=False)
@@ -322,5 +409,8 @@ class Chunks:
         message: dict[str, Any] = {key: "".join(pieces) for key, pieces in self._texts.items()}
         for call, pieces in zip(self._calls, self._arguments, strict=True):
             call["function"]["arguments"] = "".join(pieces)
+        message |= self._extra
+        if self._details:
+            message["reasoning_details"] = self._details
         message["tool_calls"] = self._calls
         return {**self._body, "choices": [{"message": message, "finish_reason": self._finish_reason}]}

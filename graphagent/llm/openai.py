@@ -1,32 +1,39 @@
-"""Models over the OpenAI protocol: OpenAI itself, and every server that speaks Chat Completions (`base_url=`)."""
+"""Models over OpenAI's protocols: OpenAI itself by Responses, and every server that speaks Chat Completions (`base_url=`)."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urlsplit
 
-from anyio import CancelScope, current_time
-from openai import AsyncOpenAI, AsyncStream
-
 from graphagent._openai_http import Server
-from graphagent.errors import ModelRequestError
-from graphagent.llm._context_overflow import is_overflow
-from graphagent.llm._output import read_json
-from graphagent.llm._wire import Chunks, Events, from_body, to_body
+from graphagent.llm import _responses, _wire
+from graphagent.llm._endpoint import Endpoint, request_error
+from graphagent.llm._families import ModelFamily, family_named, family_of
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
 
-_LAST_WORDS = 1.0
-"""Seconds that a server has to end a stream of which it said that it is done."""
+_SCHEMA_REFUSALS = {
+    "this schema": "invalid schema",
+    "schema": r"response_format|text\.format|json_schema|structured.?output",
+}
+"""A server that has formats, and refuses one schema, will take the next."""
+_DATA = r"(reasoning(_content|_details)?|extra_content|thought_signature)\b"
+_UNKNOWN = r"(extra_forbidden|not permitted|not allowed|not support|unsupported|unknown|unrecognized|unexpected)"
+_UNKNOWN_DATA = rf"{_DATA}.*{_UNKNOWN}|{_UNKNOWN}.*{_DATA}"
+_MISSING_DATA = r"(reasoning|signature).*(must be passed back|is missing)|missing.*(reasoning|signature)"
 
 
 class OpenAIModel:
-    """A model over the OpenAI protocol, Chat Completions.
+    """A model of OpenAI, by the Responses protocol, or of any other server, by Chat Completions.
+
+    Which of the two is decided by the address: Responses on OpenAI's own hosts, Chat Completions on any other, given here or in
+    OPENAI_BASE_URL. OpenAIResponsesModel and OpenAIChatModel name one of them.
 
     One object serves any number of runs, and event loops of asyncio and trio alike. The HTTP client is made at the first
     request and closed with its event loop; `async with` or `aclose()` closes it earlier. Nothing that is sent is logged here;
@@ -42,6 +49,7 @@ class OpenAIModel:
         timeout: float | None = None,
         max_retries: int = 2,
         headers: Mapping[str, str] | None = None,
+        family: str | ModelFamily | None = None,
         **parameters: Any,
     ) -> None:
         """Name a model and, where it is not OpenAI's, its server.
@@ -55,36 +63,38 @@ class OpenAIModel:
             max_retries: how often the client tries again what may work the second time (429, 5xx, lost connections),
                 waiting as long as the server's Retry-After says.
             headers: sent along with every request.
-            parameters: sent along with every request, such as `temperature=0`; those of a request win over them.
+            family: of the data that the server attaches to its answers and wants back, by its name in MODEL_FAMILIES or one of
+                your own. Without it, that of the host or of the model's name.
+            parameters: sent along with every request, such as `temperature=0`; those of a request win over them. Responses
+                takes those of Chat Completions too, such as `max_completion_tokens` and `reasoning_effort`.
 
         Raises:
-            ValueError: `base_url` is no address, or `max_retries` is below 0.
+            ValueError: `base_url` is no address, `max_retries` is below 0, or there is no such family.
         """
         self.name = model
         """What the server calls the model."""
         self.parameters = parameters
         """Sent along with every request."""
         self._base_url = base_url
-        self._server = Server(
-            f"model {model!r}",
-            error=_request_error,
-            base_url=base_url,
-            api_key=api_key,
-            timeout=timeout,
-            max_retries=max_retries,
-            headers=headers,
-        )
-        self._takes_schema = True
-        self._takes_stream_options = True
+        settings: dict[str, Any] = {
+            "base_url": base_url,
+            "api_key": api_key,
+            "timeout": timeout,
+            "max_retries": max_retries,
+            "headers": headers,
+            "family": family,
+        }
+        self._chat = OpenAIChatModel(model, **settings)
+        self._responses = OpenAIResponsesModel(model, **settings)
+        self._chat.parameters = self._responses.parameters = parameters
 
     @property
     def tells_cost(self) -> bool:
         """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
-        host = urlsplit(self._base_url or os.environ.get("OPENAI_BASE_URL", "")).hostname or ""
-        return host == "openrouter.ai" or host.endswith(".openrouter.ai")
+        return _tells_cost(self._base_url)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._server}>"
+        return repr(self._chat).replace(type(self._chat).__name__, type(self).__name__, 1)
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
@@ -93,42 +103,14 @@ class OpenAIModel:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached. The text
                 holds neither the key nor anything that was sent.
         """
-        options: dict[str, Any] = {}
-        if on_text is not None:
-            options["stream"] = True
-            if self._takes_stream_options:
-                options["stream_options"] = {"include_usage": True}
-        with_schema = self._takes_schema
-        given = {**self.parameters, **request.parameters}
-        extra = cast("dict[str, Any]", given.pop("extra_body", None) or {})
-        while True:
-            body = to_body(request, self.name, schema_in_prompt=not with_schema) | options | extra | given
-            try:
-                async with self._server.client() as client:
-                    if on_text is None:
-                        response = await self._ask(client, body)
-                    else:
-                        response = await self._ask_streaming(client, body, on_text)
-            except ModelRequestError as error:
-                if "stream_options" in options and _refuses(error, "stream_options"):
-                    del options["stream_options"]
-                    self._takes_stream_options = False
-                elif (
-                    request.output
-                    and with_schema
-                    and _refuses(error, r"response_format|json_schema|structured.?output")
-                ):
-                    with_schema = False
-                    # A server that has the format but not this schema will take the next one.
-                    self._takes_schema = "invalid schema" in error.detail.lower()
-                else:
-                    raise
-                continue
-            return response
+        # The environment is read at the first request, as the client itself does it.
+        own = _is_openai(_host(self._base_url))
+        return await (self._responses if own else self._chat).respond(request, on_text)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""
-        await self._server.aclose()
+        await self._chat.aclose()
+        await self._responses.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,86 +120,233 @@ class OpenAIModel:
     ) -> None:
         await self.aclose()
 
-    async def _ask(self, client: AsyncOpenAI, body: dict[str, Any]) -> ModelResponse:
-        with self._server.failures():
-            data = await client.post("/chat/completions", body=body, cast_to=object)
-        if isinstance(data, str):  # what the client makes of other kinds of content
-            raise self._server.no_json(data)
-        return from_body(data, str(self._server))
 
-    async def _ask_streaming(
-        self, client: AsyncOpenAI, body: dict[str, Any], on_text: Callable[[str], None]
-    ) -> ModelResponse:
-        with self._server.failures():
-            stream = await client.post(
-                "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=AsyncStream[object]
+class OpenAIChatModel:
+    """A model by Chat Completions, which nearly every server speaks.
+
+    What a server refuses is left out of one more request, and of all later ones of this object: a format for the answer, then
+    put into the prompt; a reasoning effort beside tools, then `none`; data that were returned to it. `ModelResponse.failed` names
+    the requests that were refused.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+        headers: Mapping[str, str] | None = None,
+        family: str | ModelFamily | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Name a model and, where it is not OpenAI's, its server; the arguments are those of OpenAIModel.
+
+        Raises:
+            ValueError: `base_url` is no address, `max_retries` is below 0, or there is no such family.
+        """
+        self.name = model
+        """What the server calls the model."""
+        self.parameters = parameters
+        """Sent along with every request."""
+        self._family = family_named(family) if isinstance(family, str) else family
+        self._base_url = base_url
+        server = _server(model, base_url, api_key, timeout, max_retries, headers)
+        self._endpoint = Endpoint(server, "/chat/completions", model, _wire.Chunks)
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
+        return _tells_cost(self._base_url)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._endpoint}>"
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
+
+        Raises:
+            ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached. The text
+                holds neither the key nor anything that was sent.
+        """
+        family = self._family or family_of(_host(self._base_url), self.name)
+        if family is not None and family.returned == "never":
+            family = None
+        given = {**self.parameters, **request.parameters}
+        extra = cast("dict[str, Any]", given.pop("extra_body", None) or {})
+        refusals: dict[str, str] = {}
+        if on_text is not None:
+            refusals["stream_options"] = "stream_options"
+        if request.output is not None:
+            refusals |= _SCHEMA_REFUSALS
+        if request.tools and given.get("reasoning_effort") != "none":
+            refusals["effort"] = r"tools?\b.*reasoning_effort|reasoning_effort.*\btools?\b"
+        if family is not None:
+            refusals |= {"missing data": _MISSING_DATA} if family.missing else {}
+            refusals["data"] = _UNKNOWN_DATA
+
+        def body_without(left_out: AbstractSet[str]) -> dict[str, Any]:
+            body = _wire.to_body(
+                request,
+                self.name,
+                schema_in_prompt=not left_out.isdisjoint(_SCHEMA_REFUSALS),
+                family=None if "data" in left_out else family,
+                fill="missing data" in left_out,
             )
-        # The client's own reader of streams leaves generators open, which trio warns of; so only its response is used.
-        response = stream.response
-        try:
-            if "event-stream" not in response.headers.get("content-type", "event-stream"):
-                with self._server.failures():
-                    content = await response.aread()
-                return self._read_unstreamed(content.decode("utf-8", "replace"), on_text)
-            pieces = response.aiter_bytes()
-            try:
-                return await self._read_events(pieces, on_text)
-            finally:
-                # Nested generators that are left in the middle stay open; cancelled where they wait, all of them end.
-                with CancelScope() as scope, self._server.failures():
-                    scope.cancel()
-                    async for _ in pieces:
-                        pass
-        finally:
-            await response.aclose()
+            if on_text is not None:
+                body["stream"] = True
+                if "stream_options" not in left_out:
+                    body["stream_options"] = {"include_usage": True}
+            body |= extra | given
+            if "effort" in left_out and request.tools:
+                body["reasoning_effort"] = "none"
+            return body
 
-    async def _read_events(self, pieces: AsyncIterator[bytes], on_text: Callable[[str], None]) -> ModelResponse:
-        events, chunks = Events(), Chunks()
-        with CancelScope() as scope:
-            while True:
-                with self._server.failures():
-                    piece = await anext(pieces, None)
-                for event in events.add(piece):
-                    if event == b"[DONE]":
-                        # To read on to the end keeps the connection for the next request, if the end comes soon.
-                        scope.deadline = current_time() + _LAST_WORDS
-                        continue
-                    text = chunks.add(self._read_json(event.decode("utf-8", "replace")), str(self._server))
-                    if text:
-                        on_text(text)
-                if piece is None:
-                    break
-        if not chunks.finished:
-            raise ModelRequestError(f"the answer of {self._server} broke off before its end; try again")
-        return from_body(chunks.body(), str(self._server))
+        read = partial(_wire.from_body, family=family)
+        return await self._endpoint.ask(body_without, on_text, read=read, refusals=refusals, given=given)
 
-    def _read_unstreamed(self, content: str, on_text: Callable[[str], None]) -> ModelResponse:
-        """Read the answer of a server that does not stream."""
-        response = from_body(self._read_json(content), str(self._server))
-        if response.message.text:
-            on_text(response.message.text)
-        return response
+    async def aclose(self) -> None:
+        """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""
+        await self._endpoint.aclose()
 
-    def _read_json(self, content: str) -> object:
-        try:
-            return read_json(content)
-        except ValueError:
-            raise self._server.no_json(content) from None
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.aclose()
 
 
-def _request_error(
-    text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
-) -> ModelRequestError:
-    """Make an error of the server, which says so if a prompt was too long."""
-    error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
-    if not is_overflow(error):
-        return error
-    text += (
-        "; the prompt is too long for it: shorten it, or keep prompts short with agent.install(ContextWindow, tokens=…)"
+class OpenAIResponsesModel:
+    """A model by OpenAI's Responses protocol, which its current models need to reason and call tools.
+
+    The server keeps nothing (`store=False`): the reasoning of earlier answers is sent back to it, encrypted, in a tool loop and across
+    turns. Parameters of Chat Completions become what this protocol has for them: `max_completion_tokens` and `max_tokens` become
+    `max_output_tokens`, `reasoning_effort` becomes `reasoning.effort`, `verbosity` and `response_format` become settings of `text`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+        headers: Mapping[str, str] | None = None,
+        family: str | ModelFamily | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Name a model and, where it is not OpenAI's, its server; the arguments are those of OpenAIModel.
+
+        Raises:
+            ValueError: `base_url` is no address, `max_retries` is below 0, or there is no such family.
+        """
+        self.name = model
+        """What the server calls the model."""
+        self.parameters = parameters
+        """Sent along with every request."""
+        self._family = family_named(family) if isinstance(family, str) else family
+        self._base_url = base_url
+        server = _server(model, base_url, api_key, timeout, max_retries, headers)
+        self._endpoint = Endpoint(server, "/responses", model, _responses.ResponseEvents)
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
+        return _tells_cost(self._base_url)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._endpoint}>"
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
+
+        Raises:
+            ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached. The text
+                holds neither the key nor anything that was sent.
+        """
+        family = self._data_family()
+        refusals = {
+            # Models without reasoning say: "Encrypted content is not supported with this model."
+            "include": r"encrypted content is not supported|\binclude\)",
+            # Of a history that was encrypted for another account.
+            "this reasoning": r"invalid_encrypted_content|encrypted content .*could not be",
+        }
+        if request.output is not None:
+            refusals |= _SCHEMA_REFUSALS
+
+        def body_without(left_out: AbstractSet[str]) -> dict[str, Any]:
+            body = _responses.to_body(
+                request,
+                self.name,
+                family="" if "this reasoning" in left_out else family,
+                schema_in_prompt=not left_out.isdisjoint(_SCHEMA_REFUSALS),
+                encrypted="include" not in left_out,
+            )
+            if on_text is not None:
+                body["stream"] = True
+            for given in (self.parameters, request.parameters):
+                _responses.add_parameters(body, given)
+            return body
+
+        read = partial(_responses.from_body, family=family)
+        given = self.parameters.keys() | request.parameters.keys()
+        return await self._endpoint.ask(body_without, on_text, read=read, refusals=refusals, given=given)
+
+    def _data_family(self) -> str:
+        """Return the family of what this server attaches to answers: encrypted, it can be read by the same host alone."""
+        if self._family is not None:
+            return self._family.name
+        host = _host(self._base_url)
+        return "openai" if _is_openai(host) else f"responses:{host}"
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""
+        await self._endpoint.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.aclose()
+
+
+def _server(
+    model: str,
+    base_url: str | None,
+    api_key: str | None,
+    timeout: float | None,
+    max_retries: int,
+    headers: Mapping[str, str] | None,
+) -> Server:
+    return Server(
+        f"model {model!r}",
+        error=request_error,
+        base_url=base_url,
+        api_key=api_key,
+        timeout=timeout,
+        max_retries=max_retries,
+        headers=headers,
     )
-    return ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
 
 
-def _refuses(error: ModelRequestError, part: str) -> bool:
-    """Return whether the server does not know that part of a request."""
-    return error.status in (400, 404, 415, 422, 501) and re.search(part, f"{error} {error.detail}".lower()) is not None
+def _host(base_url: str | None) -> str:
+    """Return the host that is asked; empty for OpenAI's own, where none is named, and for an address that is none."""
+    try:
+        return urlsplit(base_url or os.environ.get("OPENAI_BASE_URL", "")).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_openai(host: str) -> bool:
+    return host in ("", "api.openai.com") or host.endswith(".api.openai.com")
+
+
+def _tells_cost(base_url: str | None) -> bool:
+    host = _host(base_url)
+    return host == "openrouter.ai" or host.endswith(".openrouter.ai")

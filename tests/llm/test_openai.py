@@ -350,7 +350,7 @@ async def test_a_stream_that_is_lost(after):
 
 async def test_a_stream_that_is_done_but_not_closed(monkeypatch):
     """After the server said that it is done, the answer does not wait for the connection's end."""
-    monkeypatch.setattr("graphagent.llm.openai._LAST_WORDS", 0.1)
+    monkeypatch.setattr("graphagent.llm._endpoint._LAST_WORDS", 0.1)
     body = 'data: {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     async with openai_server([RawResponse(200, {**EVENTS, "content-length": "9999"}, body), "Hi."]) as server:
         assert (await asked(server, on_text=[].append, timeout=600)).message.text == "Hi."

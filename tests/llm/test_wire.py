@@ -23,8 +23,16 @@ from graphagent.llm import (
     Usage,
     tool,
 )
-from graphagent.llm._wire import Chunks, Events, chat_messages, from_body, to_body
-from graphagent.testing._wire import chunks, completion, read_request
+from graphagent.llm._endpoint import Events
+from graphagent.llm._wire import Chunks, chat_messages, from_body, to_body
+from graphagent.testing._wire import ChatCompletions
+
+SERVER = ChatCompletions()
+
+
+def completion(response):
+    """What the local server sends of a response."""
+    return SERVER.answer(response, {}, {}, 1)
 
 
 @tool
@@ -77,7 +85,7 @@ def finished(response):
 def test_messages_go_to_the_wire_and_back(messages):
     """Text, images and calls are read as they were sent."""
     body = json.loads(json.dumps(to_body(ModelRequest(tuple(messages)), "m")))
-    assert read_request(body).messages == tuple(messages)
+    assert SERVER.read(body).messages == tuple(messages)
 
 
 @given(response=RESPONSES)
@@ -93,7 +101,7 @@ def test_a_streamed_answer_is_the_same_answer(response, sizes, end):
     response = finished(response)
     sent = b"".join(
         b"data: " + json.dumps(each, ensure_ascii=False).encode() + end * 2
-        for each in chunks(response, with_usage=True)
+        for each in SERVER.events(completion(response), {"stream_options": {"include_usage": True}})
     )
     events, answer, texts = Events(), Chunks(), []
     while sent:

@@ -115,7 +115,7 @@ def _of_part(part: Any) -> int:
         case Text():
             return _tokens(part.text)
         case Reasoning():  # it is sent back only as its server wants it back
-            return 0 if part.provider is None else _of_data("", part.provider.data)
+            return 0 if part.provider is None else _tokens(part.text) + _of_data("", part.provider.data)
         case ToolResult():
             return _tokens(part.content) + _TOKENS_AN_IMAGE * len(part.images)
         case ToolCall():

@@ -1,0 +1,122 @@
+"""Families of models and servers on Chat Completions: which of the fields that they attach to an answer they want returned.
+
+The protocol has no field for reasoning, so each family has one of its own. Some refuse a request that lacks what they attached,
+others refuse one that has it. What they say about it is named in each row of MODEL_FAMILIES.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Returned: TypeAlias = Literal["always", "tool loop", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """Servers that understand what one of them attached to an answer.
+
+    A server is known by its host, otherwise by the name of the model, since the models of many makers are served by others too.
+    """
+
+    name: str
+    """The family of its ProviderData."""
+    returned: Returned
+    """When its data are returned: in every request, only until the user's next message, or never."""
+    reasoning: tuple[str, ...] = ()
+    """The fields of an assistant's message that have its reasoning. The first that a server fills is returned."""
+    signature: str = ""
+    """The field of a message or a tool call that has a signature."""
+    missing: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What is sent for reasoning or a signature that there is none of, since another model made the call. It is sent only to a
+    server that refused a request for the lack of it."""
+    hosts: tuple[str, ...] = ()
+    """Its hosts; their subdomains belong to it."""
+    models: str = ""
+    """A regular expression, found anywhere in the names of its models, in lower case."""
+
+
+MODEL_FAMILIES: tuple[ModelFamily, ...] = (
+    # platform.openai.com/docs/api-reference/chat: the protocol has no field for reasoning; the Responses protocol has.
+    ModelFamily("openai", "never", hosts=("api.openai.com",)),
+    # openrouter.ai/docs/use-cases/reasoning-tokens: reasoning_details are passed back unmodified, plain reasoning too.
+    ModelFamily("openrouter", "always", ("reasoning_details", "reasoning"), hosts=("openrouter.ai",)),
+    # ai.google.dev/gemini-api/docs/thought-signatures: Gemini 3 answers 400 to a call without its signature; those of text are
+    # recommended; calls of other models have the signature below.
+    ModelFamily(
+        "google",
+        "always",
+        signature="extra_content",
+        missing={"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}},
+        hosts=("googleapis.com",),
+        models="gemini",
+    ),
+    # api-docs.deepseek.com/guides/thinking_mode: after a tool call it must be passed back in all later requests (400 without
+    # it), otherwise it is ignored. The placeholder is the one that github.com/NousResearch/hermes-agent/pull/18263 tried.
+    ModelFamily(
+        "deepseek",
+        "always",
+        ("reasoning_content", "reasoning"),
+        missing={"reasoning_content": " "},
+        hosts=("deepseek.com",),
+        models="deepseek",
+    ),
+    # github.com/anomalyco/opencode/issues/25758: 400 "reasoning_content is missing in assistant tool call message".
+    ModelFamily(
+        "moonshot",
+        "always",
+        ("reasoning_content", "reasoning"),
+        missing={"reasoning_content": " "},
+        hosts=("moonshot.ai", "moonshot.cn", "kimi.com"),
+        models="kimi",
+    ),
+    # docs.z.ai/guides/capabilities/thinking-mode: preserved and returned together with tool results.
+    ModelFamily(
+        "zai", "always", ("reasoning_content", "reasoning"), hosts=("z.ai", "bigmodel.cn"), models=r"\bglm-?[4-9]"
+    ),
+    # platform.minimax.io/docs/api-reference/text-openai-api: the whole message is returned, with reasoning_split its reasoning_details.
+    ModelFamily(
+        "minimax",
+        "always",
+        ("reasoning_details", "reasoning_content", "reasoning"),
+        hosts=("minimax.io", "minimaxi.com"),
+        models="minimax",
+    ),
+    # github.com/BerriAI/litellm/issues/30835: 422 extra_forbidden for any field that its schema lacks.
+    ModelFamily("mistral", "never", hosts=("mistral.ai",)),
+    # platform.claude.com/docs/en/api/openai-sdk: the reasoning is not shown.
+    ModelFamily("anthropic", "never", hosts=("anthropic.com",)),
+    # docs.x.ai/developers/model-capabilities/text/best-practices: Chat Completions has no field for its encrypted reasoning.
+    ModelFamily("xai", "never", hosts=("x.ai",)),
+    # cookbook.openai.com/articles/gpt-oss/handle-raw-cot: returned until the final answer, then dropped. vLLM, Ollama, LM Studio
+    # and OpenRouter call it `reasoning`, llama.cpp and older versions of vLLM `reasoning_content`.
+    ModelFamily("gpt-oss", "tool loop", ("reasoning", "reasoning_content"), models="gpt-oss"),
+    # alibabacloud.com/help/en/model-studio/deep-thinking: nothing is said about returning it.
+    ModelFamily("qwen", "never", hosts=("aliyuncs.com",), models=r"\bqw(en|q)"),
+)
+"""The known families. The first whose host fits is taken, otherwise the first whose models fit; servers that none fits are
+returned nothing."""
+
+
+def family_of(host: str, model: str) -> ModelFamily | None:
+    """Return the family of a model on a host."""
+    model = model.lower()
+    for family in MODEL_FAMILIES:
+        if any(host == each or host.endswith(f".{each}") for each in family.hosts):
+            return family
+    return next((family for family in MODEL_FAMILIES if family.models and re.search(family.models, model)), None)
+
+
+def family_named(name: str) -> ModelFamily:
+    """Return the family of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for family in MODEL_FAMILIES:
+        if family.name == name:
+            return family
+    known = ", ".join(repr(each.name) for each in MODEL_FAMILIES)
+    raise ValueError(f"there is no family {name!r} of models; give one of {known}, or a ModelFamily of your own")

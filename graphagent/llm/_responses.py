@@ -1,0 +1,327 @@
+"""OpenAI's Responses protocol: requests to JSON, JSON to responses.
+
+The format is that of https://platform.openai.com/docs/api-reference/responses. Nothing is kept by the server: each request has the
+whole conversation, and with it the reasoning of earlier answers, encrypted, which the model is to continue from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from graphagent._openai_http import safe_codes
+from graphagent.errors import ModelRequestError
+from graphagent.llm._images import Image
+from graphagent.llm._messages import (
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from graphagent.llm._wire import (
+    arguments_text,
+    image_url,
+    mapping,
+    money,
+    number,
+    read_arguments,
+    schema_instruction,
+)
+
+_ENCRYPTED = "reasoning.encrypted_content"
+_STATUSES = {"rate_limit_exceeded": 429, "server_error": 500}
+"""The HTTP statuses of failures that are reported within an answer, so that those who try again know them."""
+_REASONS = {"max_output_tokens": "length"}
+
+
+def to_body(
+    request: ModelRequest,
+    model: str,
+    family: str,
+    *,
+    schema_in_prompt: bool = False,
+    encrypted: bool = True,
+) -> dict[str, Any]:
+    """Return the JSON of a request.
+
+    Args:
+        request: What is asked.
+        model: The name of the model.
+        family: Return what servers of this family attached to earlier answers.
+        schema_in_prompt: Put the output format into the prompt, and do not send it as a setting.
+        encrypted: Ask for the reasoning, which models without any refuse.
+    """
+    items = input_items(request.messages, family)
+    body: dict[str, Any] = {"model": model, "input": items, "store": False}
+    if encrypted:
+        body["include"] = [_ENCRYPTED]
+    if request.tools:
+        # Strict is the default of this protocol. It would make each optional parameter a required one, and refuse schemas
+        # that cannot be enforced; arguments are checked before a tool is called anyway.
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": each.name,
+                "description": each.description,
+                "parameters": dict(each.parameters),
+                "strict": False,
+            }
+            for each in request.tools
+        ]
+        if request.tool_choice in ("none", "required"):
+            body["tool_choice"] = request.tool_choice
+        elif request.tool_choice != "auto":
+            body["tool_choice"] = {"type": "function", "name": request.tool_choice}
+    if request.output is not None and schema_in_prompt:
+        items.insert(0, {"role": "system", "content": schema_instruction(request.output)})
+    elif request.output is not None:
+        output = request.output
+        described = {"name": output.name, "schema": dict(output.schema), "strict": output.strict}
+        body["text"] = {"format": {"type": "json_schema", **described}}
+    return body
+
+
+def input_items(messages: Iterable[Message], family: str) -> list[dict[str, Any]]:
+    """Return the JSON of messages, with what servers of the family attached to them."""
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "assistant":
+            items.extend(_answer_items(message, family))
+        elif message.role == "tool":
+            items.extend(
+                {"type": "function_call_output", "call_id": part.call_id, "output": _output(part)}
+                for part in message.parts
+                if isinstance(part, ToolResult)
+            )
+        else:
+            items.append({"role": message.role, "content": _content(message.parts)})
+    return items
+
+
+def _answer_items(message: Message, family: str) -> list[dict[str, Any]]:
+    """Return the items of an answer, verbatim where this family gave them.
+
+    A server refuses reasoning without the item that came of it, and items by their id without their reasoning. So reasoning
+    is sent only together with what follows it, and ids only after reasoning.
+    """
+    items: list[dict[str, Any]] = []
+    reasoning: list[dict[str, Any]] = []
+    reasoned = False
+    for part in message.parts:
+        provider = part.provider if isinstance(part, Reasoning | Text | ToolCall) else None
+        data: Mapping[str, Any] = provider.data if provider is not None and provider.family == family else {}
+        if isinstance(part, Reasoning):
+            if data:
+                reasoning.append(dict(data))
+            continue
+        reasoned = reasoned or bool(reasoning)
+        if not reasoned:
+            data = {name: value for name, value in data.items() if name != "id"}
+        if isinstance(part, Text):
+            item = _said(part.text, data)
+        elif isinstance(part, ToolCall):
+            item = {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments_text(part)}
+            item |= data
+        else:
+            continue
+        items += [*reasoning, item]
+        reasoning = []
+    return items
+
+
+def _said(text: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    if "id" not in data:
+        return {"role": "assistant", "content": text, **data}
+    content: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "role": "assistant", "status": "completed", "content": content, **data}
+
+
+def _content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:
+    parts = tuple(parts)
+    if not any(isinstance(part, Image) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    return [
+        _image(part) if isinstance(part, Image) else {"type": "input_text", "text": part.text}
+        for part in parts
+        if isinstance(part, Image | Text)
+    ]
+
+
+def _output(result: ToolResult) -> str | list[dict[str, Any]]:
+    if not result.images:
+        return result.content
+    return [{"type": "input_text", "text": result.content}, *map(_image, result.images)]
+
+
+def _image(image: Image) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": image_url(image), "detail": "auto"}
+
+
+def add_parameters(body: dict[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Add parameters to the JSON of a request. Those of Chat Completions become what this protocol has for them."""
+    for name, value in parameters.items():
+        match name:
+            case "max_completion_tokens" | "max_tokens":
+                body["max_output_tokens"] = value
+            case "reasoning_effort":
+                body["reasoning"] = {**mapping(body.get("reasoning")), "effort": value}
+            case "verbosity":
+                body["text"] = {**mapping(body.get("text")), "verbosity": value}
+            case "response_format":
+                body["text"] = {**mapping(body.get("text")), "format": _format(value)}
+            case "reasoning" | "text" if isinstance(value, Mapping):
+                body[name] = {**mapping(body.get(name)), **cast("Mapping[str, Any]", value)}
+            case "include":
+                body[name] = [*dict.fromkeys([*body.get(name, ()), *value])]
+            case "extra_body":
+                body |= mapping(value)
+            case _:
+                body[name] = value
+
+
+def _format(given: object) -> object:
+    """Return a `response_format` of Chat Completions, whose schema is within another object, as this protocol has it."""
+    schema = mapping(mapping(given).get("json_schema"))
+    return {"type": "json_schema", **schema} if schema else given
+
+
+def from_body(data: object, server: str, family: str) -> ModelResponse:
+    """Read a server's JSON answer; `server` says in errors who answered, and `family` names the data that it wants back.
+
+    Raises:
+        ModelRequestError: it is an error, or is not the protocol.
+    """
+    body = mapping(data)
+    status, output = body.get("status"), body.get("output")
+    if body.get("error") or status in ("failed", "cancelled"):
+        raise _failure(mapping(body.get("error")), server)
+    if not isinstance(output, list):
+        raise ModelRequestError(
+            f"{server} answered without an output; if it speaks Chat Completions only, use OpenAIChatModel"
+        )
+    parts: list[Part] = []
+    refused = False
+    for each in map(mapping, cast("list[object]", output)):
+        part = _part(each, family)
+        if part is not None:
+            parts.append(part)
+            refused = refused or _is_refusal(each)
+    message = Message("assistant", tuple(parts))
+    if status == "incomplete":
+        reason = str(mapping(body.get("incomplete_details")).get("reason") or "length")
+        reason = _REASONS.get(reason, reason)
+    elif message.tool_calls:
+        reason = "tool_calls"
+    else:
+        reason = "refusal" if refused else "stop"
+    return ModelResponse(message, read_usage(body.get("usage")), reason, str(body.get("model") or ""))
+
+
+def _part(item: Mapping[str, Any], family: str) -> Part | None:
+    """Return the part for an item; None where there is nothing in it."""
+    match item.get("type"):
+        case "message":
+            text = "".join(map(_text, cast("list[object]", item.get("content") or [])))
+            return Text(text, provider=_kept(item, family, "content", "role", "type", "status")) if text else None
+        case "function_call":
+            arguments, malformed = read_arguments(item.get("arguments"))
+            name, identity = str(item.get("name") or ""), str(item.get("call_id") or item.get("id") or "")
+            kept = _kept(item, family, "name", "arguments", "call_id", "type", "status")
+            return ToolCall(name, arguments, identity, malformed, provider=kept)
+        case "reasoning":
+            text = "\n\n".join(filter(None, map(_text, [*(item.get("summary") or ()), *(item.get("content") or ())])))
+            # By its id alone the server would not find it, since it stores nothing.
+            returnable = item.get("encrypted_content") or item.get("content")
+            kept = _kept(item, family, "status") if returnable else None
+            return Reasoning(text, provider=kept) if text or kept else None
+        case _:
+            # Calls of tools that the server executes itself: they belong between the reasoning and what came of it.
+            return Reasoning("", provider=_kept(item, family))
+
+
+def _text(piece: object) -> str:
+    said = mapping(piece)
+    return str(said.get("text") or said.get("refusal") or "")
+
+
+def _is_refusal(item: Mapping[str, Any]) -> bool:
+    content = cast("list[object]", item.get("content") or [])
+    return item.get("type") == "message" and any(mapping(each).get("type") == "refusal" for each in content)
+
+
+def _kept(item: Mapping[str, Any], family: str, *apart: str) -> ProviderData | None:
+    """Return what is to be sent back with a part, besides the fields that the part has itself."""
+    data = {name: value for name, value in item.items() if value is not None and name not in apart}
+    return ProviderData(family, data) if data else None
+
+
+def _failure(error: Mapping[str, Any], server: str) -> ModelRequestError:
+    code = error.get("code")
+    status = _STATUSES.get(code) if isinstance(code, str) else None
+    detail = str(error.get("message") or dict(error))[:2_000]
+    return ModelRequestError(
+        f"{server} failed while it answered{safe_codes(code, error.get('type'))}", status=status, detail=detail
+    )
+
+
+def read_usage(said: object) -> Usage:
+    """Read the tokens that a server counted; what it does not say is 0."""
+    usage = mapping(said)
+    return Usage(
+        number(usage.get("input_tokens")),
+        number(usage.get("output_tokens")),
+        number(mapping(usage.get("input_tokens_details")).get("cached_tokens")),
+        number(mapping(usage.get("output_tokens_details")).get("reasoning_tokens")),
+        money(usage.get("cost")),
+    )
+
+
+class ResponseEvents:
+    """A streamed answer: events go in as they come, and it becomes the JSON of a whole answer."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        """Whether the server said that the answer is at its end."""
+        self._response: Mapping[str, Any] = {}
+        self._items: list[Mapping[str, Any]] = []
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing that matters follows."""
+        return self.finished
+
+    def add(self, event: object, server: str) -> str:
+        """Accept one event, and return the text in it.
+
+        Raises:
+            ModelRequestError: it is an error.
+        """
+        data = mapping(event)
+        match data.get("type"):
+            case "response.output_text.delta" | "response.refusal.delta":
+                return str(data.get("delta") or "")
+            case "response.output_item.done":
+                self._items.append(mapping(data.get("item")))
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._response, self.finished = mapping(data.get("response")), True
+            case "error":
+                raise _failure(mapping(data.get("error")) or {**data, "type": None}, server)
+            case _ if data.get("error"):
+                raise _failure(mapping(data["error"]), server)
+            case _:  # what is only of interest to those who show an answer as it is made
+                pass
+        return ""
+
+    def body(self) -> dict[str, Any]:
+        """Return the whole response, as if it had not been streamed.
+
+        Its items are those that were reported as done: their encrypted reasoning is whole, and some servers leave them out at
+        the end.
+        """
+        return {**self._response, "output": self._items or self._response.get("output")}

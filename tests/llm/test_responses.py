@@ -1,0 +1,363 @@
+"""Responses as JSON: requests and responses, there and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from inline_snapshot import snapshot
+
+from graphagent.errors import ModelRequestError
+from graphagent.llm import (
+    Image,
+    Message,
+    ModelRequest,
+    OutputFormat,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    tool,
+)
+from graphagent.llm._responses import ResponseEvents, add_parameters, from_body, input_items, to_body
+
+
+@tool
+async def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def reasoning(number, **more):
+    return {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": f"gAAA{number}", **more}
+
+
+def said(text, identity="msg_1", **more):
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+    return {**message, "id": identity, **more}
+
+
+def called(number, arguments="{}", **more):
+    call = {"type": "function_call", "call_id": f"call_{number}", "name": "add", "arguments": arguments}
+    return {**call, "id": f"fc_{number}", **more}
+
+
+def answered(*output, **more):
+    return from_body({"status": "completed", "output": list(output), **more}, "s", "f")
+
+
+# Requests
+
+
+def test_a_full_request():
+    """Nothing is stored, reasoning is asked for, tools are flat and not strict, images are of its own form."""
+    request = ModelRequest(
+        (
+            Message.system("Short."),
+            Message.user("What is", Image(b"png"), "this?"),
+            Message.assistant("Let me see.", [ToolCall("add", {"a": 1}, "c1")]),
+            Message.tool(ToolResult("c1", "add", "2", images=(Image(url="https://example.org/2.png"),))),
+        ),
+        tools=(add,),
+        tool_choice="add",
+        output=OutputFormat("n", {"type": "object"}, strict=True),
+    )
+    assert to_body(request, "m", "f") == snapshot(
+        {
+            "model": "m",
+            "input": [
+                {"role": "system", "content": "Short."},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "What is"},
+                        {"type": "input_image", "image_url": "data:image/png;base64,cG5n", "detail": "auto"},
+                        {"type": "input_text", "text": "this?"},
+                    ],
+                },
+                {"role": "assistant", "content": "Let me see."},
+                {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'},
+                {
+                    "type": "function_call_output",
+                    "call_id": "c1",
+                    "output": [
+                        {"type": "input_text", "text": "2"},
+                        {"type": "input_image", "image_url": "https://example.org/2.png", "detail": "auto"},
+                    ],
+                },
+            ],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "add",
+                    "description": "Add two numbers.",
+                    "parameters": {
+                        "additionalProperties": False,
+                        "properties": {"a": {"type": "integer"}, "b": {"default": 1, "type": "integer"}},
+                        "required": ["a"],
+                        "type": "object",
+                    },
+                    "strict": False,
+                }
+            ],
+            "tool_choice": {"type": "function", "name": "add"},
+            "text": {
+                "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True},
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(("choice", "sent"), [("auto", None), ("none", "none"), ("required", "required")])
+def test_tool_choices(choice, sent):
+    """The default is not sent; without tools no choice is."""
+    assert to_body(ModelRequest((), (add,), choice), "m", "f").get("tool_choice") == sent
+    assert "tool_choice" not in to_body(ModelRequest((), (), choice), "m", "f")
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"max_completion_tokens": 5}, {"max_output_tokens": 5}),
+        ({"max_tokens": 5}, {"max_output_tokens": 5}),
+        ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}),
+        ({"reasoning": {"summary": "auto"}, "reasoning_effort": "low"}, {"reasoning": {"summary": "auto", "effort": "low"}}),
+        ({"verbosity": "low"}, {"text": {"format": {"type": "text"}, "verbosity": "low"}}),
+        ({"response_format": {"type": "json_object"}}, {"text": {"format": {"type": "json_object"}}}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}},
+        ),
+        ({"include": ["web_search_call.action.sources"]}, {"include": ["x", "web_search_call.action.sources"]}),
+        ({"extra_body": {"service_tier": "flex"}}, {"service_tier": "flex"}),
+        ({"temperature": 0, "store": True}, {"temperature": 0, "store": True}),
+    ],
+)  # fmt: skip
+def test_parameters_of_chat_completions_have_their_place_here(given, sent):
+    """So a strategy that sets them works with both protocols; settings that a request has already are kept beside them."""
+    body = {"text": {"format": {"type": "text"}}, "include": ["x"]}
+    add_parameters(body, given)
+    assert body == {"text": {"format": {"type": "text"}}, "include": ["x"]} | sent
+
+
+def test_a_schema_in_the_prompt():
+    """For servers that do not take one as a setting."""
+    request = ModelRequest((Message.user("Hi"),), output=OutputFormat.of(list[int]))
+    body = to_body(request, "m", "f", schema_in_prompt=True)
+    assert "text" not in body
+    assert [each["role"] for each in body["input"]] == ["system", "user"]
+
+
+# What a server attached to its answer
+
+
+def test_an_answer_is_returned_as_it_came():
+    """Reasoning, commentary, calls and what the server executed itself: every item, with its ids, in its order."""
+    items = [
+        reasoning(1, summary=[{"type": "summary_text", "text": "Let me add."}]),
+        said("Adding.", phase="commentary"),
+        called(1, '{"a": 1}'),
+        reasoning(2),
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
+        called(2, namespace="n"),
+        reasoning(3),
+        said("Done.", "msg_2", phase="final_answer"),
+    ]
+    message = answered(*items).message
+    assert [type(part) for part in message.parts] == [
+        Reasoning, Text, ToolCall, Reasoning, Reasoning, ToolCall, Reasoning, Text,
+    ]  # fmt: skip
+    assert message.text == "Adding.Done."
+    assert message.parts[0].text == "Let me add."
+    assert input_items([message], "f") == items
+
+
+def test_data_of_another_family_are_not_sent():
+    """A server gets text and calls of another's answer, without ids and reasoning."""
+    message = answered(reasoning(1), said("Adding.", phase="commentary"), called(1)).message
+    assert input_items([message], "g") == [
+        {"role": "assistant", "content": "Adding."},
+        {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
+    ]
+
+
+def test_ids_are_sent_only_with_their_reasoning():
+    """A server refuses an item by its id without the reasoning before it; the phase is no id."""
+    parts = answered(reasoning(1), said("Adding.", phase="commentary"), called(1)).message.parts
+    assert input_items([Message("assistant", parts[1:])], "f") == [
+        {"role": "assistant", "content": "Adding.", "phase": "commentary"},
+        {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
+    ]
+
+
+def test_reasoning_without_what_came_of_it_is_not_sent():
+    """A server refuses it alone."""
+    parts = answered(said("Adding."), reasoning(1)).message.parts
+    assert input_items([Message("assistant", parts)], "f") == [{"role": "assistant", "content": "Adding."}]
+
+
+def test_reasoning_that_cannot_be_returned_is_text():
+    """By its id alone the server would not find it; without any text there is nothing to keep."""
+    summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
+    assert answered({"type": "reasoning", "id": "rs_1", "summary": summary}).message.parts == (
+        Reasoning("One.\n\nTwo."),
+    )
+    assert answered({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None}).message.parts == ()
+
+
+def test_plain_reasoning_is_returned():
+    """Servers of open models do not encrypt it."""
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    message = answered(item, said("Yes.")).message
+    assert message.parts[0] == Reasoning("hm", provider=ProviderData("f", item))
+    assert input_items([message], "f")[0] == item
+
+
+# Responses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read", "malformed"),
+    [('{"a": 1}', {"a": 1}, ""), ("", {}, ""), ('{"a": ', {}, '{"a": '), ("[1]", {}, "[1]"), ({"a": 1}, {"a": 1}, "")],
+)
+def test_arguments_are_an_object_or_malformed(arguments, read, malformed):
+    """What is no JSON object is kept as it came, and is not sent back."""
+    message = answered(called(1, arguments)).message
+    [call] = message.tool_calls
+    assert (call.arguments, call.malformed, call.id) == (read, malformed, "call_1")
+    assert input_items([message], "f")[0]["arguments"] == json.dumps(read)
+
+
+def test_usage_model_and_reason():
+    """Cached and reasoning tokens are read; calls are the reason where there are any."""
+    usage = {
+        "input_tokens": 11,
+        "input_tokens_details": {"cached_tokens": 5},
+        "output_tokens": 7,
+        "output_tokens_details": {"reasoning_tokens": 3},
+    }
+    response = answered(said("Yes."), usage=usage, model="m-1")
+    assert (response.usage, response.model, response.finish_reason) == (Usage(11, 7, 5, 3), "m-1", "stop")
+    response = answered(called(1))
+    assert (response.usage, response.model, response.finish_reason) == (Usage(), "", "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("said_reason", "reason"),
+    [("max_output_tokens", "length"), ("content_filter", "content_filter"), (None, "length"), ("steered", "steered")],
+)
+def test_an_incomplete_answer_says_why(said_reason, reason):
+    """In the words that answers of Chat Completions have for it."""
+    details = {"reason": said_reason} if said_reason else None
+    response = answered(said("Half a sen"), status="incomplete", incomplete_details=details)
+    assert (response.message.text, response.finish_reason) == ("Half a sen", reason)
+
+
+def test_a_refusal_is_text_with_its_reason():
+    """The model's words are the text."""
+    refusal = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "content": [{"type": "refusal", "refusal": "No."}],
+    }
+    response = answered(refusal)
+    assert (response.message.text, response.finish_reason) == ("No.", "refusal")
+
+
+@pytest.mark.parametrize("data", [None, [], "x", {}, {"output": None}, {"output": {}}, {"choices": []}])
+def test_what_is_not_the_protocol_is_an_error(data):
+    """An answer of another shape is a clear error that names the other protocol."""
+    with pytest.raises(ModelRequestError, match=r"^s answered without an output; .*OpenAIChatModel"):
+        from_body(data, "s", "f")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said_codes"),
+    [
+        ({"code": "rate_limit_exceeded", "message": "topsecret"}, 429, " (rate_limit_exceeded)"),
+        ({"code": "server_error", "message": "topsecret"}, 500, " (server_error)"),
+        ({"code": "invalid_prompt", "message": "topsecret"}, None, " (invalid_prompt)"),
+        ({"code": "a topsecret code", "message": "topsecret"}, None, ""),
+        (None, None, ""),
+    ],
+)
+def test_a_failed_answer_is_an_error(error, status, said_codes):
+    """With the status of its code, so that whoever tries again knows it, and without the server's words."""
+    with pytest.raises(ModelRequestError) as caught:
+        from_body({"status": "failed", "error": error, "output": []}, "s", "f")
+    assert str(caught.value) == f"s failed while it answered{said_codes}"
+    assert caught.value.status == status
+    assert error is None or caught.value.detail == "topsecret"
+
+
+# Streams
+
+
+def streamed(*events):
+    answer, texts = ResponseEvents(), []
+    for event in events:
+        texts.append(answer.add(event, "s"))
+    return answer, "".join(texts)
+
+
+def test_a_stream_becomes_the_whole_answer():
+    """Text comes as it is made; items are those that were done, also where the end repeats none of them."""
+    items = [reasoning(1), said("One two.")]
+    done = [{"type": "response.output_item.done", "output_index": 0, "item": each} for each in items]
+    deltas = [{"type": "response.output_text.delta", "delta": each} for each in ("One", " two.")]
+    for output in (items, []):
+        whole = {"status": "completed", "output": output, "model": "m"}
+        answer, text = streamed(
+            {"type": "response.created", "response": {}},
+            *deltas,
+            *done,
+            {"type": "response.completed", "response": whole},
+        )
+        assert (answer.finished, answer.last, text) == (True, True, "One two.")
+        assert from_body(answer.body(), "s", "f") == answered(*items, model="m")
+
+
+def test_a_stream_without_finished_items_has_those_of_its_end():
+    """Some servers stream no items."""
+    answer, _ = streamed({"type": "response.completed", "response": {"status": "completed", "output": [said("Hi.")]}})
+    assert from_body(answer.body(), "s", "f").message.text == "Hi."
+
+
+def test_a_refusal_is_streamed_as_text():
+    """Whoever listens hears it."""
+    assert streamed({"type": "response.refusal.delta", "delta": "No."})[1] == "No."
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "error", "code": "server_error", "message": "topsecret"},
+        {"type": "error", "error": {"code": "server_error", "message": "topsecret"}},
+        {"error": {"code": "server_error", "message": "topsecret"}},
+    ],
+)
+def test_an_error_in_a_stream(event):
+    """In each of the forms that servers use."""
+    with pytest.raises(ModelRequestError, match=r"^s failed while it answered \(server_error\)$") as caught:
+        streamed(event)
+    assert (caught.value.status, caught.value.detail) == (500, "topsecret")
+
+
+def test_a_stream_that_failed():
+    """The answer at its end is an error."""
+    failed = {"status": "failed", "error": {"code": "server_error", "message": "x"}, "output": []}
+    answer, _ = streamed({"type": "response.failed", "response": failed})
+    with pytest.raises(ModelRequestError):
+        from_body(answer.body(), "s", "f")
+
+
+def test_a_stream_that_was_cut_off_is_not_finished():
+    """Half a call is none."""
+    answer, _ = streamed({"type": "response.function_call_arguments.delta", "delta": '{"a"'})
+    assert not answer.finished
