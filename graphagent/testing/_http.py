@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {str(name).lower(): str(value) for name, value in self.headers.items()}
         content = self.rfile.read(int(headers.get("content-length", 0)))
         path = urlsplit(self.path).path
-        if path not in ("/v1/responses", "/v1/chat/completions", "/v1/embeddings"):
+        if path not in ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/moderations"):
             return self._missing()
         try:
             read = orjson.loads(content)
@@ -80,8 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(read, dict):
             return self._send(_json({"error": {"message": "the body is not a JSON object"}}, 400), None)
         body = cast("dict[str, Any]", read)
-        if path == "/v1/embeddings":
-            return self._send(self._http.script.embed(body, headers), None)
+        if path in ("/v1/embeddings", "/v1/moderations"):
+            return self._send(self._http.script.serve(path, body, headers), None)
         answer, after = self._http.script.answer(path, body, headers)
         return self._send(answer, after) if isinstance(answer, RawResponse) else self._stream(answer, after)
 

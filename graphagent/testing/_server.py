@@ -14,7 +14,7 @@ from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
 from graphagent.testing._responses import Responses
 from graphagent.testing._services import RefusedError, Service
-from graphagent.testing._wire import ChatCompletions, embeddings
+from graphagent.testing._wire import ChatCompletions, embeddings, moderations
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,13 +50,15 @@ def openai_server(
     *,
     model: str = "scripted",
     strict: Service | None = None,
+    flags: Mapping[str, str] | None = None,
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
-    Responses and Chat Completions, streamed or not, embeddings and the list of models are served, over HTTP/1.1 on 127.0.0.1 and
+    Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on 127.0.0.1 and
     a free port, in threads of its own: for any client, in this process or in another. The same replies do for both protocols; a
     ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always the same
-    for the same text, and take no reply.
+    for the same text, and take no reply. Nor do moderations: a text is flagged if it has one of the words in `flags`, with the
+    category that the word has there, such as `{"bomb": "violence"}`.
 
     With `strict` it refuses what that service refuses, with the same status, message and code, and attaches to its answers what
     the service wants returned. It is as patient as can be without.
@@ -69,7 +71,7 @@ def openai_server(
     - `google`: the `thought_signature` of a call has to be returned, during the turn. Unknown parameters are refused.
     - `mistral`: unknown parameters and unknown fields of messages are refused, `reasoning_content` among them.
     """
-    return OpenAIServer(replies, model=model, strict=strict)
+    return OpenAIServer(replies, model=model, strict=strict, flags=flags)
 
 
 class OpenAIServer:
@@ -81,6 +83,7 @@ class OpenAIServer:
         *,
         model: str = "scripted",
         strict: Service | None = None,
+        flags: Mapping[str, str] | None = None,
     ) -> None:
         if isinstance(replies, str):
             raise TypeError(f"the replies are one string; for a single reply write openai_server([{replies!r}])")
@@ -98,6 +101,7 @@ class OpenAIServer:
             "/v1/chat/completions": ChatCompletions(strict),
             "/v1/responses": Responses(strict),
         }
+        self._flags = dict(flags or {})
         self._lock = Lock()
         self._http: HttpServer | None = None
 
@@ -147,12 +151,14 @@ class OpenAIServer:
         except Exception as error:  # noqa: BLE001 — a server answers whatever goes wrong in it
             return _refusal(error, 500), after
 
-    def embed(self, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
-        """Return the response to a request for embeddings."""
+    def serve(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
+        """Return the response to a request that takes no reply: for embeddings or moderations."""
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
         try:
+            if path == "/v1/moderations":
+                return _json(moderations(body, self.model, self._flags))
             return _json(embeddings(body, self.model))
         except (KeyError, TypeError, ValueError) as error:
             return _refusal(error, 400)

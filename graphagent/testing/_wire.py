@@ -171,6 +171,19 @@ def embeddings(body: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {"object": "list", "model": model, "data": data, "usage": usage}
 
 
+def moderations(body: Mapping[str, Any], model: str, flags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the response to a request for moderations: a text that has a word of `flags` is flagged with its category."""
+    given = body["input"]
+    texts: list[str] = [given] if isinstance(given, str) else list(given)
+    results: list[dict[str, Any]] = []
+    for text in texts:
+        found = {flags[word] for word in flags if word in text}
+        categories = {category: category in found for category in flags.values()}
+        scores = {category: float(flagged) for category, flagged in categories.items()}
+        results.append({"flagged": bool(found), "categories": categories, "category_scores": scores})
+    return {"id": "modr-test", "model": model, "results": results}
+
+
 def _vector(text: str, dimensions: int) -> list[float]:
     if not text:
         raise ValueError("an input is empty")

@@ -171,3 +171,20 @@ async def test_async_with_is_the_same(failing):
                 raise KeyError
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 1)
+
+
+def test_texts_are_moderated_by_their_words():
+    """The official client reads which categories a text is flagged with; no reply is taken."""
+    flags = {"bomb": "violence", "knife": "violence", "spam": "spam"}
+    with openai_server(["Hi."], flags=flags) as server, client(server) as openai:
+        first, second = openai.moderations.create(model="m", input=["a bomb", "a rose"]).results
+        said = openai.chat.completions.create(model="m", messages=HELLO)
+    assert (first.flagged, first.categories.violence, first.categories.model_extra) == (True, True, {"spam": False})
+    assert (second.flagged, second.categories.violence) == (False, False)
+    assert said.choices[0].message.content == "Hi."
+
+
+def test_a_request_for_moderations_without_a_text_is_refused():
+    """As the real one does."""
+    with openai_server([]) as server:
+        assert sent(server, b"{}", "/v1/moderations")[0] == 400
