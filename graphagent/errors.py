@@ -21,7 +21,8 @@ GraphAgentError
 │  └ DivergedError                    .node; what is executed again does something else than what was recorded
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
-│  │  └ PromptTooLongError            .tokens, .limit, .largest; a prompt does not fit into the window, and was not sent
+│  │  ├ PromptTooLongError            .tokens, .limit, .largest; a prompt does not fit into the window, and was not sent
+│  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
@@ -312,6 +313,25 @@ class PromptTooLongError(ModelRequestError):
         self.largest = largest
         """What takes the most of it, such as `the task`."""
         super().__init__(message)
+
+
+class AllModelsFailedError(ModelRequestError):
+    """Every model of a FallbackModel failed. The text names each model with its reason."""
+
+    def __init__(self, reasons: Sequence[tuple[str, str]], errors: Sequence[Exception]) -> None:
+        self.errors = tuple(errors)
+        """What each model raised, in the order in which they were asked."""
+        asked = [each for each in self.errors if isinstance(each, ModelRequestError)]
+        waits = [each.retry_after for each in asked if each.retry_after is not None]
+        # The status is that of the first error, for callers that look at nothing else.
+        super().__init__(
+            f"all {len(reasons)} models failed: "
+            + "; ".join(f"{model!r}: {reason}" for model, reason in reasons)
+            + ". Try again later, or add a model that can answer to the FallbackModel",
+            status=asked[0].status if asked else None,
+            retry_after=min(waits, default=None),
+            detail="\n".join(each.detail for each in asked if each.detail),
+        )
 
 
 class OutputError(ModelError):

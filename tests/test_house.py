@@ -328,6 +328,7 @@ SAMPLES = [
     errors.ModelError("the model's side failed"),
     errors.ModelRequestError("too many requests", status=429, retry_after=2.5),
     errors.PromptTooLongError("too long", tokens=5_000, limit=4_000, largest="the task"),
+    errors.AllModelsFailedError([("a", "it answered 500")], []),
     errors.OutputError("no JSON, even when asked again", output="{"),
     errors.TruncatedError("the JSON was cut off", output="{", usage=Usage(1, 2)),
     errors.ToolError("no such city"),

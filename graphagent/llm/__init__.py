@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
+from graphagent.llm._attempts import FallbackModel as FallbackModel
+from graphagent.llm._attempts import RetryModel as RetryModel
 from graphagent.llm._families import MODEL_FAMILIES as MODEL_FAMILIES
 from graphagent.llm._families import ModelFamily as ModelFamily
 from graphagent.llm._images import Image as Image

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from graphagent.errors import PromptTooLongError
-
-if TYPE_CHECKING:
-    from graphagent.errors import ModelRequestError
+from graphagent.errors import AllModelsFailedError, ModelRequestError, PromptTooLongError
 
 _STATUSES = (None, 400, 413, 422, 500)
 """None: the error came in the middle of a stream. Some versions of llama.cpp's server answer 500."""
@@ -37,6 +33,8 @@ def is_overflow(error: ModelRequestError) -> bool:
     """Return whether a prompt is too long: for the model, by what its server said, or for the window that it was to fit into."""
     if isinstance(error, PromptTooLongError):
         return True
+    if isinstance(error, AllModelsFailedError):  # a shorter prompt may help any of them
+        return any(isinstance(each, ModelRequestError) and is_overflow(each) for each in error.errors)
     said = f"{error} {error.detail}"
     if error.status not in _STATUSES or "rate_limit" in said:
         return False

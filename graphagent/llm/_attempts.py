@@ -1,0 +1,200 @@
+"""Models around models that cope with failures: one asks again, the other asks the next model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from graphagent._article import kind_of
+from graphagent._retry import Retry, check_errors
+from graphagent.errors import (
+    AllModelsFailedError,
+    GraphAgentError,
+    ModelRequestError,
+    PromptTooLongError,
+    RunError,
+    ScriptError,
+    Veto,
+)
+from graphagent.llm._context_overflow import is_overflow
+from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
+from graphagent.llm._wrappers import TextRelay, check_model, tells_cost
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model
+
+_PASSING = (None, 408, 409, 425, 429)
+"""Statuses of errors that may go away, besides 500 and above. None: the server could not be reached, or broke off."""
+_NEVER = (RunError, ScriptError, Veto)
+"""Errors that no other model can cure: budgets and everything else that ends a run, and a script that has ended."""
+
+
+class RetryModel:
+    """A model that is asked again after an error that may go away: `RetryModel(model, 3)`.
+
+    These are 429, 5xx, 408, 409, 425 and lost connections. Between attempts it waits as a Retry says, or as long as the Retry-After
+    of the server where that is longer, `max_wait` at most. Attempts that failed are in the `failed` of the response. If streamed text
+    has arrived already, an error is raised at once, since the text would come a second time.
+    """
+
+    def __init__(self, model: Model, retry: Retry | int) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model that is asked.
+            retry: How often it is asked at the most, the first attempt counted; or a Retry, whose `errors` are a further condition.
+
+        Raises:
+            TypeError: the model is no model, or `retry` neither a number nor a Retry.
+            ValueError: there would be no attempt.
+        """
+        check_model("a RetryModel", model, "RetryModel(model, 3)")
+        if isinstance(retry, int) and not isinstance(retry, bool):
+            retry = Retry(retry)
+        if not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"retry is a number of attempts or a Retry, not {kind_of(retry)}; write RetryModel(model, 3)"
+            )
+        self.model = model
+        """The model that is asked."""
+        self.retry = retry
+        """How often, and how long it waits in between."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model.name
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether the answers of the model say what they cost."""
+        return tells_cost(self.model)
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Ask the model, again where that may help.
+
+        Raises:
+            ModelRequestError: the last attempt failed, or what failed would fail again.
+        """
+        relay = None if on_text is None else TextRelay(on_text)
+        failed: list[FailedRequest] = []
+        while True:
+            try:
+                response = await self.model.respond(request, relay)
+            except self.retry.errors as error:
+                attempt = len(failed) + 1
+                if attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error):
+                    raise
+                failed.append(_failure(self.model, error))
+                pause = self.retry.pause(attempt, error)
+            else:
+                return _reporting(response, failed)
+            await anyio.sleep(pause)
+
+    def __repr__(self) -> str:
+        return f"<{self.model!r}, asked up to {self.retry.attempts} times>"
+
+
+class FallbackModel:
+    """A model that asks the next one when one fails: `FallbackModel(first, second)`.
+
+    A model fails if it raises a ModelRequestError: its server refused the request, is overloaded or out of quota, cannot be reached,
+    or the prompt is too long for it. `on=` says it otherwise. Cancellation, the end of a budget and a ScriptError are raised
+    whatever `on` is. If streamed text has arrived already, the error is raised too, since another model would begin anew.
+
+    `response.model` is the model that answered, as its server names it; the failures before are in `response.failed`.
+    """
+
+    def __init__(
+        self,
+        first: Model,
+        *others: Model,
+        on: type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool] = ModelRequestError,
+    ) -> None:
+        """Join models.
+
+        Args:
+            first: The model that is asked first.
+            others: The models that are asked after it, in this order.
+            on: The errors after which the next one is asked: types, or a function that returns whether an error is one of them.
+
+        Raises:
+            TypeError: one of the models is none, there is only one, or `on` is neither types of errors nor a function.
+        """
+        example = "FallbackModel(first, second)"
+        for each in (first, *others):
+            check_model("a FallbackModel", each, example)
+        if not others:
+            raise TypeError(f"a FallbackModel takes at least two models; write {example}")
+        self.models = (first, *others)
+        """The models, in the order in which they are asked."""
+        self._takes = _test_of(on)
+
+    @property
+    def name(self) -> str:
+        """The names of its models, joined by `or`."""
+        return " or ".join(each.name for each in self.models)
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether the answers of all of its models say what they cost."""
+        return all(map(tells_cost, self.models))
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Ask the first model, and after a failure the next.
+
+        Raises:
+            AllModelsFailedError: every model failed; it says why each did.
+            ModelRequestError: a model failed while its text was being streamed.
+        """
+        relay = None if on_text is None else TextRelay(on_text)
+        errors: list[Exception] = []
+        failed: list[FailedRequest] = []
+        for model in self.models:
+            try:
+                response = await model.respond(request, relay)
+            except Exception as error:
+                if isinstance(error, _NEVER) or (relay and relay.has_heard) or not self._takes(error):
+                    raise
+                errors.append(error)
+                failed.append(_failure(model, error))
+            else:
+                if not response.model:
+                    response = replace(response, model=model.name)
+                return _reporting(response, failed)
+        raise AllModelsFailedError([(each.model, each.reason) for each in failed], errors) from errors[-1]
+
+    def __repr__(self) -> str:
+        return f"<{', else '.join(map(repr, self.models))}>"
+
+
+def _test_of(on: Any) -> Callable[[Exception], bool]:
+    if isinstance(on, tuple | type):
+        kinds = cast("tuple[type[Exception], ...]", on if isinstance(on, tuple) else (on,))
+        for kind in kinds:
+            check_errors("FallbackModel(on=)", kind)
+        return lambda error: isinstance(error, kinds)
+    if not callable(on):
+        raise TypeError(f"FallbackModel(on=) takes types of errors or a function of an error, not {kind_of(on)}")
+    return cast("Callable[[Exception], bool]", on)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed a little later."""
+    if isinstance(error, AllModelsFailedError):
+        return any(map(_may_pass, error.errors))
+    if not isinstance(error, ModelRequestError) or isinstance(error, PromptTooLongError):
+        return False
+    return (error.status in _PASSING or (error.status or 0) >= 500) and not is_overflow(error)
+
+
+def _failure(model: Model, error: Exception) -> FailedRequest:
+    # The text of an error of another library may repeat what was sent, and its key.
+    return FailedRequest(model.name, str(error) if isinstance(error, GraphAgentError) else type(error).__name__)
+
+
+def _reporting(response: ModelResponse, failed: list[FailedRequest]) -> ModelResponse:
+    return replace(response, failed=(*failed, *response.failed)) if failed else response

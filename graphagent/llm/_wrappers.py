@@ -1,0 +1,48 @@
+"""What models around models share: the check of what they are given, what they know of the inner model, and who has heard text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from graphagent._article import kind_of
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model
+
+
+class TextRelay:
+    """Passes streamed text on, and knows whether any has arrived: what a reader has seen cannot be taken back."""
+
+    __slots__ = ("_on_text", "has_heard")
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self.has_heard = False
+
+    def __call__(self, text: str) -> None:
+        if text:
+            self.has_heard = True
+        self._on_text(text)
+
+
+def check_model(wrapper: str, model: object, example: str) -> None:
+    """Check that what a wrapper is given is a model.
+
+    Raises:
+        TypeError: it is not; `example` is what to write.
+    """
+    if isinstance(model, type) or not callable(getattr(model, "respond", None)):
+        raise TypeError(f"{wrapper} takes a model, not {kind_of(model)}; write {example}")
+
+
+def tells_cost(model: Model) -> bool:
+    """Return whether the answers of a model say what they cost, as far as it knows."""
+    return bool(getattr(model, "tells_cost", True))
+
+
+def inner_models(model: Model) -> list[Model]:
+    """Return the models at the bottom of wrappers, in the order in which they are asked; a model that wraps none is its own."""
+    found: Any = getattr(model, "models", None) or [getattr(model, "model", None)]
+    inner = [each for each in found if callable(getattr(each, "respond", None))]
+    return [leaf for each in inner for leaf in inner_models(each)] if inner else [model]
