@@ -8,6 +8,7 @@ from graphagent.testing._model import Reply as Reply
 from graphagent.testing._model import ScriptedModel as ScriptedModel
 from graphagent.testing._providers import check_provider as check_provider
 from graphagent.testing._server import Cut as Cut
+from graphagent.testing._server import Edit as Edit
 from graphagent.testing._server import OpenAIServer as OpenAIServer
 from graphagent.testing._server import RawResponse as RawResponse
 from graphagent.testing._server import ServerReply as ServerReply

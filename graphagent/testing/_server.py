@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import repeat
 from threading import Lock, Thread
@@ -35,14 +36,27 @@ class RawResponse:
 class Cut:
     """A reply whose connection is closed before its end."""
 
-    reply: Reply | RawResponse
+    reply: ServerReply
     after: int = 0
     """Bytes of the body that are sent; with 0 the connection is closed without a word."""
 
 
-ServerReply: TypeAlias = Reply | RawResponse | Cut | Callable[[ModelRequest], "ServerReply"]
-"""What the server answers: what a ScriptedModel does, a raw response, or a reply that is cut off. A `ModelRequestError` is
-answered with its status and Retry-After, any other exception with 500."""
+_Change: TypeAlias = Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A reply whose JSON is changed before it is sent."""
+
+    reply: ServerReply
+    change: _Change
+    """A function of the JSON that would be sent, which returns what is sent instead: of all events or chunks of a streamed answer,
+    otherwise of a list of one. What it is given, it may change. A RawResponse is sent as it is."""
+
+
+ServerReply: TypeAlias = Reply | RawResponse | Cut | Edit | Callable[[ModelRequest], "ServerReply"]
+"""What the server answers: what a ScriptedModel does, a raw response, or a reply that is cut off or edited. A
+`ModelRequestError` is answered with its status and Retry-After, any other exception with 500."""
 
 
 def openai_server(
@@ -102,6 +116,7 @@ class OpenAIServer:
             "/v1/responses": Responses(strict),
         }
         self._flags = dict(flags or {})
+        self._taken = 0
         self._lock = Lock()
         self._http: HttpServer | None = None
 
@@ -124,27 +139,37 @@ class OpenAIServer:
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
-            reply: ServerReply | None = next(self._replies, None)
             asked = len(self.requests)
-        if reply is None:
-            return _refusal(ScriptError(f"the script has {asked - 1} replies, and this is request {asked}"), 400), None
-        try:
-            request = protocol.read(body, key)
-        except RefusedError as error:
-            return _json(error.body, error.status), None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return _refusal(error, 400), None
+            try:
+                request = protocol.read(body, key)
+            except RefusedError as error:
+                return _json(error.body, error.status), None
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                return _refusal(error, 400), None
+            # A request that was refused above has taken no reply, so the client may ask again in another way.
+            reply: ServerReply | None = next(self._replies, None)
+            if reply is None:
+                text = f"the script has {self._taken} replies, and this is request {asked}"
+                return _refusal(ScriptError(text), 400), None
+            self._taken += 1
         after: int | None = None
+        changes: list[_Change] = []
         try:
-            while isinstance(reply, Cut) or callable(reply):
+            while isinstance(reply, Cut | Edit) or callable(reply):
                 if isinstance(reply, Cut):
                     after, reply = reply.after, reply.reply
+                elif isinstance(reply, Edit):
+                    changes.append(reply.change)
+                    reply = reply.reply
                 else:
                     reply = reply(request)
             if isinstance(reply, RawResponse):
                 return reply, after
             whole = protocol.answer(response_of(reply, request, self.model), body, key, asked)
-            return _events(protocol.events(whole, body)) if body.get("stream") else _json(whole), after
+            sent = list(protocol.events(whole, body)) if body.get("stream") else [whole]
+            for change in reversed(changes):
+                sent = list(change(deepcopy(sent)))
+            return _events(sent) if body.get("stream") else _json(sent[0]), after
         except ModelRequestError as error:
             wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
             return _refusal(error, error.status or 500, wait), after
