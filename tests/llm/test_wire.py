@@ -27,7 +27,7 @@ from graphagent.llm._endpoint import Events
 from graphagent.llm._wire import Chunks, chat_messages, from_body, to_body
 from graphagent.testing._wire import ChatCompletions
 
-SERVER = ChatCompletions()
+SERVER = ChatCompletions(None)
 
 
 def completion(response):
@@ -85,7 +85,7 @@ def finished(response):
 def test_messages_go_to_the_wire_and_back(messages):
     """Text, images and calls are read as they were sent."""
     body = json.loads(json.dumps(to_body(ModelRequest(tuple(messages)), "m")))
-    assert SERVER.read(body).messages == tuple(messages)
+    assert SERVER.read(body, "").messages == tuple(messages)
 
 
 @given(response=RESPONSES)

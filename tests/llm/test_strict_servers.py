@@ -1,0 +1,232 @@
+"""Runs with tools against servers as strict as the real ones: what each wants back is returned, whatever happens in between."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from graphagent import Agent, tool
+from graphagent.errors import ModelRequestError, NodeFailedError
+from graphagent.events import ModelRequestFailed
+from graphagent.llm import (
+    Image,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    OutputFormat,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    structured,
+)
+from graphagent.llm.openai import OpenAIChatModel, OpenAIModel, OpenAIResponsesModel
+from graphagent.store import SqliteStore
+from graphagent.testing import openai_server
+from graphagent_strategies import single_run
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BOTH = pytest.mark.parametrize("streaming", [False, True])
+
+
+@tool
+async def look(place: str) -> str:
+    """Look at a place."""
+    return f"{place} is empty"
+
+
+@tool
+async def photograph(place: str) -> Image:
+    """Take a photograph of a place."""
+    return Image(PNG)
+
+
+@tool(approve=True)
+async def enter(place: str) -> str:
+    """Enter a place."""
+    return f"you are in the {place}"
+
+
+SERVERS = {
+    "openai": ("openai", OpenAIResponsesModel, "gpt-5.6-sol", 0),
+    "openai, Chat Completions": ("openai", OpenAIChatModel, "gpt-5.6-sol", 1),
+    "deepseek": ("deepseek", OpenAIModel, "deepseek-v4-flash", 0),
+    "google": ("google", OpenAIModel, "gemini-3.1-pro", 0),
+    "mistral": ("mistral", OpenAIModel, "mistral-medium-3-5", 0),
+}
+
+
+def thinking(*parts):
+    """An answer with reasoning before it."""
+    return ModelResponse(Message("assistant", (Reasoning("Let me think."), *parts)), Usage(5, 7, 0, 3))
+
+
+def calls(number, *names):
+    return tuple(ToolCall(name, {"place": f"room {number}"}, f"c{number}{name}") for name in names)
+
+
+async def work(model, store, task, *, streaming=False, tools=(look, photograph, enter), run_id=None):
+    """One run of a thread, in an agent of its own. Returns its result and the requests that failed."""
+    agent, failed = Agent(single_run(), model=model, tools=list(tools), store=SqliteStore(store)), []
+    agent.on(ModelRequestFailed, failed.append)
+    if streaming:
+        async with agent.stream(task, thread="t", run_id=run_id) as stream:
+            async for _ in stream:
+                pass
+        return stream.result, failed
+    return await agent.run(task, thread="t", run_id=run_id), failed
+
+
+@BOTH
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_conversation_with_tools(name, streaming, tmp_path):
+    """Several calls in several turns of several runs, each in an agent of its own: the only refusal is the one of the effort."""
+    strict, kind, model_name, refusals = SERVERS[name]
+    replies = iter(
+        [
+            thinking(Text("Let me look."), *calls(1, "look", "photograph")),
+            thinking(*calls(2, "look")),
+            thinking(Text("Nobody.")),
+            thinking(*calls(3, "photograph", "look")),
+            "Still nobody.",
+            "Good night.",
+        ]
+    )
+    failures = []
+    async with openai_server(lambda request: next(replies), strict=strict) as server:
+        for task in ("Who is there?", "Look again.", "Thanks."):
+            async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+                result, failed = await work(model, tmp_path / "runs.db", task, streaming=streaming)
+            failures += failed
+    assert result.output == "Good night."
+    assert len(failures) == refusals * 3
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_tool_loop_that_waits_for_a_person(name, tmp_path):
+    """The reasoning before a call returns with its result, though another agent resumed the run from its journal."""
+    strict, kind, model_name, refusals = SERVERS[name]
+    replies = iter([thinking(*calls(1, "look")), thinking(*calls(2, "enter")), thinking(Text("I am in."))])
+    async with openai_server(lambda request: next(replies), strict=strict) as server:
+        async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+            result, failed = await work(model, tmp_path / "runs.db", "Go in.", run_id="r")
+        assert (result.status, len(failed)) == ("waiting", refusals)
+        async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+            agent = Agent(
+                single_run(), model=model, tools=[look, photograph, enter], store=SqliteStore(tmp_path / "runs.db")
+            )
+            assert (await agent.resume("r", answer=True)).output == "I am in."
+
+
+async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
+    """Each run of a thread asks another server, and then all of them once more; each refusal is of an effort or of missing data."""
+    replies = iter(
+        [reply for number in range(10) for reply in (thinking(*calls(number, "look")), thinking(Text(f"{number}.")))]
+    )
+    reasons = []
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(openai_server(lambda request: next(replies), strict=each[0]))
+            for each in SERVERS.values()
+        ]
+        for number, ((_, kind, name, _), server) in enumerate([*zip(SERVERS.values(), servers, strict=True)] * 2):
+            async with kind(name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+                result, failed = await work(model, tmp_path / "runs.db", "And then?")
+            assert result.output == f"{number}."
+            reasons += [(number, each.reason.partition(" answered ")[2]) for each in failed]
+    effort = "400 (invalid_request_error, reasoning_effort): it does not take the request as it is"
+    missing = "400 (invalid_request_error): it does not take the request as it is"
+    assert reasons == [(1, effort), (2, missing), (6, effort), (7, missing)]
+
+
+async def test_reasoning_of_another_account(tmp_path):
+    """With another key, what was encrypted is left out of that request, and the conversation goes on."""
+    replies = iter([thinking(*calls(1, "look")), thinking(Text("Nobody.")), "You are welcome."])
+    async with openai_server(lambda request: next(replies), strict="openai") as server:
+        failures = []
+        for key, task in (("one", "Who is there?"), ("two", "Thanks.")):
+            async with OpenAIResponsesModel("m", base_url=server.base_url, api_key=key, max_retries=0) as model:
+                result, failed = await work(model, tmp_path / "runs.db", task)
+            failures += failed
+    assert result.output == "You are welcome."
+    assert [each.reason.partition(" answered ")[2][:50] for each in failures] == [
+        "400 (invalid_encrypted_content, invalid_request_er"
+    ]
+
+
+async def test_an_edited_answer_keeps_the_others_valid():
+    """Where reasoning was removed from a message, the ids of what came of it are not sent, which the server would refuse."""
+    replies = iter([thinking(Text("Let me look."), *calls(1, "look")), thinking(Text("Nobody."))])
+    ask = Message.user("Who is there?")
+    async with (
+        openai_server(lambda request: next(replies), strict="openai") as server,
+        OpenAIResponsesModel("m", base_url=server.base_url, api_key="k") as model,
+    ):
+        parts = (await model.respond(ModelRequest((ask,), (look,)))).message.parts
+        edited = Message("assistant", tuple(part for part in parts if not isinstance(part, Reasoning)))
+        result = Message.tool(ToolResult(edited.tool_calls[0].id, "look", "empty"))
+        # An earlier turn, which the server knows by the ids of its items only.
+        response = await model.respond(ModelRequest((ask, edited, result, Message.user("And now?")), (look,)))
+    assert (response.message.text, response.failed) == ("Nobody.", ())
+
+
+@pytest.mark.parametrize("name", ["openai", "openai, Chat Completions"])
+async def test_structured_output(name):
+    """The schemas that claim to be strict are; others are not sent as such."""
+    strict, kind, model_name, _ = SERVERS[name]
+    async with (
+        openai_server(lambda request: {"value": [1]}, strict=strict) as server,
+        kind(model_name, base_url=server.base_url, api_key="k") as model,
+    ):
+        assert await structured(model.respond, [Message.user("One?")], list[int]) == [1]
+        response = await model.respond(
+            ModelRequest((Message.user("?"),), (look,), output=OutputFormat.of(dict[str, int]))
+        )
+    assert [each.reason.count("reasoning_effort") for each in response.failed] == [1] * (kind is OpenAIChatModel)
+
+
+async def test_a_server_without_schemas(tmp_path):
+    """DeepSeek has none: the schema is put into the prompt, after one refusal."""
+    async with (
+        openai_server(lambda request: {"value": [1]}, strict="deepseek") as server,
+        OpenAIModel("deepseek-v4-pro", base_url=server.base_url, api_key="k") as model,
+    ):
+        for _ in range(2):
+            assert await structured(model.respond, [Message.user("One?")], list[int]) == [1]
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "refused"),
+    [
+        ("openai", {"seed": 1}, "seed"),
+        ("openai", {"temperature": 0}, "temperature"),
+        ("openai, Chat Completions", {"max_tokens": 5}, "max_tokens"),
+        ("openai, Chat Completions", {"top_k": 5}, "top_k"),
+        ("google", {"top_k": 5}, "top_k"),
+        ("mistral", {"seed": 5, "max_completion_tokens": 9}, "max_completion_tokens"),
+    ],
+)
+async def test_a_parameter_that_a_server_does_not_know(name, parameters, refused):
+    """The run fails with an error that names it, and says what to leave out."""
+    strict, kind, model_name, _ = SERVERS[name]
+    async with (
+        openai_server(lambda request: "Hi.", strict=strict) as server,
+        kind(model_name, base_url=server.base_url, api_key="k", max_retries=0, **parameters) as model,
+    ):
+        with pytest.raises(NodeFailedError) as caught:
+            await Agent(single_run(), model=model).run("Hello?")
+    assert isinstance(caught.value.__cause__, ModelRequestError)
+    assert f"it refuses the parameter {refused!r}: leave it out" in str(caught.value)
+
+
+async def test_parameters_of_chat_completions_over_responses():
+    """Those that have another name are sent under that."""
+    given = {"max_completion_tokens": 500, "reasoning_effort": "low", "verbosity": "low"}
+    async with (
+        openai_server(lambda request: "Hi.", strict="openai") as server,
+        OpenAIResponsesModel("m", base_url=server.base_url, api_key="k", **given) as model,
+    ):
+        assert (await Agent(single_run(), model=model, tools=[look]).run("Hello?")).output == "Hi."
