@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -64,9 +63,8 @@ def test_every_picture_is_shown():
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        os.chdir(folder)
-        for shown_on, shown in SHOWN.items():
+    for shown_on, shown in SHOWN.items():
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)  # each page has one of its own, as in the tests
             for drawn_name, svg in (_drawn(shown_on, patch) if shown else {}).items():
                 (FOLDER / f"{drawn_name}.svg").write_text(svg, "utf-8")
-        os.chdir(FOLDER)

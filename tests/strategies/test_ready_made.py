@@ -9,15 +9,34 @@ from pathlib import Path
 import pytest
 
 import graphagent_strategies
-from graphagent import Agent, tool
+from graphagent import END, START, Agent, Strategy, tool
 from graphagent.events import FactsLoaded, NodeFinished
 from graphagent.llm import ToolCall
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
+from graphagent.nodes import llm_request
 from graphagent.testing import ScriptedModel
-from graphagent_strategies import personal, react, single_run
+from graphagent_strategies import (
+    Expert,
+    chat,
+    personal,
+    plan_and_execute,
+    react,
+    reflect,
+    research,
+    route,
+    single_run,
+    verify_with_retry,
+)
 
 USER = Subject("user", "the user")
-FACTORIES = [personal, react, single_run]
+FACTORIES = [chat, personal, plan_and_execute, react, reflect, research, route, single_run, verify_with_retry]
+ANSWERING = Strategy("answering", START >> llm_request(tools=False) >> END)
+EXPERTS = {"billing": Expert("invoices", ANSWERING), "support": Expert("everything else", ANSWERING)}
+
+
+def _made(factory, **options):
+    """Make a strategy as its docstring draws it."""
+    return factory(EXPERTS, **options) if factory is route else factory(**options)
 
 
 @tool
@@ -50,16 +69,16 @@ def _edges(strategy):
 def test_the_picture_in_the_docstring_is_the_strategy(factory):
     """What the docstring draws is what `to_mermaid` draws."""
     [drawn] = re.findall(r"```mermaid\n(.*?)```", "\n".join(map(str.strip, factory.__doc__.splitlines())), re.DOTALL)
-    assert drawn.split("\n") == [line.strip() for line in factory().to_mermaid().split("\n")]
+    assert drawn.split("\n") == [line.strip() for line in _made(factory).to_mermaid().split("\n")]
 
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
 def test_a_strategy_has_only_named_options_and_no_model_inside(factory):
     """Each call gives a new strategy, under the name that is asked for."""
-    assert factory().name == factory.__name__
-    assert factory(name="other").name == "other"
+    assert _made(factory).name == factory.__name__
+    assert _made(factory, name="other").name == "other"
     with pytest.raises(TypeError, match="positional"):
-        factory("other")
+        factory(None, "other")
 
 
 def test_no_file_is_missing_here():
@@ -71,7 +90,7 @@ def test_no_file_is_missing_here():
         if isinstance(line, ast.ImportFrom)
         for each in line.names
     }
-    assert named - {"annotations"} == {factory.__name__ for factory in FACTORIES}
+    assert named - {"annotations"} == {"Expert", *(factory.__name__ for factory in FACTORIES)}
     assert all(len(path.read_text().splitlines()) <= 120 for path in door.parent.glob("*.py"))
 
 

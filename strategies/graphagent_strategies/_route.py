@@ -1,0 +1,112 @@
+"""Choose the expert for a question, and let that expert answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from graphagent import END, START, Context, Node, Strategy
+from graphagent.errors import OutputError
+from graphagent.llm import Message, structured
+from graphagent.memory import ActionStep
+from graphagent.nodes import Prompt
+
+_CHOOSE = "Do not answer that yourself, but choose who should answer it:"
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """A strategy that answers questions of a kind, and the description of these questions by which it is chosen."""
+
+    description: str
+    strategy: Strategy[Prompt, str]
+
+
+def route(
+    experts: Mapping[str, Expert],
+    *,
+    choose: Callable[[Prompt], str] | None = None,
+    default: str | None = None,
+    name: str = "route",
+) -> Strategy[Prompt, str]:
+    """Make a strategy that chooses one of several experts for a question, and returns what that expert answers.
+
+    The model is asked for the choice once more if it names nobody. The expert is not sent the choice. Each expert is
+    a subgraph: `strategy.using(model=…, tools=…, max_turns=…)` gives it a model, tools and budgets of its own.
+
+    ```mermaid
+    flowchart TD
+        START(("START"))
+        n1["decide"]
+        subgraph n2["billing"]
+            n2_START((" "))
+            n2_n1["llm_request"]
+            n2_END(((" ")))
+            n2_START --> n2_n1
+            n2_n1 --> n2_END
+        end
+        subgraph n3["support"]
+            n3_START((" "))
+            n3_n1["llm_request"]
+            n3_END(((" ")))
+            n3_START --> n3_n1
+            n3_n1 --> n3_END
+        end
+        END((("END")))
+        START --> n1
+        n1 -->|"when billing"| n2_START
+        n2_END --> END
+        n1 -->|"otherwise"| n3_START
+        n3_END --> END
+        classDef tap stroke-dasharray: 4 3
+    ```
+
+    Args:
+        experts: The experts by their names.
+        choose: Returns the name of an expert for a question, without asking a model.
+        default: The name of the expert who answers if the choice is still none of them; without it that is an error.
+        name: How the strategy is called.
+
+    Raises:
+        ValueError: there are no experts, or the default is none of them.
+    """
+    if not experts or (default is not None and default not in experts):
+        raise ValueError(
+            f"{name!r}: there are the experts {', '.join(experts) or '(none)'}; name one of them as default="
+        )
+    listed = "\n".join(f"- {each}: {expert.description}" for each, expert in experts.items())
+    choice: Any = Literal[tuple(experts)]
+
+    async def ask(ctx: Context, prompt: Prompt) -> str:
+        heard, asked = ctx.memory.to_messages(), Message.user(prompt) if isinstance(prompt, str) else prompt
+        if isinstance(asked, Message) and asked not in heard:  # as the task of the run is
+            heard = [*heard, asked]
+        try:
+            request = partial(ctx.request, turn=True, output="decision")
+            return str(await structured(request, (*heard, Message.user(f"{_CHOOSE}\n{listed}")), choice))
+        except OutputError as error:
+            return error.output
+
+    async def decide(ctx: Context, prompt: Prompt) -> Prompt:
+        chosen = choose(prompt) if choose is not None else await ask(ctx, prompt)
+        if chosen not in experts and default is None:
+            raise OutputError(f"{chosen!r} was chosen; the experts are {', '.join(experts)}", output=chosen)
+        # A step without a message is in the transcript, and no model is sent it.
+        await ctx.add(ActionStep(action_output=chosen if chosen in experts else default))
+        return prompt
+
+    def is_for(expert: str) -> Callable[[Context, Prompt], bool]:
+        def test(ctx: Context, prompt: Prompt) -> bool:
+            step = ctx.memory.steps[-1]
+            return isinstance(step, ActionStep) and step.action_output == expert
+
+        test.__name__ = expert
+        return test
+
+    deciding = Node(decide, name="decide", input_type=Prompt, output_type=Prompt, asks_model=choose is None)
+    *others, last = experts
+    paths = [deciding.when(is_for(each)) >> experts[each].strategy.named(each) >> END for each in others]
+    paths.append(deciding.otherwise() >> experts[last].strategy.named(last) >> END)
+    return Strategy(name, START >> deciding, *paths)

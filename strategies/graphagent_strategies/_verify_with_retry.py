@@ -1,0 +1,120 @@
+"""Answer, have the answer checked, and answer again with the feedback, up to a number of attempts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from itertools import takewhile
+
+from graphagent import END, START, Context, Strategy, node
+from graphagent.llm import ToolCalls
+from graphagent.memory import MessageStep
+from graphagent.nodes import Accepted, Prompt, Rejected, execute_tools, llm_request, update_prompt, verify
+
+_ANNOUNCE = "Your answer is checked before it is accepted. If it is refused, you learn why and answer again.{criteria}"
+_REFUSED = "The answer was refused: "
+_CORRECT = "It is correct, complete, and what was asked for."
+
+Check = Callable[[str], Accepted | Rejected | Awaitable[Accepted | Rejected]]
+"""A function that judges an answer, async or not."""
+
+
+def to_retry(rejected: Rejected) -> str:
+    """Return the prompt of the next attempt."""
+    return f"{_REFUSED}{rejected.feedback}\nAnswer again, in full."
+
+
+def verify_with_retry(
+    check: str | Check = _CORRECT,
+    *,
+    attempts: int = 3,
+    parallel_tools: int = 1,
+    name: str = "verify_with_retry",
+) -> Strategy[Prompt, str | Rejected]:
+    """Make a strategy that returns an answer as text if it passed a check, and otherwise the last one as `Rejected`.
+
+    Refused answers and the feedback stay in the transcript. In a larger strategy, each outcome has an edge of its own:
+    `verified.on(str) >> send`, `verified.on(Rejected) >> ask_a_person`.
+
+    ```mermaid
+    flowchart TD
+        START(("START"))
+        n1("prepare"):::tap
+        n2["llm_request"]
+        n3["execute_tools"]
+        subgraph n4["verify"]
+            n4_START((" "))
+            subgraph n4_n1["parallel"]
+                n4_n1_START((" "))
+                n4_n1_n1["value"]
+                n4_n1_START --> n4_n1_n1
+                n4_n1_n1 --> n4_n1_END
+                subgraph n4_n1_n2["judge<br/>own tools"]
+                    n4_n1_n2_START((" "))
+                    n4_n1_n2_n1["instruct"]
+                    n4_n1_n2_n2["llm_request"]
+                    n4_n1_n2_END(((" ")))
+                    n4_n1_n2_START --> n4_n1_n2_n1
+                    n4_n1_n2_n1 --> n4_n1_n2_n2
+                    n4_n1_n2_n2 --> n4_n1_n2_END
+                end
+                n4_n1_START --> n4_n1_n2_START
+                n4_n1_n2_END --> n4_n1_END
+                n4_n1_END(((" ")))
+            end
+            n4_n2["decide"]
+            n4_END(((" ")))
+            n4_START --> n4_n1_START
+            n4_n1_END --> n4_n2
+            n4_n2 --> n4_END
+        end
+        END((("END")))
+        START --> n1
+        n1 --> n2
+        n2 -->|"on ToolCalls"| n3
+        n3 --> n2
+        n2 -->|"on str"| n4_START
+        n4_END -->|"on Accepted, map"| END
+        n4_END -->|"on Rejected, when is_last"| END
+        n4_END -->|"on Rejected, map to_retry"| n2
+        classDef tap stroke-dasharray: 4 3
+    ```
+
+    Args:
+        check: What must hold of an answer, which the model knows when it answers, and by which it judges the answer afterwards. Or
+            a function of the answer, async or not, that returns `Accepted(answer)` or `Rejected(answer, feedback)`.
+        attempts: The largest number of answers.
+        parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
+        name: How the strategy is called.
+
+    Raises:
+        ValueError: the number of attempts is less than 1.
+    """
+    if attempts < 1:
+        raise ValueError(f"{name!r}: attempts={attempts} would never answer; give 1 or more")
+    announcement = _ANNOUNCE.format(criteria=f" This must hold: {check}" if isinstance(check, str) else "")
+
+    def is_last(ctx: Context, rejected: Rejected) -> bool:
+        said = (step.message.text for step in reversed(ctx.memory.steps) if isinstance(step, MessageStep))
+        refused = sum(text.startswith(_REFUSED) for text in takewhile(lambda text: text != announcement, said))
+        return refused + 1 >= attempts
+
+    @node(name="verify")
+    async def function(ctx: Context, answer: str) -> Accepted | Rejected:
+        assert not isinstance(check, str)
+        verdict = check(answer)
+        return await verdict if inspect.isawaitable(verdict) else verdict
+
+    prepare = update_prompt(announcement, name="prepare")
+    ask = llm_request()
+    act = execute_tools(limit=parallel_tools)
+    judge = verify(check) if isinstance(check, str) else function
+    return Strategy(
+        name,
+        START >> prepare >> ask,
+        ask.on(ToolCalls) >> act >> ask,
+        ask.on(str) >> judge,
+        judge.on(Accepted).map(lambda accepted: accepted.value) >> END,
+        judge.on(Rejected).when(is_last) >> END,
+        judge.on(Rejected).map(to_retry) >> ask,
+    )
