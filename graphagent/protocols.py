@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from graphagent.agent import Agent
     from graphagent.events import ModelOutput
-    from graphagent.llm import ModelRequest, ModelResponse, Tool, ToolResult
+    from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolResult
     from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
     from graphagent.memory.notes import Filter, Record
     from graphagent.run import Context
@@ -38,6 +38,17 @@ class Model(Protocol):
 
         Raises:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
+        """
+        ...
+
+
+class Moderator(Protocol):
+    """Says whether a text may pass, for the node `moderate`."""
+
+    async def moderate(self, text: str) -> Moderation:
+        """Return the verdict about a text.
+
+        Where there is none it raises, so that nothing passes unchecked.
         """
         ...
 

@@ -25,6 +25,7 @@ from graphagent.llm._messages import ToolCalls as ToolCalls
 from graphagent.llm._messages import ToolResult as ToolResult
 from graphagent.llm._messages import ToolResults as ToolResults
 from graphagent.llm._messages import Usage as Usage
+from graphagent.llm._moderation import Moderation as Moderation
 from graphagent.llm._output import OutputFormat as OutputFormat
 from graphagent.llm._prices import PricedModel as PricedModel
 from graphagent.llm._prices import Prices as Prices

@@ -14,6 +14,7 @@ from graphagent._openai_http import Server
 from graphagent.llm import _responses, _wire
 from graphagent.llm._endpoint import Endpoint, request_error
 from graphagent.llm._families import ModelFamily, family_named, family_of
+from graphagent.llm._openai_moderator import OpenAIModerator as OpenAIModerator  # noqa: PLC0414  a re-export
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse

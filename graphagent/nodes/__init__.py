@@ -12,6 +12,8 @@ from graphagent.nodes._model import Prompt as Prompt
 from graphagent.nodes._model import llm_request as llm_request
 from graphagent.nodes._model import passthrough as passthrough
 from graphagent.nodes._model import update_prompt as update_prompt
+from graphagent.nodes._moderate import Flagged as Flagged
+from graphagent.nodes._moderate import moderate as moderate
 from graphagent.nodes._notes import recall_notes as recall_notes
 from graphagent.nodes._notes import remember_notes as remember_notes
 from graphagent.nodes._task import task as task

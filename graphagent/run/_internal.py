@@ -20,6 +20,7 @@ from graphagent.run.engine._child_runs import child_run_of as child_run_of
 from graphagent.run.engine._compile import compile_root as compile_root
 from graphagent.run.engine._context import missing as missing
 from graphagent.run.engine._context import no_model as no_model
+from graphagent.run.engine._decision import decide as decide
 from graphagent.run.engine._driver import begin as begin
 from graphagent.run.engine._suspend import Suspend as Suspend
 from graphagent.run.engine._task_group import together as together

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from graphagent.llm import Message, OutputFormat, ToolResults, structured
+from graphagent.llm import Message, OutputFormat, ToolResults
 from graphagent.run.engine._context import CHOSEN
+from graphagent.run.engine._decision import decide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphagent.graph import ToolSelection
     from graphagent.graph._internal import Setting
-    from graphagent.llm import ModelRequest, ModelResponse, Tool
+    from graphagent.llm import Tool
     from graphagent.run.engine._context import LiveFrame
 
 _RECENT = 6
@@ -47,20 +48,9 @@ async def choose_tools(
     if not tools or frame.outcome(CHOSEN) is not None:
         return
     form = _form([tool.name for tool in tools], selection.max_tools)
-    asking = frame.detached()
-    asking.effects, asking.model = frame.effects, selection.model or setting.model or frame.model
-    asked = 0
-
-    async def ask(request: ModelRequest) -> ModelResponse:
-        nonlocal asked
-        asked += 1
-        check = None if asked == 1 else _check
-        return await asking.request(request, key=f"{CHOSEN}:{asked}", output="decision", check=check)
-
-    def _check(response: ModelResponse) -> None:
-        form.parse(response.message.text)  # before it is recorded: a run that fails with it, and is resumed, asks again
-
-    names = await structured(ask, [Message.user(_question(frame, selection, tools, task))], form)
+    names = await decide(
+        frame, CHOSEN, _question(frame, selection, tools, task), form, selection.model or setting.model
+    )
 
     async def work() -> list[str]:
         return names

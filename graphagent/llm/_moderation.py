@@ -1,0 +1,17 @@
+"""The outcome of a moderation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Moderation:
+    """What a moderator says about a text."""
+
+    flagged: bool
+    """Whether the text must not pass."""
+    categories: tuple[str, ...] = ()
+    """What it was flagged for, such as `violence`."""
+    reason: str = ""
+    """Why, for people; it may repeat something of the text."""
