@@ -33,6 +33,7 @@ from graphagent.run._internal import (
     check_deps,
     check_kept,
     check_prices,
+    check_refusals,
     check_ways,
     checked_tools,
     compile_root,
@@ -82,7 +83,8 @@ class Agent(Generic[I, O]):
         max_seconds: Wall time a run may take while it is being executed; None means no limit.
 
     Raises:
-        StrategyError: there are tools, and no edge of the strategy takes tool calls.
+        StrategyError: there are tools, and no edge of the strategy takes tool calls; or a run may break a rule of the strategy
+            when its answer is refused.
         SerializationError: there is a store, and a node returns what cannot be stored.
         ValueError: a budget is none, or `max_cost` has no prices to count with.
         TypeError: an argument is not of its type, or a callback cannot be called with a step.
@@ -143,6 +145,7 @@ class Agent(Generic[I, O]):
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
         """What a run may take."""
         check_ways(strategy, self.tools)
+        check_refusals(strategy, self._checks, self.callbacks)
         check_prices(strategy, self.tools, model, max_cost)
         if store is not None:
             check_kept(self)
@@ -716,6 +719,7 @@ class Agent(Generic[I, O]):
 
     def _prepared(self) -> RunConfig:
         if self._made is None:
+            check_refusals(self.strategy, self._checks, self.callbacks)  # a feature may have added callbacks
             compiled, call = compile_root(self.strategy)
             asked = tuple(asking(self.strategy, self.tools))
             self._made = RunConfig(

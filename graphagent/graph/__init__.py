@@ -27,6 +27,10 @@ from graphagent.graph._node import TapOf as TapOf
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._policies import ToolSelection as ToolSelection
 from graphagent.graph._policies import select_tools as select_tools
+from graphagent.graph._rules import PathRule as PathRule
+from graphagent.graph._rules import guarded as guarded
+from graphagent.graph._rules import never_together as never_together
+from graphagent.graph._rules import precedes as precedes
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Strategy as Strategy
 

@@ -9,13 +9,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from graphagent._article import kind_of
+from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Placed, Start, Tap, TapOf
-from graphagent.graph._policies import Setting, ToolSelection
+from graphagent.graph._policies import Policy, Setting, ToolSelection
 
 if TYPE_CHECKING:
     from graphagent.graph._check import Problem
+    from graphagent.graph._rules import PathRule
     from graphagent.protocols import Model
 
 X = TypeVar("X")
@@ -58,19 +60,30 @@ class Strategy(Node[I, O]):
     paths begin at one node, the first whose conditions hold is taken. For more than eight paths, annotate the types:
     `Strategy[str, str](…)`.
 
+    `rules=` says what no run may do, such as `precedes(approve, send)`; see `precedes`, `never_together` and `guarded`.
+
     Raises:
-        StrategyError: something is wrong with it; `problems` lists everything that is.
+        StrategyError: something is wrong with it, or a run could break a rule; `problems` lists everything that is wrong.
     """
 
-    __slots__ = ("edges", "elements_by_name", "setting", "without_tools")
+    __slots__ = ("edges", "elements_by_name", "path_rules", "setting", "without_tools")
 
     @overload
-    def __init__(self, name: str, first: First[I, O], /) -> None: ...
-    @overload
-    def __init__(self: Strategy[X, A | B], name: str, first: First[X, A], b: PathPart[B], /) -> None: ...
+    def __init__(self, name: str, first: First[I, O], /, *, rules: Sequence[PathRule] = ()) -> None: ...
     @overload
     def __init__(
-        self: Strategy[X, A | B | C], name: str, first: First[X, A], b: PathPart[B], c: PathPart[C], /
+        self: Strategy[X, A | B], name: str, first: First[X, A], b: PathPart[B], /, *, rules: Sequence[PathRule] = ()
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Strategy[X, A | B | C],
+        name: str,
+        first: First[X, A],
+        b: PathPart[B],
+        c: PathPart[C],
+        /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -81,6 +94,8 @@ class Strategy(Node[I, O]):
         c: PathPart[C],
         d: PathPart[D],
         /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -92,6 +107,8 @@ class Strategy(Node[I, O]):
         d: PathPart[D],
         e: PathPart[E],
         /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -104,6 +121,8 @@ class Strategy(Node[I, O]):
         e: PathPart[E],
         f: PathPart[F],
         /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -117,6 +136,8 @@ class Strategy(Node[I, O]):
         f: PathPart[F],
         g: PathPart[G],
         /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -131,16 +152,24 @@ class Strategy(Node[I, O]):
         g: PathPart[G],
         h: PathPart[H],
         /,
+        *,
+        rules: Sequence[PathRule] = (),
     ) -> None: ...
     @overload
-    def __init__(self, name: str, first: First[I, O], /, *rest: PathPart[O]) -> None: ...
-    def __init__(self, name: str, first: Any = None, /, *rest: Any) -> None:
+    def __init__(
+        self, name: str, first: First[I, O], /, *rest: PathPart[O], rules: Sequence[PathRule] = ()
+    ) -> None: ...
+    def __init__(self, name: str, first: Any = None, /, *rest: Any, rules: Sequence[PathRule] = ()) -> None:
         from graphagent.graph._check import check
 
         if not isinstance(name, str) or first is None:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("a strategy has a name and then its paths: Strategy('name', START >> … >> END, …)")
         edges = _edges(name, (first, *rest))
         report = check(edges)
+        if rules:
+            from graphagent.graph.rules._internal import check_rules
+
+            report.problems += check_rules(edges, rules)
         if report.problems:
             raise StrategyError(name, report.problems)
         super().__init__(_engine_only, name=name, input_type=report.input_type, output_type=report.output_type)
@@ -154,6 +183,8 @@ class Strategy(Node[I, O]):
         """Problems that it has only if tools are offered: an agent with tools refuses it."""
         self.setting: Setting | None = None
         """The model, tools and budgets of its own, where it is used as a node."""
+        self.path_rules: tuple[PathRule, ...] = tuple(rules)
+        """The rules that no execution of it can break, from its START to its END."""
 
     def using(
         self,
@@ -191,9 +222,19 @@ class Strategy(Node[I, O]):
         own.asks_model = self.asks_model or (isinstance(tools, ToolSelection) and tools.model is None)
         return own
 
+    def _with(self, policy: Policy) -> Self:
+        """Return it with one more policy. Where it is tried again as a whole, its rules are about all attempts together."""
+        if self.path_rules and isinstance(policy, Retry) and policy.attempts > 1:
+            from graphagent.graph.rules._internal import check_rules
+
+            problems = check_rules(self.edges, self.path_rules, tried_again=True)
+            if problems:
+                raise StrategyError(self.name, problems)
+        return super()._with(policy)
+
     def walk(self) -> Iterator[tuple[str, Element]]:
         """Yield each node and tap with its path, including branches and the nodes of subgraphs."""
-        return _walk(self, "")
+        return walk(self, "")
 
     def to_mermaid(self) -> str:
         """Draw it as Mermaid text."""
@@ -221,7 +262,8 @@ async def _engine_only(ctx: Any, value: Any) -> Any:
     raise TypeError("a strategy has no function of its own; run it with Agent(strategy).run(…)")
 
 
-def _walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
+def walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
+    """Yield each node and tap inside a strategy or a fork with its path, which begins with `prefix`."""
     if isinstance(node, Strategy):
         inside = [(f"{prefix}{name}", element) for name, element in node.elements_by_name.items()]
     elif isinstance(node, Each):
@@ -233,7 +275,7 @@ def _walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
     for path, element in inside:
         yield path, element
         if isinstance(element, Strategy | Each | Parallel | Race):
-            yield from _walk(element, f"{path}/")
+            yield from walk(element, f"{path}/")
 
 
 def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
 from graphagent.errors import SerializationError, StrategyError
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, ToolSelection
+from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, ToolSelection
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
+from graphagent.memory import FinalAnswerStep
 from graphagent.run.engine._budgets import check_budgets
 from graphagent.run.engine._child_runs import AgentTool, agent_tools, run_as_child
 from graphagent.run.engine._context import Context, as_tool
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from graphagent.graph._internal import Element
     from graphagent.protocols import Model
     from graphagent.run._config import RunConfig
+    from graphagent.run.engine._callbacks import Callback
 
 
 def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
@@ -148,6 +150,24 @@ def check_ways(node: Node[Any, Any], tools: Sequence[object], *, inside: bool = 
     for element in elements:
         if isinstance(element, Node):
             check_ways(element, tools, inside=True)
+
+
+def check_refusals(strategy: Strategy[Any, Any], checks: Sequence[object], callbacks: Sequence[Callback]) -> None:
+    """Check that no run breaks a rule of the strategy even if its answer is refused, where a check or a callback may refuse it.
+
+    The model is then asked again, in the node that asked it last: a way from END that only the agent knows.
+
+    Raises:
+        StrategyError: a run may break one.
+    """
+    if not strategy.path_rules or not (checks or any(issubclass(FinalAnswerStep, each.kinds) for each in callbacks)):
+        return
+    from graphagent.graph.rules._internal import check_rules
+
+    tried_again = any(isinstance(each, Retry) and each.attempts > 1 for each in strategy.policies)
+    problems = check_rules(strategy.edges, strategy.path_rules, tried_again=tried_again, refused=True)
+    if problems:
+        raise StrategyError(strategy.name, problems)
 
 
 def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> Tool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphagent.run._assembly import check_kept as check_kept
 from graphagent.run._assembly import check_prices as check_prices
+from graphagent.run._assembly import check_refusals as check_refusals
 from graphagent.run._assembly import check_ways as check_ways
 from graphagent.run._assembly import checked_tools as checked_tools
 from graphagent.run._assembly import tool_of as tool_of

@@ -11,7 +11,24 @@ from typing import Any, TypeVar, assert_type
 from graphagent import Agent, RunResult, tool
 from graphagent.errors import NodeFailedError
 from graphagent.events import NodeFinished
-from graphagent.graph import END, START, Node, Outlet, Strategy, Tap, TapOf, each, node, parallel, race, tap
+from graphagent.graph import (
+    END,
+    START,
+    Node,
+    Outlet,
+    PathRule,
+    Strategy,
+    Tap,
+    TapOf,
+    each,
+    guarded,
+    never_together,
+    node,
+    parallel,
+    precedes,
+    race,
+    tap,
+)
 from graphagent.llm import ToolCall, ToolCalls, ToolResults
 from graphagent.memory import AgentMemory, FileMemoryProvider
 from graphagent.nodes import (
@@ -113,6 +130,14 @@ spared = Strategy("spared", START >> log >> END, log.on_error(ValueError).map(le
 assert_type(spared, Strategy[str, str | int])
 quiet_tap = Strategy("quiet", START >> recall >> log >> END, recall.on_error(ValueError) >> log)
 assert_type(quiet_tap, Strategy[str, str])
+
+rules = [precedes(count, double), never_together(log, assistant, "double"), guarded(recall, by=log, before="twice")]
+assert_type(rules, list[PathRule])
+ruled = Strategy("ruled", START >> log >> count >> double >> END, rules=[precedes(count, double)])
+assert_type(ruled, Strategy[str, int])
+ruled_ends = Strategy("two", START >> maybe, maybe.on(str) >> count >> END, maybe.on(float) >> END, rules=rules)
+assert_type(ruled_ends, Strategy[int, int | float])
+assert_type(ruled.path_rules, tuple[PathRule, ...])
 
 nested = Strategy("nested", START >> assistant >> count >> END)
 assert_type(nested, Strategy[Prompt, int])

@@ -8,7 +8,20 @@ from typing import Any
 
 from graphagent import Agent
 from graphagent.events import NodeFinished
-from graphagent.graph import END, START, Node, Strategy, each, node, parallel, race, tap
+from graphagent.graph import (
+    END,
+    START,
+    Node,
+    Strategy,
+    each,
+    guarded,
+    never_together,
+    node,
+    parallel,
+    precedes,
+    race,
+    tap,
+)
 from graphagent.memory import AgentMemory
 from graphagent.nodes import Accepted, Rejected, execute_tools, llm_request, task, verify
 from graphagent.run import Context
@@ -157,6 +170,15 @@ async def use() -> None:
     await plain_agent.run(5)  # E
     await plain_agent.run()  # E
     (await plain_agent.run("a")).output.upper()  # E
+
+
+# Rules over paths
+Strategy("s", START >> count >> END, rules=["precedes"])  # E
+Strategy("s", START >> count >> END, rules=precedes(count, good))  # E
+precedes(count, 5)  # E
+precedes(count)  # E
+guarded(count, good, before=good)  # E
+never_together(count, count.on(3))  # E
 
 
 # What a run is passed as deps

@@ -1,0 +1,86 @@
+"""Rules over the paths of a strategy: what may be said of them. `graph/rules/` proves them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphagent._article import kind_of
+from graphagent.graph._node import End, Node, Start, Tap, TapOf
+
+RuleNode = Node[Any, Any] | Tap | TapOf[Any] | str
+"""A node, tap or strategy in a rule: the object, which means all of its places, or the path of one place, such as `mail/send`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """A rule over the paths of a strategy, made by `precedes`, `never_together` or `guarded`. It is a value, and may be shared."""
+
+    kind: Literal["precedes", "never_together", "guarded"]
+    """The function that made it."""
+    nodes: tuple[RuleNode, ...]
+    """The nodes in the order of the arguments: of `guarded`, the source, the guard and the sink."""
+
+    def __str__(self) -> str:
+        names = list(map(name_of, self.nodes))
+        if self.kind == "guarded":
+            return f"guarded({names[0]}, by={names[1]}, before={names[2]})"
+        return f"{self.kind}({', '.join(names)})"
+
+
+def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
+    """Return the rule that `then` is never executed unless `first` has been executed to its end before.
+
+    Raises:
+        TypeError: one of them is no node, tap, strategy or path.
+        ValueError: both are the same.
+    """
+    return _made("precedes", first, then)
+
+
+def never_together(*nodes: RuleNode) -> PathRule:
+    """Return the rule that no run executes more than one of some nodes, not even to a part. One may be executed repeatedly.
+
+    Raises:
+        TypeError: one of them is no node, tap, strategy or path.
+        ValueError: there are fewer than two, or two are the same.
+    """
+    return _made("never_together", *nodes)
+
+
+def guarded(source: RuleNode, /, *, by: RuleNode, before: RuleNode) -> PathRule:
+    """Return the rule that after `source`, `before` is not executed unless `by` has been executed in between, to its end.
+
+    Each execution of the source wants one of the guard that begins after it. A run that never executes the source may go to
+    `before` as it likes.
+
+    Raises:
+        TypeError: one of them is no node, tap, strategy or path.
+        ValueError: two are the same.
+    """
+    return _made("guarded", source, by, before)
+
+
+def _made(kind: Literal["precedes", "never_together", "guarded"], *nodes: RuleNode) -> PathRule:
+    for node in nodes:
+        if isinstance(node, Start | End):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{kind}() names nodes, and every run has {node.name}; name a node, or leave the rule out")
+        if not isinstance(node, Node | Tap | TapOf | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"{kind}() names nodes, taps and strategies, or their paths such as 'mail/send', not {kind_of(node)}. Tools "
+                f"are called inside of a node, as a model likes: name that node, or a strategy that alone has the tool, "
+                f".using(tools=[…])"
+            )
+    rule = PathRule(kind, nodes)
+    if len(nodes) < 2:
+        raise ValueError(f"{rule} needs at least two nodes")
+    for one, other in itertools.combinations(nodes, 2):
+        if one is other or (isinstance(one, str) and one == other):
+            raise ValueError(f"{rule} names {name_of(one)!r} twice; name different nodes")
+    return rule
+
+
+def name_of(node: RuleNode) -> str:
+    """Return the name of a node in a rule, or the path that the rule has."""
+    return node if isinstance(node, str) else node.name
