@@ -11,6 +11,7 @@ from graphagent.llm._families import MODEL_FAMILIES as MODEL_FAMILIES
 from graphagent.llm._families import ModelFamily as ModelFamily
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
+from graphagent.llm._limits import LimitedModel as LimitedModel
 from graphagent.llm._messages import FailedRequest as FailedRequest
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
