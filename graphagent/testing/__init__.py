@@ -14,5 +14,6 @@ from graphagent.testing._server import RawResponse as RawResponse
 from graphagent.testing._server import ServerReply as ServerReply
 from graphagent.testing._server import openai_server as openai_server
 from graphagent.testing._services import Service as Service
+from graphagent.testing._stores import check_store as check_store
 from graphagent.testing._taken import Taken as Taken
 from graphagent.testing._taken import record as record

@@ -20,6 +20,7 @@ from graphagent.memory import (
     Source,
     Subject,
 )
+from graphagent.testing._promise import promise
 
 _USER = Subject("user", "the user", priority=1)
 _CITY = Concept("city", "Where the user LIVES")
@@ -54,29 +55,24 @@ async def check_provider(make: Callable[[], FactProvider]) -> None:
             await provider.forget(owner=owner, everything=True)
 
 
-def _promise(kept: bool, promise: str) -> None:
-    if not kept:
-        raise AssertionError(promise)
-
-
 def _values(facts: Iterable[Fact]) -> list[tuple[str, ...]]:
     return [tuple(fact.values) for fact in facts]
 
 
 async def _single(provider: FactProvider, scope: Scope) -> None:
-    _promise(await provider.load(_CITY, _USER, scope) == [], "load gives an empty list where nothing was saved")
-    _promise(await provider.load_all(_USER, scope) == [], "load_all gives an empty list where nothing was saved")
+    promise(await provider.load(_CITY, _USER, scope) == [], "load gives an empty list where nothing was saved")
+    promise(await provider.load_all(_USER, scope) == [], "load_all gives an empty list where nothing was saved")
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
-    _promise(_values(await provider.load(_CITY, _USER, scope)) == [("Oslo",)], "load gives what was saved")
+    promise(_values(await provider.load(_CITY, _USER, scope)) == [("Oslo",)], "load gives what was saved")
     await provider.save(fact=SingleFact(_CITY, "Bergen"), subject=_USER, scope=scope)
     found = _values(await provider.load(concept=_CITY, subject=_USER, scope=scope))
-    _promise(found == [("Bergen",)], "load gives one fact of a single concept: the last one saved")
+    promise(found == [("Bergen",)], "load gives one fact of a single concept: the last one saved")
     same = Concept("city", "said in other words")
-    _promise(
+    promise(
         _values(await provider.load(same, _USER, scope)) == [("Bergen",)], "a concept is found by its keyword alone"
     )
     last = await provider.load_all(subject=_USER, scope=scope)
-    _promise(
+    promise(
         _values(last)[-1:] == [("Bergen",)], "load_all gives the last fact saved, behind earlier ones if it gives those"
     )
 
@@ -84,43 +80,43 @@ async def _single(provider: FactProvider, scope: Scope) -> None:
 async def _multiple(provider: FactProvider, scope: Scope) -> None:
     await provider.save(MultipleFacts(_TOOLS, ["git", "vim"]), _USER, scope)
     found = await provider.load(_TOOLS, _USER, scope)
-    _promise(_values(found) == [("git", "vim")], "load gives all values of a multiple fact, in order")
-    _promise(isinstance(found[0], MultipleFacts), "a multiple fact comes back as a MultipleFacts")
+    promise(_values(found) == [("git", "vim")], "load gives all values of a multiple fact, in order")
+    promise(isinstance(found[0], MultipleFacts), "a multiple fact comes back as a MultipleFacts")
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
     keywords = {fact.concept.keyword for fact in await provider.load_all(_USER, scope)}
-    _promise(keywords == {"city", "tools"}, "load_all gives the facts of every concept")
+    promise(keywords == {"city", "tools"}, "load_all gives the facts of every concept")
 
 
 async def _apart(provider: FactProvider, scope: Scope) -> None:
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
     for other in (Scope.agent(scope.name), Scope.feature(scope.name), Scope.cross_product(scope.name)):
-        _promise(await provider.load(_CITY, _USER, other) == [], "scopes of one name and several kinds are kept apart")
+        promise(await provider.load(_CITY, _USER, other) == [], "scopes of one name and several kinds are kept apart")
     other = Scope.product(scope.name + "/..")
-    _promise(await provider.load_all(_USER, other) == [], "scopes of several names are kept apart")
-    _promise(await provider.load(_CITY, EVERYTHING, scope) == [], "subjects are kept apart")
-    _promise(await provider.load(_TOOLS, _USER, scope) == [], "concepts are kept apart")
+    promise(await provider.load_all(_USER, other) == [], "scopes of several names are kept apart")
+    promise(await provider.load(_CITY, EVERYTHING, scope) == [], "subjects are kept apart")
+    promise(await provider.load(_TOOLS, _USER, scope) == [], "concepts are kept apart")
     same = Subject("user", "said in other words", priority=7)
-    _promise(len(await provider.load(_CITY, same, scope)) == 1, "a subject is found by its name alone")
+    promise(len(await provider.load(_CITY, same, scope)) == 1, "a subject is found by its name alone")
 
 
 async def _descriptions(provider: FactProvider, scope: Scope) -> None:
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
     await provider.save(MultipleFacts(_TOOLS, ["git"]), _USER, scope)
     found = _values(await provider.load_by_description(description="user lives", subject=_USER, scope=scope))
-    _promise(found == [("Oslo",)], "load_by_description finds a part of the description, in any case")
+    promise(found == [("Oslo",)], "load_by_description finds a part of the description, in any case")
     found = _values(await provider.load_by_description("USER", _USER, scope))
-    _promise(sorted(found) == [("Oslo",), ("git",)], "load_by_description gives every concept that fits")
+    promise(sorted(found) == [("Oslo",), ("git",)], "load_by_description gives every concept that fits")
     found = _values(await provider.load_by_description("Oslo", _USER, scope))
-    _promise(found == [], "load_by_description looks at descriptions, not at values")
+    promise(found == [], "load_by_description looks at descriptions, not at values")
     [city] = await provider.load(_CITY, _USER, scope)
-    _promise(city.concept.description == _CITY.description, "a fact comes back with the description of its concept")
+    promise(city.concept.description == _CITY.description, "a fact comes back with the description of its concept")
 
 
 async def _any_text(provider: FactProvider, scope: Scope) -> None:
     subject, concept = Subject(f"../{_ODD}"), Concept(_ODD, _ODD)
     for value in (_ODD, "", "x" * 100_000):
         await provider.save(SingleFact(concept, value), subject, scope)
-        _promise(_values(await provider.load(concept, subject, scope)) == [(value,)], "any text is kept exactly")
+        promise(_values(await provider.load(concept, subject, scope)) == [(value,)], "any text is kept exactly")
 
 
 async def _union(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -132,7 +128,7 @@ async def _union(provider: KeepingProvider, scope: Scope, owner: str) -> None:
         await provider.load_by_description("works with", _USER, scope, owner=owner),
     ):
         expected = [("git", "vim", "ed")]
-        _promise(_values(found) == expected, "several multiple facts are one: each value once, in the order of saving")
+        promise(_values(found) == expected, "several multiple facts are one: each value once, in the order of saving")
 
 
 async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -141,38 +137,38 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     await provider.save(SingleFact(_CITY, "Oslo", source=source), _USER, scope, owner=owner)
     await provider.save(SingleFact(_CITY, "Bergen", timestamp=7), _USER, scope, owner=owner)
     new, old = await provider.history(_CITY, _USER, scope, owner=owner)
-    _promise((new.value, old.value) == ("Bergen", "Oslo"), "history gives every version, the newest first")
-    _promise((new.version, old.version) == (2, 1), "versions are 1, 2, 3 … in the order of saving")
-    _promise(bool(old.id) and new.id not in ("", old.id), "every saved fact has an id of its own")
-    _promise(new.timestamp == 7, "a timestamp that a fact has is kept")
-    _promise(
+    promise((new.value, old.value) == ("Bergen", "Oslo"), "history gives every version, the newest first")
+    promise((new.version, old.version) == (2, 1), "versions are 1, 2, 3 … in the order of saving")
+    promise(bool(old.id) and new.id not in ("", old.id), "every saved fact has an id of its own")
+    promise(new.timestamp == 7, "a timestamp that a fact has is kept")
+    promise(
         old.timestamp is not None and before <= old.timestamp <= _clock.now(),
         "save stamps the time where it is missing",
     )
-    _promise((old.source, new.source) == (source, Source()), "a fact comes back with its source")
-    _promise(
+    promise((old.source, new.source) == (source, Source()), "a fact comes back with its source")
+    promise(
         await provider.load(_CITY, _USER, scope, owner=owner) == [new], "load gives the newest version, as history does"
     )
-    _promise(await provider.load_all(_USER, scope, owner=owner) == [new], "load_all gives the newest version alone")
+    promise(await provider.load_all(_USER, scope, owner=owner) == [new], "load_all gives the newest version alone")
     await provider.save(new, _USER, scope, owner=owner)
     again = (await provider.history(_CITY, _USER, scope, owner=owner))[0]
-    _promise(
+    promise(
         (again.version, again.id == new.id) == (3, False), "a fact that is saved again is a new version with a new id"
     )
     await provider.save(SingleFact(_CITY, "Oslo", id="given"), _USER, scope, owner=owner)
     named = (await provider.history(_CITY, _USER, scope, owner=owner))[0]
-    _promise(named.id == "given", "a fact that has an id and no version keeps that id")
+    promise(named.id == "given", "a fact that has an id and no version keeps that id")
 
 
 async def _owners(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope, owner=owner)
     other = f"{owner}-other"
     await provider.save(SingleFact(_CITY, "Bergen"), _USER, scope, owner=other)
-    _promise(_values(await provider.load(_CITY, _USER, scope, owner=owner)) == [("Oslo",)], "owners are kept apart")
+    promise(_values(await provider.load(_CITY, _USER, scope, owner=owner)) == [("Oslo",)], "owners are kept apart")
     await provider.forget(owner=owner, everything=True)
-    _promise(await provider.load_all(_USER, scope, owner=owner) == [], "forgetting an owner removes what it has")
+    promise(await provider.load_all(_USER, scope, owner=owner) == [], "forgetting an owner removes what it has")
     left = _values(await provider.load(_CITY, _USER, scope, owner=other))
-    _promise(left == [("Bergen",)], "forgetting one owner leaves the others alone")
+    promise(left == [("Bergen",)], "forgetting one owner leaves the others alone")
     await provider.forget(owner=other, everything=True)
 
 
@@ -197,19 +193,19 @@ async def _forgetting(provider: KeepingProvider, scope: Scope, owner: str) -> No
                 )
                 fits = [each for each in places if subject in (None, each[0]) and where in (None, each[1])]
                 expected = len(fits) * (3 if concept is None else 2)
-                _promise(receipt.facts == expected, "the receipt of forget counts every version of every fact removed")
+                promise(receipt.facts == expected, "the receipt of forget counts every version of every fact removed")
                 for each in places:
                     left = {fact.concept.keyword for fact in await provider.load_all(*each, owner=owner)}
                     gone = {"city", "tools"} if concept is None else {"city"}
                     expected_left = {"city", "tools"} - (gone if each in fits else set())
-                    _promise(left == expected_left, "forget removes what fits all that is given, and nothing else")
+                    promise(left == expected_left, "forget removes what fits all that is given, and nothing else")
                     if each in fits:
                         past = await provider.history(_CITY, *each, owner=owner)
-                        _promise(past == [], "forget removes the history too")
+                        promise(past == [], "forget removes the history too")
     await provider.forget(owner=owner, everything=True)
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope, owner=owner)
     [fact] = await provider.load(_CITY, _USER, scope, owner=owner)
-    _promise(fact.value == "Oslo", "what was forgotten can be learned again")
+    promise(fact.value == "Oslo", "what was forgotten can be learned again")
 
 
 async def _careful(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -225,7 +221,7 @@ async def _careful(provider: KeepingProvider, scope: Scope, owner: str) -> None:
                 "one of them is given beside everything=True"
             )
     left = await provider.load(_CITY, _USER, scope, owner=owner)
-    _promise(_values(left) == [("Oslo",)], "a forget that raises ValueError removes nothing")
+    promise(_values(left) == [("Oslo",)], "a forget that raises ValueError removes nothing")
 
 
 async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -234,8 +230,8 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     await provider.save(MultipleFacts(_TOOLS, ["git", "vim"]), EVERYTHING, scope, owner=owner)
     before = await provider.history(_CITY, _USER, scope, owner=owner)
     records = [record async for record in provider.export(owner=owner)]
-    _promise(len(records) == 3, "export gives every version of every fact of an owner")
-    _promise(await provider.import_(records) == 0, "importing what is there already changes nothing")
+    promise(len(records) == 3, "export gives every version of every fact of an owner")
+    promise(await provider.import_(records) == 0, "importing what is there already changes nothing")
     await provider.forget(owner=owner, everything=True)
     try:
         await provider.import_([*records, {"nonsense": True}])
@@ -243,13 +239,13 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
         pass
     else:
         raise AssertionError("import_ raises ValueError for a record that is not one of an export")
-    _promise(await provider.load_all(_USER, scope, owner=owner) == [], "where one record is wrong, import_ keeps none")
-    _promise(await provider.import_(records) == 3, "import_ gives how many facts were new")
+    promise(await provider.load_all(_USER, scope, owner=owner) == [], "where one record is wrong, import_ keeps none")
+    promise(await provider.import_(records) == 3, "import_ gives how many facts were new")
     after = await provider.history(_CITY, _USER, scope, owner=owner)
-    _promise(after == before, "import_ keeps ids, versions, timestamps and sources")
+    promise(after == before, "import_ keeps ids, versions, timestamps and sources")
     again = [record async for record in provider.export(owner=owner)]
-    _promise(sorted(map(repr, again)) == sorted(map(repr, records)), "what is imported is exported the same")
-    _promise(await provider.verify() >= 3, "verify gives the number of facts, all versions counted")
+    promise(sorted(map(repr, again)) == sorted(map(repr, records)), "what is imported is exported the same")
+    promise(await provider.verify() >= 3, "verify gives the number of facts, all versions counted")
 
 
 async def _together(provider: KeepingProvider, scope: Scope, owner: str) -> None:
@@ -257,10 +253,10 @@ async def _together(provider: KeepingProvider, scope: Scope, owner: str) -> None
         for number in range(20):
             group.start_soon(_save_for, provider, SingleFact(_CITY, str(number)), scope, owner)
     found = await provider.history(_CITY, _USER, scope, owner=owner)
-    _promise(
+    promise(
         [fact.version for fact in found] == list(range(20, 0, -1)), "facts saved at the same time get one version each"
     )
-    _promise(len({fact.value for fact in found}) == 20, "no fact is lost when several are saved at the same time")
+    promise(len({fact.value for fact in found}) == 20, "no fact is lost when several are saved at the same time")
 
 
 async def _save_for(provider: KeepingProvider, fact: Fact, scope: Scope, owner: str) -> None:
@@ -271,4 +267,4 @@ async def _closing(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     async with provider as opened:
         await opened.save(SingleFact(_CITY, "Oslo"), _USER, scope, owner=owner)
     found = _values(await provider.load(_CITY, _USER, scope, owner=owner))
-    _promise(found == [("Oslo",)], "a provider that was closed opens again when it is used")
+    promise(found == [("Oslo",)], "a provider that was closed opens again when it is used")

@@ -8,6 +8,7 @@ import pytest
 from graphagent.errors import ConflictError
 from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put
 from graphagent.store._internal import collect, get_many
+from graphagent.testing import check_store
 
 
 async def everything(store, prefix=(), **how):
@@ -16,6 +17,12 @@ async def everything(store, prefix=(), **how):
 
 async def keys(store, prefix=(), **how):
     return [item.key for item in await everything(store, prefix, **how)]
+
+
+async def test_it_keeps_the_promises_of_the_protocol(store):
+    """What users may check of a store of their own holds for each of ours."""
+    await check_store(lambda: store)
+    assert await store.verify() == 0
 
 
 async def test_a_new_store_is_empty(store):

@@ -1,0 +1,315 @@
+"""The contract that every store keeps, as a test for one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio import to_thread
+
+from graphagent import _clock
+from graphagent.errors import ConflictError
+from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put
+from graphagent.testing._promise import promise
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+
+_TEXTS = ("", "\0", "a\0b", "\0\xff", "\ud800", "é", "e\u0301", "../../x", "/abs", "CON", "🔑" * 500, "\U0010ffff", "1")
+_INTS = (0, 1, 2, 9, 10, 255, 256, 65_536, 2**31, 2**32, 2**63 - 1)
+
+
+async def check_store(make: Callable[[], Store]) -> None:
+    """Check that a store keeps the promises of Store and, where it has `get_many`, of BatchStore.
+
+    `make` is called once for each promise and may return the same store, or another one, each time. The check uses rooms that
+    nothing else uses, and empties them. One of its promises is checked in another event loop, in a thread.
+
+    It cannot see whether commits survive the end of the process, nor whether what is removed is erased from the disk.
+
+    Raises:
+        AssertionError: a promise is not kept; the text says which.
+    """
+    for check in (
+        _empty,
+        _puts,
+        _deletions,
+        _conflicts,
+        _existence,
+        _sequences,
+        _prefixes,
+        _orders,
+        _pages,
+        _any_text,
+        _large,
+        _changing,
+        _together,
+        _cancelled,
+        _elsewhere,
+        _many,
+    ):
+        store, room = make(), f"check-{_clock.new_id()}"
+        try:
+            await check(store, room)
+            await store.commit(DeleteAll((room,)))
+        except AssertionError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"{check.__doc__} The store raised {error!r}") from error
+
+
+async def _scan(store: Store, prefix: Key, **how: Any) -> list[Item]:
+    return [item async for item in store.scan(prefix, **how)]
+
+
+async def _keys(store: Store, prefix: Key, **how: Any) -> list[Key]:
+    return [item.key for item in await _scan(store, prefix, **how)]
+
+
+async def _refused(store: Store, *changes: Change) -> ConflictError | None:
+    try:
+        await store.commit(*changes)
+    except ConflictError as error:
+        return error
+    return None
+
+
+async def _empty(store: Store, room: str) -> None:
+    """What is not there is not found, and may be deleted."""
+    promise(await store.get((room, "key")) is None, "get returns None where nothing was put")
+    promise(await _scan(store, (room,)) == [], "scan returns nothing where nothing was put")
+    await store.commit()
+    await store.commit(Delete((room, "key")), DeleteAll((room,)), DeleteAll((room, "who")))
+
+
+async def _puts(store: Store, room: str) -> None:
+    """What is put is there."""
+    key = (room, "who", 7, "x")
+    await store.commit(Put(key, b"one"))
+    promise(await store.get(key) == Item(key, b"one", 1), "get returns an item as it was put, with version 1")
+    await store.commit(Put(key, b""))
+    found = await store.get(key)
+    promise(found == Item(key, b"", 2), "another put replaces the value, and its version is one more")
+    promise(await _scan(store, (room,)) == [found], "scan returns the items that get returns")
+    for other in ((room,), (room, "who", 7), (room, "who", 7, "x", "y"), (room, "who", "7", "x")):
+        promise(await store.get(other) is None, "get returns the item of exactly the key")
+
+
+async def _deletions(store: Store, room: str) -> None:
+    """What is deleted is gone."""
+    key, other = (room, "who", "x"), (room, "who", "y")
+    await store.commit(Put(key, b"1"), Put(key, b"2"), Put(other, b"3"))
+    await store.commit(Delete(key))
+    promise(await store.get(key) is None, "get returns None for what was deleted")
+    promise(await _keys(store, (room,)) == [other], "Delete removes the one item, and scan returns it no more")
+    await store.commit(Put(key, b"4"))
+    promise(await store.get(key) == Item(key, b"4", 1), "the versions of an item that was deleted begin again at 1")
+
+
+async def _conflicts(store: Store, room: str) -> None:
+    """A change may expect a version."""
+    key, absent = (room, "who", "item"), (room, "who", "absent")
+    promise(await _refused(store, Put(key, b"1", expected=0)) is None, "Put(expected=0) puts what does not exist")
+    kept = [Item(key, b"1", 1)]
+    for change in (Put(key, b"no", expected=0), Put(key, b"no", expected=2), Delete(key, expected=2)):
+        error = await _refused(store, Put((room, "who", "other"), b"x"), change, DeleteAll((room,)))
+        promise(
+            error is not None, "commit raises ConflictError where an item has another version than a change expects"
+        )
+        found = (error.key, error.expected, error.found) if error else ()
+        promise(found == (key, change.expected, 1), "a ConflictError has the key, the expected and the found version")
+        promise(await _scan(store, (room,)) == kept, "a commit that raises ConflictError changes nothing")
+    for change in (Put(absent, b"no", expected=1), Delete(absent, expected=1)):
+        promise(await _refused(store, change) is not None, "an item that does not exist has none but version 0")
+    promise(await _refused(store, Put(key, b"2", expected=1)) is None, "a put that expects the version is made")
+    promise(await _refused(store, Delete(key, expected=2)) is None, "a deletion that expects the version is made")
+    promise(await _scan(store, (room,)) == [], "a deletion that expects the version removes the item")
+
+
+async def _existence(store: Store, room: str) -> None:
+    """A change may expect an item to exist."""
+    there, absent, new = (room, "who", "there"), (room, "who", "absent"), (room, "who", "new")
+    await store.commit(Put(there, b"1"))
+    promise(
+        await _refused(store, Exists(there), Put(new, b"1")) is None, "Exists allows a commit where the item exists"
+    )
+    promise(await store.get(there) == Item(there, b"1", 1), "Exists changes nothing")
+    for key in (absent, (room, "who")):
+        error = await _refused(store, Put(new, b"2"), Exists(key))
+        promise(error is not None, "commit raises ConflictError where an item that Exists requires does not exist")
+    promise(await store.get(new) == Item(new, b"1", 1), "a commit that raises ConflictError changes nothing")
+    promise(await _refused(store, Put(absent, b"1"), Exists(absent)) is None, "Exists sees what its commit has put")
+    promise(
+        await _refused(store, Delete(absent), Exists(absent)) is not None, "Exists sees what its commit has deleted"
+    )
+
+
+async def _sequences(store: Store, room: str) -> None:
+    """The changes of a commit follow one another."""
+    text = "the changes of a commit follow one another: each sees what the earlier ones did"
+    key, other = (room, "w", 1), (room, "w", 2)
+    changes = (Put(key, b"1", expected=0), Put(key, b"2", expected=1), Put(other, b"x"), Delete(other, expected=1))
+    promise(await _refused(store, *changes) is None, text)
+    promise(await _scan(store, (room,)) == [Item(key, b"2", 2)], text)
+    again = (DeleteAll((room,)), Put(key, b"3", expected=0), Put((room, "v", 1), b"y"), DeleteAll((room, "v")))
+    promise(await _refused(store, *again) is None, text)
+    promise(await _scan(store, (room,)) == [Item(key, b"3", 1)], text)
+
+
+async def _prefixes(store: Store, room: str) -> None:
+    """A prefix is made of whole segments."""
+    ends: tuple[Key, ...] = (
+        ("a",), ("ab",), ("a", "b"), ("a", "bc"), ("a", "b", "c"), ("a", "b", 1), ("a", "b", "1"), ("a", 1), ("a", 1, "b"),
+        ("a", 10), ("b", "a"), ("a", "", "c"), ("a", "b\0", "c"), ("a", "b", "c", "d", "e", "f"), ("", ""),
+    )  # fmt: skip
+    keys = {(room, *end) for end in ends}
+    await store.commit(*(Put(key, repr(key).encode()) for key in keys))
+    for prefix in ((room,), *keys, (room, "a", "b", "c", "d"), (room, "none"), (room, "a", 2)):
+        found = await _scan(store, prefix)
+        promise(
+            sorted(map(repr, (item.key for item in found)))
+            == sorted(repr(key) for key in keys if key[: len(prefix)] == prefix),
+            "scan returns the items whose keys begin with the segments of the prefix, each once, and no others",
+        )
+        promise(
+            all(item.value == repr(item.key).encode() and item.version == 1 for item in found),
+            "scan returns each item with its own value and version",
+        )
+        backwards = await _scan(store, prefix, reverse=True)
+        promise(backwards == found[::-1], "scan with reverse=True returns the same items in the opposite order")
+    whole = [item.key for item in await _scan(store, ()) if item.key[0] == room]
+    promise(set(whole) == keys and len(whole) == len(keys), "scan of the empty prefix returns the items of all rooms")
+    for prefix in ((room, "a", "b"), (room, "a", 1), (room,)):
+        await store.commit(DeleteAll(prefix))
+        keys = {key for key in keys if key[: len(prefix)] != prefix}
+        promise(
+            set(await _keys(store, (room,))) == keys,
+            "DeleteAll removes the items whose keys begin with the segments of the prefix, and no others",
+        )
+
+
+async def _orders(store: Store, room: str) -> None:
+    """Numbers are in order."""
+    await store.commit(*(Put((room, "id", number, "x"), b"v") for number in reversed(_INTS)))
+    found = [key[2] for key in await _keys(store, (room, "id"))]
+    promise(found == list(_INTS), "keys that are equal up to an int segment come in the order of that number")
+    found = [key[2] for key in await _keys(store, (room, "id"), reverse=True)]
+    promise(found == list(_INTS[::-1]), "with reverse=True, keys come in the opposite order of their numbers")
+
+
+async def _pages(store: Store, room: str) -> None:
+    """A scan is continued after a key, and may have a limit."""
+    wanted = [(room, f"o{a}", f"x{b}", n) for a in range(4) for b in range(3) for n in range(5)]
+    await store.commit(*(Put(key, b"v") for key in wanted))
+    for reverse in (False, True):
+        whole = await _keys(store, (room,), reverse=reverse)
+        for place in range(0, len(whole), 7):
+            rest = await _keys(store, (room,), after=whole[place], reverse=reverse)
+            promise(rest == whole[place + 1 :], "after= continues a scan after a key that it returned")
+            page = await _keys(store, (room,), after=whole[place], reverse=reverse, limit=9)
+            promise(page == whole[place + 1 : place + 10], "limit= returns the first items of a scan, and no more")
+    promise(await _scan(store, (room,), limit=0) == [], "limit=0 returns no item")
+
+
+async def _any_text(store: Store, room: str) -> None:
+    """Any text is a segment."""
+    text = "any text may be a segment, and comes back as it was"
+    keys = [(room, each, each, 1) for each in _TEXTS]
+    await store.commit(*(Put(key, b"value") for key in keys))
+    for key in keys:
+        promise(await store.get(key) == Item(key, b"value", 1), text)
+        promise(await _keys(store, key[:2]) == [key], text)
+
+
+async def _large(store: Store, room: str) -> None:
+    """Values may be large, and items many."""
+    big = bytes(range(256)) * 4_096
+    await store.commit(
+        *(Put((room, "o", n), n.to_bytes(2, "big") * 20) for n in range(2_000)), Put((room, "p", 1), big)
+    )
+    found = await store.get((room, "p", 1))
+    promise(found is not None and found.value == big, "a value of a megabyte comes back as it was, with any bytes")
+    numbers = [int.from_bytes(item.value[:2], "big") for item in await _scan(store, (room, "o"))]
+    promise(numbers == list(range(2_000)), "a scan over thousands of items returns them all")
+    scan = store.scan((room, "o"), after=(room, "o", 1_000))
+    first = await anext(scan)
+    promise(first.key == (room, "o", 1_001), "after= continues a scan after a key that it returned")
+    close = getattr(scan, "aclose", None)  # only asynchronous generators need it
+    if close is not None:
+        await close()
+    await store.commit(Put((room, "p", 2), b"v"))  # a scan that was left in the middle is in nobody's way
+
+
+async def _changing(store: Store, room: str) -> None:
+    """A scan continues while what it returns is changed."""
+    await store.commit(*(Put((room, "o", n), b"v") for n in range(0, 400, 2)))
+    seen: list[Any] = []
+    async for item in store.scan((room, "o")):
+        number = cast("int", item.key[2])
+        seen.append(number)
+        if len(seen) % 10 == 0:
+            await store.commit(Put((room, "o", number + 3), b"new"), Delete((room, "o", number)))
+    promise(seen == sorted(set(seen)), "a scan returns nothing twice, also where items are changed meanwhile")
+    promise(set(range(0, 400, 2)) <= set(seen), "a scan leaves out nothing that was there all the time")
+
+
+async def _together(store: Store, room: str) -> None:
+    """Commits are made one after the other."""
+    won: list[int] = []
+
+    async def save(number: int) -> None:
+        await store.commit(Put((room, "o", "shared"), b"v"), Put((room, f"o{number % 5}", number), b"v"))
+        if await _refused(store, Put((room, "o", "once"), str(number).encode(), expected=0)) is None:
+            won.append(number)
+
+    async with anyio.create_task_group() as group:
+        for number in range(30):
+            group.start_soon(save, number)
+    shared, once = await store.get((room, "o", "shared")), await store.get((room, "o", "once"))
+    promise(shared is not None and shared.version == 30, "of commits at the same time none is lost")
+    promise(len(await _keys(store, (room,))) == 32, "of commits at the same time none is lost")
+    promise(
+        once is not None and [once.value] == [str(number).encode() for number in won],
+        "of commits at the same time that expect the same version one is made, and the others raise ConflictError",
+    )
+
+
+async def _cancelled(store: Store, room: str) -> None:
+    """A commit that is cancelled is made or not."""
+    for number in range(20):
+        with anyio.move_on_after(0.0002 * (number % 5)):
+            await store.commit(Put((room, "a", number), b"v"), Put((room, "b", number), b"v"))
+    await store.commit(Put((room, "o", 0), b"v"))
+    keys = await _keys(store, (room,))
+    one, other = ({key[2] for key in keys if key[1] == half} for half in ("a", "b"))
+    promise(one == other, "a commit that is cancelled makes all its changes or none")
+
+
+async def _elsewhere(store: Store, room: str) -> None:
+    """A store is bound to no event loop."""
+    await store.commit(Put((room, "o", 1), b"here"))
+
+    async def work() -> list[Item]:
+        await store.commit(Put((room, "o", 2), b"there"))
+        return await _scan(store, (room,))
+
+    found = await to_thread.run_sync(anyio.run, work)
+    text = "a store is bound to no event loop: another one, in another thread, sees the same items"
+    promise([item.value for item in found] == [b"here", b"there"], text)
+    promise(await _scan(store, (room,)) == found, text)
+
+
+async def _many(store: Store, room: str) -> None:
+    """`get_many` returns the items of many keys."""
+    get_many = cast("Callable[[Iterable[Key]], Any] | None", getattr(store, "get_many", None))
+    if get_many is None:
+        return
+    there = [(room, f"who-{number % 3}", number) for number in range(100)]
+    await store.commit(*(Put(key, b"%d" % number) for number, key in enumerate(there)))
+    absent = [(room, "who-0", 100), (room, "who-0"), (room, "none")]
+    found = await get_many(iter([*there[::-1], *absent, *there]))
+    promise(list(found) == there[::-1], "get_many returns the items that exist, in the order of their keys")
+    expected = [Item(key, b"%d" % number, 1) for number, key in enumerate(there)]
+    promise(list(found.values()) == expected[::-1], "get_many returns the items that get returns")
+    promise(await get_many([]) == {}, "get_many of no keys returns nothing")
