@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 Returned: TypeAlias = Literal["always", "tool loop", "never"]
@@ -100,6 +101,7 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
 returned nothing."""
 
 
+@lru_cache(maxsize=64)
 def family_of(host: str, model: str) -> ModelFamily | None:
     """Return the family of a model on a host."""
     model = model.lower()

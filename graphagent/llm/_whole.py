@@ -37,7 +37,7 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
             raise OutputError(
                 f"{model} reasoned and then neither answered nor called a tool (finish_reason {reason!r}): allow it more tokens, by "
                 f"parameters={{'max_completion_tokens': …}} ('max_tokens' on other servers), let it reason less, by "
-                f"parameters={{'reasoning_effort': 'low'}}, or ask again with .retry(errors=OutputError)",
+                f"parameters={{'reasoning_effort': 'low'}}, or ask again with .retry(attempts=2, errors=OutputError)",
                 output="",
             )
         return

@@ -222,6 +222,9 @@ def _without_choices(body: Mapping[str, Any], server: str) -> ModelRequestError:
 def _message(said: Mapping[str, Any], family: ModelFamily | None) -> Message:
     text, thought = _read_content(said.get("content") or said.get("refusal") or "")
     thought = str(said.get("reasoning_content") or said.get("reasoning") or "") + thought
+    details = said.get("reasoning_details")
+    if not thought and isinstance(details, list):
+        thought = "".join(str(mapping(each).get("text") or "") for each in cast("list[object]", details))
     if family is not None and family.returned == "never":
         family = None
     parts: list[Part] = []

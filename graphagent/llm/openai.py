@@ -30,6 +30,11 @@ _UNKNOWN_DATA = rf"{_DATA}.*{_UNKNOWN}|{_UNKNOWN}.*{_DATA}"
 _MISSING_DATA = r"(reasoning|signature).*(must be passed back|is missing)|missing.*(reasoning|signature)"
 
 
+_NO_RESPONSES = (
+    "check the model's name and base_url (most end in /v1); if it speaks Chat Completions only, use OpenAIChatModel"
+)
+
+
 class OpenAIModel:
     """A model of OpenAI, by the Responses protocol, or of any other server, by Chat Completions.
 
@@ -95,7 +100,7 @@ class OpenAIModel:
         return _tells_cost(self._base_url)
 
     def __repr__(self) -> str:
-        return repr(self._chat).replace(type(self._chat).__name__, type(self).__name__, 1)
+        return repr(self._chat).replace("OpenAIChatModel", type(self).__name__)
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
@@ -251,7 +256,7 @@ class OpenAIResponsesModel:
         """Sent along with every request."""
         self._family = family_named(family) if isinstance(family, str) else family
         self._base_url = base_url
-        server = _server(model, base_url, api_key, timeout, max_retries, headers)
+        server = _server(model, base_url, api_key, timeout, max_retries, headers, {404: _NO_RESPONSES})
         self._endpoint = Endpoint(server, "/responses", model, _responses.ResponseEvents)
 
     @property
@@ -324,6 +329,7 @@ def _server(
     timeout: float | None,
     max_retries: int,
     headers: Mapping[str, str] | None,
+    advice: Mapping[int, str] | None = None,
 ) -> Server:
     return Server(
         f"model {model!r}",
@@ -333,6 +339,7 @@ def _server(
         timeout=timeout,
         max_retries=max_retries,
         headers=headers,
+        advice=advice,
     )
 
 

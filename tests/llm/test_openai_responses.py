@@ -298,7 +298,7 @@ FAILURES = {
     "html": (RawResponse(200, {"content-type": "text/html"}, "<html>topsecret</html>"), "something else than JSON"),
     "a failure": (whole(status="failed", error={"code": "server_error", "message": "topsecret"}), "server_error"),
     "a lost connection": (Cut("Hello.", 50), "cannot be reached"),
-    "nothing": (refusal("no", 404), "base_url"),
+    "no such path": (refusal("no", 404), "base_url .*OpenAIChatModel"),
 }
 
 

@@ -147,7 +147,10 @@ def assistants(sent):
 
 
 @BOTH
-@pytest.mark.parametrize(("name", "check"), [("deepseek-v4-flash", deepseek), ("kimi-k2.6", kimi)])
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [("deepseek-v4-flash", deepseek), ("kimi-k2.6", kimi), ("zai-org/GLM-4.7", deepseek), ("MiniMax-M2.7", deepseek)],
+)
 async def test_reasoning_returns_to_the_server_that_gave_it(name, check, streaming, tmp_path):
     """In the tool loop and in the next turn, which another agent takes up from the journal; also an empty one."""
     replies = (
@@ -182,17 +185,17 @@ async def test_signatures_return_with_their_calls_and_texts(streaming, tmp_path)
 
 
 @BOTH
-async def test_details_return_unmodified(streaming, tmp_path):
-    """OpenRouter's list of pieces, of which the pieces of one are joined, and encrypted ones stay as they are."""
+@pytest.mark.parametrize("family", ["openrouter", "minimax"])
+async def test_details_return_unmodified(family, streaming, tmp_path):
+    """A list, of which streamed pieces are joined and encrypted ones stay as they are; its text is the reasoning."""
     text = {"type": "reasoning.text", "index": 0, "format": "anthropic-claude-v1"}
     secret = {"type": "reasoning.encrypted", "index": 1, "data": "gAAA", "id": "rs_1"}
     details = [{**text, "text": "Let me add.", "signature": "AB"}, secret]
     pieces = [{**text, "text": "Let me"}, {**text, "text": " add."}, {**text, "signature": "AB"}, secret]
-    first = message(
-        streaming, calling(1), content="", reasoning="Let me add.", reasoning_details=pieces if streaming else details
-    )
+    plain = {"reasoning": "Let me add."} if family == "openrouter" else {}
+    first = message(streaming, calling(1), content="", **plain, reasoning_details=pieces if streaming else details)
     replies = (first, message(streaming, content="Three."), message(streaming, content="You are welcome."))
-    async with Strict(lambda messages: None, *replies) as server, server.model("x", family="openrouter") as model:
+    async with Strict(lambda messages: None, *replies) as server, server.model("x", family=family) as model:
         await conversation(model, streaming, tmp_path / "runs.db")
     assert assistants(server.requests[-1])[0]["reasoning_details"] == details
     assert "reasoning" not in assistants(server.requests[-1])[0]
@@ -454,3 +457,9 @@ def test_usage_may_come_twice_in_a_stream():
         usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
         answer.add({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}, "s")
     assert from_body(answer.body(), "s").usage.input_tokens == 5
+
+
+def test_details_show_their_text():
+    """MiniMax sends the text of its reasoning in its details alone."""
+    said = {"content": "Yes.", "reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]}
+    assert from_body({"choices": [{"message": said}]}, "s").message.parts == (Reasoning("Hm."), Text("Yes."))

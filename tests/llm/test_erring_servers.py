@@ -1,0 +1,180 @@
+"""Servers of Chat Completions that err in what they send, over HTTP: each answer is understood, or is an error that says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from graphagent import END, START, Agent, Strategy, tool
+from graphagent.errors import ModelRequestError, NodeFailedError, OutputError
+from graphagent.events import TextStreamed
+from graphagent.llm import Message, ModelRequest, Reasoning, Text, ToolCall, Usage
+from graphagent.llm.openai import OpenAIModel
+from graphagent.nodes import llm_request
+from graphagent.store import SqliteStore
+from graphagent.testing import RawResponse, openai_server
+from graphagent_strategies import single_run
+
+ASK = ModelRequest((Message.user("Hello?"),))
+BOTH = pytest.mark.parametrize("streaming", [False, True])
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def stream(*chunks, done=True):
+    body = "".join(f"data: {json.dumps(each)}\n\n" for each in chunks)
+    return RawResponse(200, {"content-type": "text/event-stream"}, body + ("data: [DONE]\n\n" if done else ""))
+
+
+def delta(finish_reason=None, usage=None, **fields):
+    return {
+        "choices": [{"index": 0, "delta": fields, "finish_reason": finish_reason}],
+        **({"usage": usage} if usage else {}),
+    }
+
+
+def piece(arguments, index=0, **more):
+    return delta(tool_calls=[{"index": index, "function": {"arguments": arguments}, **more}])
+
+
+def begun(identity, index=0, arguments=""):
+    call = {"index": index, "id": identity, "type": "function", "function": {"name": "add", "arguments": arguments}}
+    return delta(tool_calls=[call])
+
+
+def whole(**message):
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
+    return RawResponse(200, {"content-type": "application/json"}, json.dumps(body))
+
+
+async def asked(reply, *, streaming=True):
+    async with openai_server([reply]) as server, OpenAIModel("m", base_url=server.base_url, max_retries=0) as model:
+        return await model.respond(ASK, [].append if streaming else None)
+
+
+@pytest.mark.parametrize("index", [0, None])
+async def test_calls_of_one_index(index):
+    """Calls that share an index, or have none, are told apart by their ids, and all of them are executed."""
+    calls = stream(
+        begun("c1", index), piece('{"a": 1, ', index), piece('"b": 2}', index),
+        begun("c2", index, '{"a": 3, "b": 4}'), delta("tool_calls"),
+    )  # fmt: skip
+    async with openai_server([calls, "3 and 7."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        agent = Agent(single_run(), model=model, tools=[add])
+        agent.on(TextStreamed, lambda event: None)
+        result = await agent.run("1 + 2 and 3 + 4?")
+    assert result.output == "3 and 7."
+    assert [each["content"] for each in server.requests[1]["messages"] if each["role"] == "tool"] == ["3", "7"]
+
+
+async def test_text_and_calls_in_one_answer():
+    """Both are in the message, in the order of the protocol, however they are mixed in the stream."""
+    mixed = stream(delta(content="Let "), begun("c1"), delta(content="me add."), piece("{}"), delta("tool_calls"))
+    response = await asked(mixed)
+    assert response.message.parts == (Text("Let me add."), ToolCall("add", {}, "c1"))
+
+
+@pytest.mark.parametrize(
+    ("usages", "counted"),
+    [([], Usage()), ([(3, 1), (3, 5)], Usage(3, 5)), ([(3, 5), (3, 5)], Usage(3, 5))],
+    ids=["never", "growing", "twice"],
+)
+async def test_usage_that_comes_never_or_twice(usages, counted):
+    """The last one counts; where there is none, nothing is counted."""
+    said = [{"prompt_tokens": tokens, "completion_tokens": more} for tokens, more in usages]
+    chunks = [
+        delta(content="Hi.", usage=said[0] if said else None),
+        delta("stop"),
+        *({"choices": [], "usage": each} for each in said[1:]),
+    ]
+    response = await asked(stream(*chunks))
+    assert (response.message.text, response.usage) == ("Hi.", counted)
+
+
+async def test_half_a_call_and_then_silence():
+    """A stream that ends within a call is an error; nothing of it is executed, and the node can be tried again."""
+    half = stream(begun("c1"), piece('{"a": 1, '), done=False)
+    with pytest.raises(ModelRequestError, match="broke off before its end; try again"):
+        await asked(half)
+    ask = llm_request(tools=False).retry(attempts=2, wait=0, errors=ModelRequestError)
+    async with openai_server([half, "Hi."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        agent = Agent(Strategy("again", START >> ask >> END), model=model)
+        agent.on(TextStreamed, lambda event: None)
+        assert (await agent.run("Hello?")).output == "Hi."
+
+
+async def test_half_a_call_that_the_server_takes_for_a_whole():
+    """The call is not executed; the model sees why, and can make it again."""
+    half = stream(begun("c1"), piece('{"a": 1, '), delta("tool_calls"))
+    async with openai_server([half, "Sorry."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        agent = Agent(single_run(), model=model, tools=[add])
+        agent.on(TextStreamed, lambda event: None)
+        assert (await agent.run("1 + 2?")).output == "Sorry."
+    [result] = [each["content"] for each in server.requests[1]["messages"] if each["role"] == "tool"]
+    assert result.startswith("Error: ")
+
+
+@BOTH
+async def test_reasoning_without_an_answer(streaming, tmp_path):
+    """The run fails with an error that says what to change, and can be resumed."""
+    silent = (
+        stream(delta(reasoning="Hm. "), delta(reasoning="Well."), delta("stop"))
+        if streaming
+        else whole(reasoning="Hm.")
+    )
+    async with openai_server([silent, "Hi."]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        agent = Agent(single_run(), model=model, store=SqliteStore(tmp_path / "runs.db"))
+        if streaming:
+            agent.on(TextStreamed, lambda event: None)
+        with pytest.raises(NodeFailedError, match="reasoned and then neither answered nor called a tool") as caught:
+            await agent.run("Hello?", run_id="r")
+        assert isinstance(caught.value.__cause__, OutputError)
+        assert (await agent.resume("r")).output == "Hi."
+
+
+async def test_what_the_error_about_reasoning_suggests_works():
+    """Its retry asks once more."""
+    async with (
+        openai_server([whole(reasoning="Hm."), "Hi."]) as server,
+        OpenAIModel("m", base_url=server.base_url) as model,
+    ):
+        once = Strategy("once", START >> llm_request(tools=False) >> END)
+        with pytest.raises(NodeFailedError) as caught:
+            await Agent(once, model=model).run("Hello?")
+        suggested = re.search(r"\.retry\(.*?\)", str(caught.value))
+        assert suggested is not None
+        again = eval(
+            f"llm_request(tools=False){suggested[0]}", {"llm_request": llm_request, "OutputError": OutputError}
+        )
+        assert (await Agent(Strategy("again", START >> again >> END), model=model).run("Hello?")).output == "Hi."
+
+
+@BOTH
+async def test_an_answer_without_anything(streaming):
+    """It is an empty text, since a model that has nothing to add says nothing."""
+    response = await asked(stream(delta("stop")) if streaming else whole(content=None), streaming=streaming)
+    assert (response.message.text, response.message.parts) == ("", ())
+
+
+@BOTH
+async def test_a_refusal(streaming):
+    """The model's words are the text, and the reason says that they are a refusal."""
+    refused = (
+        stream(delta(refusal="I will "), delta(refusal="not."), delta("stop"))
+        if streaming
+        else whole(refusal="I will not.")
+    )
+    response = await asked(refused, streaming=streaming)
+    assert (response.message.text, response.finish_reason) == ("I will not.", "refusal")
+
+
+async def test_reasoning_in_two_fields_is_read_once():
+    """Some servers send it under its old and its new name."""
+    response = await asked(stream(delta(reasoning="Hm.", reasoning_content="Hm."), delta("stop", content="Yes.")))
+    assert response.message.parts == (Reasoning("Hm."), Text("Yes."))
