@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphagent.nodes._choices import choose as choose
+from graphagent.nodes._choices import llm_choices as llm_choices
 from graphagent.nodes._facts import auto_detect_facts as auto_detect_facts
 from graphagent.nodes._facts import load_all_facts as load_all_facts
 from graphagent.nodes._facts import load_facts as load_facts

@@ -43,7 +43,7 @@ class LlmRequest:
     """The purpose of the answer, as TextStreamed names it. Only for an answer are there plans, and questions after a final check."""
 
     async def __call__(self, ctx: Context, prompt: Prompt) -> Any:
-        _check_prompt(prompt, ctx.node)
+        check_prompt(prompt, ctx.node)
         ctx.__frame__.begin_adding()
         await ctx.add(*ctx.memory.hear(prompt))
         offered = tools_with(ctx, self.finish) if self.tools else ()
@@ -152,7 +152,12 @@ def _turn(message: Message) -> list[Message]:
     return ActionStep(model_output_message=message).to_messages()
 
 
-def _check_prompt(prompt: object, node: str) -> None:
+def check_prompt(prompt: object, node: str) -> None:
+    """Check that a model can be asked with a prompt.
+
+    Raises:
+        TypeError: it cannot.
+    """
     if not isinstance(prompt, str | Message | ToolResults):
         raise TypeError(
             f"node {node!r} asks a model with text, a Message or ToolResults, not with {a(type(prompt).__name__)}; "

@@ -27,17 +27,23 @@ from graphagent.graph import (
     parallel,
     precedes,
     race,
+    select_tools,
     tap,
 )
-from graphagent.llm import ToolCall, ToolCalls, ToolResults
+from graphagent.llm import Moderation, ToolCall, ToolCalls, ToolResults
+from graphagent.llm.openai import OpenAIModerator
 from graphagent.memory import AgentMemory, FileMemoryProvider
 from graphagent.nodes import (
     Accepted,
+    Flagged,
     Prompt,
     Rejected,
+    choose,
     execute_tools,
+    llm_choices,
     llm_request,
     load_all_facts,
+    moderate,
     passthrough,
     task,
     verify,
@@ -217,6 +223,35 @@ drafted = Strategy(
     check.on(Rejected).map(Rejected[str].to_prompt) >> draft,
 )
 assert_type(drafted, Strategy[Prompt, Accepted[str]])
+
+
+def harmless(text: str) -> Moderation:
+    return Moderation(flagged=False)
+
+
+def first(answers: list[int]) -> int:
+    return 0
+
+
+async def last(ctx: Context, answers: list[str]) -> int:
+    return -1
+
+
+assert_type(moderate(harmless), Node[str, str | Flagged[str]])
+assert_type(moderate("Be kind."), Node[str, str | Flagged[str]])
+assert_type(moderate(OpenAIModerator(), ToolResults), Node[ToolResults, ToolResults | Flagged[ToolResults]])
+pure = moderate(harmless)
+kept = Strategy("kept", START >> draft >> pure, pure.on(Flagged[str]) >> END, pure.on(str) >> count >> END)
+assert_type(kept, Strategy[Prompt, Flagged[str] | int])
+
+assert_type(llm_choices(3), Node[Prompt, list[str]])
+assert_type(llm_choices(output=int), Node[Prompt, list[int]])
+assert_type(choose("The best."), Node[list[str], str])
+assert_type(choose("The best.", int), Node[list[int], int])
+assert_type(choose(first), Node[list[int], int])
+assert_type(choose(last), Node[list[str], str])
+assert_type(Strategy("best", START >> llm_choices() >> choose(last) >> END), Strategy[Prompt, str])
+assert_type(straight.using(tools=select_tools(max_tools=3)), Strategy[str, int])
 
 nothing = Strategy("nothing", START >> END)
 assert_type(nothing, Strategy[Any, Any])
