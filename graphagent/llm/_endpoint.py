@@ -222,7 +222,7 @@ def _refuses(error: ModelRequestError, part: str) -> bool:
 
 
 _REFUSALS = (400, 404, 415, 422, 501)
-_UNKNOWN = r"unknown|unrecognized|unsupported|not support|unexpected|not allowed|extra|not permitted|invalid"
+_UNKNOWN = r"unknown|unrecognized|unsupported|not support|unexpected|not allowed|not permitted|extra_forbidden|invalid (value|type|param)"
 
 
 def _naming_parameter(error: ModelRequestError, given: Iterable[str]) -> ModelRequestError:

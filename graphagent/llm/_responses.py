@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from graphagent._openai_http import safe_codes
 from graphagent.errors import ModelRequestError
+from graphagent.llm._endpoint import request_error
 from graphagent.llm._images import Image
 from graphagent.llm._messages import (
     Message,
@@ -265,9 +266,8 @@ def _failure(error: Mapping[str, Any], server: str) -> ModelRequestError:
     code = error.get("code")
     status = _STATUSES.get(code) if isinstance(code, str) else None
     detail = str(error.get("message") or dict(error))[:2_000]
-    return ModelRequestError(
-        f"{server} failed while it answered{safe_codes(code, error.get('type'))}", status=status, detail=detail
-    )
+    text = f"{server} failed while it answered{safe_codes(code, error.get('type'))}"
+    return request_error(text, status=status, detail=detail)
 
 
 def read_usage(said: object) -> Usage:

@@ -292,6 +292,16 @@ async def test_an_unknown_parameter_is_named(streaming):
     assert "topsecret" not in "".join(traceback.format_exception(caught.value))
 
 
+async def test_a_parameter_that_is_only_mentioned_is_not_named():
+    """A refusal for another reason does not say that a parameter is unknown."""
+    async with openai_server(
+        [refusal("The input is too long; lower max_tokens or shorten it.", param="input")]
+    ) as server:
+        with pytest.raises(ModelRequestError) as caught:
+            await asked(server, max_tokens=5)
+    assert "max_tokens" not in str(caught.value)
+
+
 FAILURES = {
     "a refusal": (refusal("no", 401), "check the key"),
     "another protocol": (RawResponse(200, JSON, '{"choices": []}'), "OpenAIChatModel"),

@@ -296,6 +296,13 @@ def test_a_failed_answer_is_an_error(error, status, said_codes):
     assert error is None or caught.value.detail == "topsecret"
 
 
+def test_a_prompt_that_is_too_long_says_so():
+    """Also where the server notices it while it answers."""
+    error = {"code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}
+    with pytest.raises(ModelRequestError, match="keep prompts short with"):
+        from_body({"status": "failed", "error": error}, "s", "f")
+
+
 # Streams
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import permutations
 
 import pytest
 
@@ -10,6 +11,7 @@ from graphagent import Agent, tool
 from graphagent.errors import ModelRequestError, NodeFailedError
 from graphagent.events import ModelRequestFailed
 from graphagent.llm import (
+    FallbackModel,
     Image,
     Message,
     ModelRequest,
@@ -139,6 +141,29 @@ async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
     effort = "400 (invalid_request_error, reasoning_effort): it does not take the request as it is"
     missing = "400 (invalid_request_error): it does not take the request as it is"
     assert reasons == [(1, effort), (2, missing), (6, effort), (7, missing)]
+
+
+@BOTH
+@pytest.mark.parametrize(("first", "second"), [*permutations(SERVERS, 2)])
+async def test_a_fallback_in_the_middle_of_a_tool_loop(first, second, streaming, tmp_path):
+    """When the first model is lost between two calls, the second one goes on with what the first has said, and answers."""
+
+    def gone(request):
+        raise ModelRequestError("it is down", status=503)
+
+    before = iter([thinking(Text("Let me look."), *calls(1, "look")), gone])
+    after = iter([thinking(*calls(2, "photograph")), thinking(Text("Nobody."))])
+    with ExitStack() as stack:
+        models = []
+        for name, replies in ((first, before), (second, after)):
+            strict, kind, model_name, _ = SERVERS[name]
+            server = stack.enter_context(openai_server(lambda request, replies=replies: next(replies), strict=strict))
+            models.append(kind(model_name, base_url=server.base_url, api_key="k", max_retries=0))
+        result, failed = await work(FallbackModel(*models), tmp_path / "runs.db", "Who is there?", streaming=streaming)
+        for model in models:
+            await model.aclose()
+    assert result.output == "Nobody."
+    assert any("answered 503" in each.reason for each in failed)
 
 
 async def test_reasoning_of_another_account(tmp_path):
