@@ -25,7 +25,7 @@ from graphagent.llm import (
 )
 from graphagent.testing._model import words
 from graphagent.testing._services import RefusedError, Service, check_responses, not_found, seal
-from graphagent.testing._wire import raw_arguments, read_image, run_elsewhere
+from graphagent.testing._wire import as_text, raw_arguments, read_image, run_elsewhere
 
 _KNOWN = frozenset(
     [
@@ -43,6 +43,7 @@ _KNOWN = frozenset(
     ]
 )
 _EMPTY: Mapping[str, Any] = {}
+_ECHOED: dict[str, type[Any]] = {"reasoning": dict, "text": dict, "metadata": dict, "include": list}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reasons that make a response incomplete, and what the protocol calls them."""
 _NOT_BEGUN: dict[str, dict[str, Any]] = {
@@ -72,11 +73,14 @@ class Responses:
             RefusedError: it refers to something that is not stored, or the service would refuse it.
         """
         items = self._input(body)
+        for name, kind in _ECHOED.items():
+            if not isinstance(body.get(name) or kind(), kind):
+                raise TypeError(f"the {name} of a request is a {kind.__name__}")
         if self._strict:
             check_responses(body, items, self._items, self._thoughts, key)
         messages: list[Message] = []
         if body.get("instructions"):
-            messages.append(Message.system(body["instructions"]))
+            messages.append(Message.system(as_text(body["instructions"])))
         names: dict[str, str] = {}
         for item in items:
             kind = item.get("type", "message")
@@ -90,14 +94,14 @@ class Responses:
                 messages[-1] = Message("assistant", messages[-1].parts + parts)
             elif parts or role != "assistant":
                 messages.append(Message(role, parts))
-        for tool in body.get("tools", ()):
+        for tool in body.get("tools") or ():
             if tool["type"] != "function":
                 raise ValueError(f"this server has no tool of type {tool['type']!r}; it knows functions only")
         tools = tuple(
             Tool(each["name"], each.get("description") or "", each.get("parameters") or {}, run_elsewhere)
-            for each in body.get("tools", ())
+            for each in body.get("tools") or ()
         )
-        choice = body.get("tool_choice", "auto")
+        choice = body.get("tool_choice") or "auto"
         wanted: Mapping[str, Any] | None = (body.get("text") or _EMPTY).get("format")
         output: OutputFormat[Any] | None = None
         if wanted and wanted["type"] == "json_schema":
@@ -147,9 +151,9 @@ class Responses:
             "store": body.get("store") is not False,
             "temperature": body.get("temperature", 1.0),
             "text": {"format": {"type": "text"}, **(body.get("text") or _EMPTY)},
-            "tool_choice": body.get("tool_choice", "auto"),
+            "tool_choice": body.get("tool_choice") or "auto",
             "tools": [
-                {"description": None, "parameters": None, "strict": True, **each} for each in body.get("tools", ())
+                {"description": None, "parameters": None, "strict": True, **each} for each in body.get("tools") or ()
             ],
             "top_p": body.get("top_p", 1.0),
             "truncation": body.get("truncation", "disabled"),
@@ -276,7 +280,7 @@ def _read_content(content: str | list[dict[str, Any]]) -> tuple[Part, ...]:
         if kind == "input_image":
             parts.append(read_image(each["image_url"]))
         elif kind in ("input_text", "output_text", "refusal"):
-            text = each["refusal" if kind == "refusal" else "text"]
+            text = as_text(each["refusal" if kind == "refusal" else "text"])
             parts += [Text(text)] if text else []
         else:
             raise ValueError(f"this server knows no content of type {kind!r}")

@@ -144,7 +144,7 @@ class OpenAIServer:
                 request = protocol.read(body, key)
             except RefusedError as error:
                 return _json(error.body, error.status), None
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 return _refusal(error, 400), None
             # A request that was refused above has taken no reply, so the client may ask again in another way.
             reply: ServerReply | None = next(self._replies, None)

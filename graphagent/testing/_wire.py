@@ -30,6 +30,7 @@ from graphagent.testing._model import words
 from graphagent.testing._services import Service, check_chat, finish_chat
 
 _DIMENSIONS = 64
+_EMPTY: Mapping[str, Any] = {}
 _KNOWN = frozenset(("model", "messages", "tools", "tool_choice", "response_format", "stream", "stream_options"))
 
 
@@ -53,13 +54,13 @@ class ChatCompletions:
             message = _read_message(said, names)
             names.update({call.id: call.name for call in message.tool_calls})
             messages.append(message)
-        functions = [each["function"] for each in body.get("tools", ())]
+        functions = [each["function"] for each in body.get("tools") or ()]
         tools = tuple(
-            Tool(each["name"], each.get("description", ""), each.get("parameters", {}), run_elsewhere)
+            Tool(each["name"], each.get("description") or "", each.get("parameters") or {}, run_elsewhere)
             for each in functions
         )
-        choice = body.get("tool_choice", "auto")
-        wanted = body.get("response_format", {}).get("json_schema")
+        choice = body.get("tool_choice") or "auto"
+        wanted = (body.get("response_format") or _EMPTY).get("json_schema")
         output: OutputFormat[Any] | None = None
         if wanted:
             output = OutputFormat(wanted["name"], wanted["schema"], bool(wanted.get("strict")))
@@ -129,23 +130,41 @@ def run_elsewhere(arguments: Mapping[str, Any], context: Any) -> Awaitable[Any]:
 
 
 def _read_message(said: Mapping[str, Any], names: Mapping[str, str]) -> Message:
-    content = said.get("content") or ""
+    parts = _read_content(said.get("content") or "")
     if said["role"] == "tool":
-        identity = said["tool_call_id"]
-        return Message.tool(ToolResult(identity, names.get(identity, ""), content))
+        identity, text = said["tool_call_id"], "".join(part.text for part in parts if isinstance(part, Text))
+        return Message.tool(ToolResult(identity, names.get(identity, ""), text))
     thought = said.get("reasoning_content") or said.get("reasoning")
-    parts: list[Part] = [Reasoning(thought)] if isinstance(thought, str) and thought else []
-    pieces: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    for each in pieces:
-        if each["type"] == "image_url":
-            parts.append(read_image(each["image_url"]["url"]))
-        elif each["text"]:
-            parts.append(Text(each["text"]))
-    for call in said.get("tool_calls", ()):
+    if thought:
+        parts.insert(0, Reasoning(as_text(thought)))
+    for call in said.get("tool_calls") or ():
         function = call["function"]
         parts.append(ToolCall(function["name"], json.loads(function["arguments"]), call["id"]))
     role: Role = "system" if said["role"] == "developer" else said["role"]
     return Message(role, tuple(parts))
+
+
+def _read_content(content: str | list[dict[str, Any]]) -> list[Part]:
+    if isinstance(content, str):
+        return [Text(content)] if content else []
+    parts: list[Part] = []
+    for each in content:
+        if each["type"] == "image_url":
+            parts.append(read_image(each["image_url"]["url"]))
+        elif each["text"]:
+            parts.append(Text(as_text(each["text"])))
+    return parts
+
+
+def as_text(value: object) -> str:
+    """Return a value that has to be text.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where text belongs")
+    return value
 
 
 def read_image(url: str) -> Image:
