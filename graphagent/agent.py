@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, get_origin, overload
 
 import anyio
 
@@ -40,14 +40,16 @@ from graphagent.run._internal import (
     missing,
     no_model,
     tool_of,
+    tool_servers,
     without_model,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
 
     from graphagent.llm import ImageLike
-    from graphagent.protocols import Feature, Model, Store
+    from graphagent.protocols import Feature, Model, Store, ToolServer
     from graphagent.run import StepCallbacks
     from graphagent.run.durable import Diff, Entry, Snapshot
 
@@ -66,7 +68,7 @@ class Agent(Generic[I, O]):
     Args:
         strategy: What it does.
         model: Whom its nodes ask.
-        tools: What the model may call: functions with `@tool`, and agents that have a name and a description.
+        tools: What the model may call: functions with `@tool`, agents that have a name and a description, and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
         store: Where runs are kept, so that they survive the process; without one they end with it.
         name: How the model calls this agent, where it is a tool of another one.
@@ -95,7 +97,7 @@ class Agent(Generic[I, O]):
         strategy: Strategy[I, O],
         *,
         model: Model | None = None,
-        tools: Sequence[Tool | Agent[Any, Any]] = (),
+        tools: Sequence[Tool | Agent[Any, Any] | ToolServer] = (),
         system_prompt: str = "",
         store: Store | None = None,
         name: str = "",
@@ -125,8 +127,11 @@ class Agent(Generic[I, O]):
         """What it does."""
         self.model = model
         """Whom its nodes ask."""
-        self.tools: tuple[Tool, ...] = checked_tools(tools)
-        """What the model may call."""
+        given = checked_tools(tools)
+        self.tools: tuple[Tool, ...] = tuple(each for each in given if isinstance(each, Tool))
+        """What the model may call, besides the tools of servers."""
+        self.tool_servers: tuple[ToolServer, ...] = tuple(each for each in given if not isinstance(each, Tool))
+        """The servers whose tools the model may call too."""
         self.system_prompt = system_prompt
         """The rules for the model."""
         self.store = store
@@ -144,7 +149,8 @@ class Agent(Generic[I, O]):
         )
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
         """What a run may take."""
-        check_ways(strategy, self.tools)
+        check_ways(strategy, given)
+        self._servers = tool_servers(strategy, given)
         check_refusals(strategy, self._checks, self.callbacks)
         check_prices(strategy, self.tools, model, max_cost)
         if store is not None:
@@ -684,6 +690,25 @@ class Agent(Generic[I, O]):
             self._tool = tool_of(self, self._prepared)
         return self._tool
 
+    async def aclose(self) -> None:
+        """Close the connections to servers of tools in this event loop, also those of agents that are tools.
+
+        Calls that are pending are waited for. Runs that come later open the connections again. The end of the event loop closes
+        them too.
+        """
+        for server in self._servers:
+            await server.aclose()
+        for each in agent_tools(self.strategy, self.tools):
+            await each.agent.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
     def _kept(self, deps: object = None) -> RunConfig:
         """Return what runs of the store are read with.
 
@@ -724,7 +749,7 @@ class Agent(Generic[I, O]):
             asked = tuple(asking(self.strategy, self.tools))
             self._made = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
-                model=self.model, tools=self.tools, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, asked),
                 without_model=without_model(self.strategy, self.tools, self.model),

@@ -16,7 +16,7 @@ from graphagent.graph import Retry, Strategy
 from graphagent.llm import ImageLike, InFlight, Tool
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
-from graphagent.protocols import Feature
+from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, RunResult, Status
 from graphagent.run.durable import Diff, Entry, Snapshot
 from graphagent.store import Change, Item, Key, Receipt
@@ -285,7 +285,12 @@ class BlockingAgent(Protocol[I, O]):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What the model may call."""
+        """What the model may call, besides the tools of servers."""
+        ...
+
+    @property
+    def tool_servers(self) -> tuple[ToolServer, ...]:
+        """The servers whose tools the model may call too."""
         ...
 
     @property
@@ -497,6 +502,15 @@ class BlockingAgent(Protocol[I, O]):
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
         ...
 
+    def aclose(self) -> None:
+        """Close the connections to servers of tools in this event loop, also those of agents that are tools."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 class BlockingRun(Protocol[O]):
     """`Run` where nothing is async."""
 
@@ -635,7 +649,7 @@ class BlockingTool(Protocol):
 
     @property
     def run(self) -> Callable[[Mapping[str, Any], Any], Any]:
-        """Called with the arguments and the run's Context (None outside a run)."""
+        """Called with the arguments and the run's Context (None outside a run). A ToolResult is what the model sees, as it is."""
         ...
 
     @property

@@ -25,6 +25,7 @@ GraphAgentError
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
+├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 │  └ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
@@ -354,6 +355,18 @@ class TruncatedError(OutputError):
         self.usage = usage
         """The tokens that it took; they count in the run."""
         super().__init__(message, output=output)
+
+
+class ToolServerError(GraphAgentError):
+    """A server of tools, such as an MCP server, cannot be reached, ended during a call, or its answer is not valid.
+
+    Raised when a run begins, it ends the run, which can be resumed; raised by a call, it is shown to the model.
+    """
+
+    def __init__(self, server: str, reason: str) -> None:
+        self.server = server
+        """The name of the server."""
+        super().__init__(f"the tool server {server!r} {reason}")
 
 
 class ToolError(GraphAgentError):

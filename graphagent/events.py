@@ -181,6 +181,19 @@ class ToolReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgressed(Event):
+    """A tool server reported the progress of a call."""
+
+    node: str
+    call: ToolCall = field(repr=False)
+    progress: float
+    total: float | None
+    """The progress at the end, where the server knows it."""
+    message: str = field(repr=False)
+    """What the server says of it; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class FactsLoaded(Event):
     """Facts were put before the model."""
 

@@ -104,6 +104,36 @@ class BatchStore(Store, Protocol):
         ...
 
 
+@runtime_checkable
+class ToolServer(Protocol):
+    """A server that offers tools, such as an MCP server. Which tools these are is known only when it is asked."""
+
+    @property
+    def name(self) -> str:
+        """Identifies it among the servers of an agent, and in the journals of its runs."""
+        ...
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        """Return the descriptions of its tools, as JSON data. They are journaled, so that a run keeps the tools that it began with.
+
+        Raises:
+            ToolServerError: it cannot be reached, or its answer is not valid.
+        """
+        ...
+
+    def tools_from(self, listed: Sequence[Mapping[str, Any]]) -> Sequence[Tool]:
+        """Return the tools of such descriptions. This asks nobody.
+
+        Raises:
+            ToolServerError: a description is not valid.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close its connection in this event loop, after the calls that are pending. It is opened again where it is needed."""
+        ...
+
+
 class Embedder(Protocol):
     """Makes vectors of texts, by which texts of similar meaning are found."""
 

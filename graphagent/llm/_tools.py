@@ -70,7 +70,7 @@ class Tool:
     parameters: Mapping[str, Any]
     """The JSON schema of its arguments, an object."""
     run: Callable[[Mapping[str, Any], Any], Awaitable[Any]] = field(repr=False)
-    """Called with the arguments and the run's Context (None outside a run)."""
+    """Called with the arguments and the run's Context (None outside a run). A ToolResult is what the model sees, as it is."""
     approve: bool = field(default=False, kw_only=True)
     """Whether a person is asked before each call."""
     deferred: bool = field(default=False, kw_only=True)
@@ -446,6 +446,8 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
         return _error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
     try:
         value = await tool.call(call.arguments, context)
+        if isinstance(value, ToolResult):
+            return replace(value, call_id=call.id, name=call.name)
         content, images = _shown(await _with_images(value))
     except ToolError as error:
         return _error(call, str(error), error)

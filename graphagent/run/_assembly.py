@@ -11,6 +11,7 @@ from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, ToolSe
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
 from graphagent.memory import FinalAnswerStep
+from graphagent.protocols import ToolServer
 from graphagent.run.engine._budgets import check_budgets
 from graphagent.run.engine._child_runs import AgentTool, agent_tools, run_as_child
 from graphagent.run.engine._context import Context, as_tool
@@ -108,12 +109,21 @@ def without_model(strategy: Strategy[Any, Any], tools: Sequence[Any], model: Mod
     return next(found, "")
 
 
-def checked_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
+def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
+    """Return tools, agents as tools, and servers of tools.
+
+    Raises:
+        TypeError: something is none of these.
+        ValueError: two tools have one name.
+    """
     if isinstance(tools, type | Tool | str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
-    found: dict[str, Tool] = {}
+    found: dict[object, Tool | ToolServer] = {}
     for each in tools:
-        given: object = as_tool(each) if callable(getattr(each, "as_tool", None)) else each
+        given: object = as_tool(each)
+        if isinstance(given, ToolServer) and not isinstance(given, type):
+            found[id(given)] = given
+            continue
         if not isinstance(given, Tool):
             raise TypeError(f"{getattr(given, '__name__', given)!r} is no tool; put @tool on the function")
         if given.name in found:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from graphagent.graph import Strategy
     from graphagent.llm import Tool
     from graphagent.memory import RunMemory
-    from graphagent.protocols import Feature, Model, Store
+    from graphagent.protocols import Feature, Model, Store, ToolServer
     from graphagent.run._compiled import Call, CompiledStrategy
     from graphagent.run._fingerprint import StrategyDescription
     from graphagent.run.engine._budgets import Budgets
@@ -31,7 +31,7 @@ class RunConfig:
     call: Call
     """Executes the strategy, with its policies."""
     model: Model | None
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool | ToolServer, ...]
     system_prompt: str
     budgets: Budgets
     features: Mapping[type[Any], Feature]
@@ -41,6 +41,8 @@ class RunConfig:
     """The strategy as lines of text, which are compared when a run is resumed."""
     facade: Callable[[Any], Any]
     """Returns the `Run` of a driver, for callbacks and results."""
+    servers: tuple[ToolServer, ...] = ()
+    """Those among its tools, and among the tools of the subgraphs of its strategy."""
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None

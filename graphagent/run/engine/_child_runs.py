@@ -24,15 +24,16 @@ from graphagent.errors import (
     ScriptError,
     ToolError,
 )
-from graphagent.graph import Strategy
 from graphagent.llm import Tool, Usage
 from graphagent.run.engine._context import as_tool
 from graphagent.run.engine._driver import RunDriver, begin
 from graphagent.run.engine._execute import branch_trust
 from graphagent.run.engine._runtime import ParentRun
 from graphagent.run.engine._suspend import Suspend
+from graphagent.run.engine._tool_servers import declared_tools
 
 if TYPE_CHECKING:
+    from graphagent.graph import Strategy
     from graphagent.llm import ToolCall
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
@@ -299,11 +300,10 @@ async def read_children(run: RunDriver, store: Store, journal: JournalReader) ->
 
 
 def all_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[Tool]:
-    """Yield the tools of an agent, and of the subgraphs of its strategy."""
-    inside = (element for _, element in strategy.walk() if isinstance(element, Strategy))
-    settings = (each.setting for each in (strategy, *inside))
-    own = (each for setting in settings if setting is not None for each in setting.available or ())
-    yield from map(as_tool, (*tools, *own))
+    """Yield the tools of an agent, and of the subgraphs of its strategy, without those of servers."""
+    for each in (as_tool(each) for declared in declared_tools(strategy, tools) for each in declared):
+        if isinstance(each, Tool):
+            yield each
 
 
 def agent_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[AgentTool]:

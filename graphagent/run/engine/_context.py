@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from graphagent.graph._internal import Setting
     from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
     from graphagent.memory import RunMemory, Step
-    from graphagent.protocols import Model
+    from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode
     from graphagent.run.engine._recorded import RecordedOutcomes
     from graphagent.run.engine._runtime import Runtime
@@ -233,7 +233,7 @@ class LiveFrame(Frame):
     """A frame that is being executed: its current value, its transcript, its budget, its model and tools."""
 
     __slots__ = (
-        "arrived", "branches", "call", "compiled", "existed", "memory", "meter", "model", "ref", "runtime", "tools", "value",
+        "arrived", "branches", "call", "compiled", "declared", "existed", "memory", "meter", "model", "ref", "runtime", "value",
     )  # fmt: skip
 
     def __init__(
@@ -243,7 +243,7 @@ class LiveFrame(Frame):
         memory: RunMemory,
         meter: Meter,
         model: Model | None,
-        tools: Sequence[Tool],
+        tools: Sequence[Tool | ToolServer],
         branches: tuple[tuple[str, int], ...] = (),
     ) -> None:
         super().__init__(path)
@@ -251,7 +251,8 @@ class LiveFrame(Frame):
         self.memory = memory
         self.meter = meter
         self.model = model
-        self.tools = tools
+        self.declared = tools
+        """The tools as the agent or the strategy has them: a server is among them in the place of its tools."""
         self.branches = branches
         """The enclosing branches and itself, the outermost first, each with the number of the entry of its beginning."""
         self.compiled: CompiledNode | None = None
@@ -263,6 +264,20 @@ class LiveFrame(Frame):
         self.arrived = self.existed = 0
         """The numbers of the entries from which the enclosing frame has its value, and since which frames are inside it."""
         self.call: ToolCall | None = None
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools that a model is offered here, with those of servers in the run's own list."""
+        return self._listed(self.declared)
+
+    def _listed(self, declared: Sequence[Tool | ToolServer]) -> Sequence[Tool]:
+        """Return tools, with those of the servers among them in the place of the servers."""
+        listed = self.runtime.listed
+        if listed is None:  # no server
+            return cast("Sequence[Tool]", declared)
+        return tuple(
+            tool for each in declared for tool in ((each,) if isinstance(each, Tool) else listed.get(each.name, ()))
+        )
 
     @property
     def context(self) -> Context[Any]:
@@ -323,7 +338,7 @@ class LiveFrame(Frame):
     ) -> LiveFrame:
         """Return a new frame inside the current node: of the strategy that it is, or of a branch of the fork that it is."""
         path = f"{self.path}{part}/" if branch is None else f"{self.path}{part}/{branch}/"
-        meter, model, tools = self.meter, self.model, self.tools
+        meter, model, tools = self.meter, self.model, self.declared
         if setting is not None:
             meter, model, tools = self.with_setting(setting, path[:-1])
         branches = self.branches if branch is None else (*self.branches, (path, self.inside_since))
@@ -342,19 +357,22 @@ class LiveFrame(Frame):
             fork.inside[str(branch)] = frame
         return frame
 
-    def with_setting(self, setting: Setting | None, path: str = "") -> tuple[Meter, Model | None, Sequence[Tool]]:
+    def with_setting(
+        self, setting: Setting | None, path: str = ""
+    ) -> tuple[Meter, Model | None, Sequence[Tool | ToolServer]]:
         """Return the meter, the model and the tools of a strategy at a path that is entered from here."""
         if setting is None:
-            return self.meter, self.model, self.tools
+            return self.meter, self.model, self.declared
         model = self.model if setting.model is None else setting.model
-        tools = self.available(setting)
         if isinstance(setting.tools, ToolSelection):
-            tools = self._chosen(tools)
+            tools: Sequence[Tool | ToolServer] = self._chosen(self.available(setting))
+        else:
+            tools = self.declared if setting.available is None else tuple(map(as_tool, setting.available))
         return Meter(self.meter, setting, where=path) if setting.limited else self.meter, model, tools
 
     def available(self, setting: Setting) -> Sequence[Tool]:
         """Return the tools that a strategy may offer: if a model chooses, those of which it does."""
-        return self.tools if setting.available is None else tuple(map(as_tool, setting.available))
+        return self.tools if setting.available is None else self._listed(tuple(map(as_tool, setting.available)))
 
     def of_features(self) -> dict[str, Tool]:
         """Return the tools of features, by their names: they are no part of the choice of tools."""
@@ -392,7 +410,7 @@ class LiveFrame(Frame):
 
     def detached(self) -> LiveFrame:
         """Return a frame like this one that is not part of the tree: nothing that happens in it moves the run."""
-        frame = LiveFrame(self.runtime, self.path, self.memory, self.meter, self.model, self.tools, self.branches)
+        frame = LiveFrame(self.runtime, self.path, self.memory, self.meter, self.model, self.declared, self.branches)
         frame.node, frame.compiled, frame.number, frame.since = self.node, self.compiled, self.number, self.since
         frame.arrived, frame.existed, frame.ref, frame.attempts = self.arrived, self.existed, self.ref, self.attempts
         return frame
@@ -747,9 +765,11 @@ class LiveFrame(Frame):
         return None
 
 
-def as_tool(given: Any) -> Tool:
-    """Return a tool as it is, and an agent as a tool."""
-    return given if isinstance(given, Tool) else given.as_tool()
+def as_tool(given: Any) -> Tool | ToolServer:
+    """Return a tool as it is, an agent as a tool, and a server of tools as it is."""
+    return cast(
+        "Tool | ToolServer", given if isinstance(given, Tool) or not hasattr(given, "as_tool") else given.as_tool()
+    )
 
 
 def no_model(node: str) -> FeatureError:

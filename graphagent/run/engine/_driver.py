@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -54,6 +55,8 @@ class RunDriver:
     untouched = True
     """Whether nothing has happened but that the run was begun."""
     begun = False
+    known_tools: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})
+    """The descriptions of tools in the journal of a run that is executed again, by the names of the servers."""
     earlier: StoredTranscript | None = None
     """Where the store has the transcript that was passed as `steps=`."""
     _idle = False
@@ -217,6 +220,10 @@ class RunDriver:
     async def _execute(self) -> FinalAnswerStep:
         """Execute the strategy from its current node until its answer is accepted."""
         runtime = self.runtime
+        if self.config.servers:
+            from graphagent.run.engine._tool_servers import list_tools
+
+            await list_tools(self.config, runtime, self.known_tools)
         if runtime.callbacks is not None and self.untouched:
             self.untouched = False
             for step in runtime.memory.steps[runtime.memory.begun :]:

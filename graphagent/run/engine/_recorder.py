@@ -32,6 +32,7 @@ from graphagent.run.state._entries import (
     RunEdited,
     Started,
     Stopped,
+    ToolsListed,
     UsageCounted,
 )
 from graphagent.run.state._state import Effect, RunState
@@ -115,6 +116,10 @@ class Recorder:
             asking.effects[question.key] = Effect(answer, self.writer.last, place)
             if type(value) is str:
                 asking.remember_ref(StoredRef(value, _at(self.writer.last, "answers", place)))
+
+    def tools_listed(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
+        """Record the tools of a server. This is committed with the next entry: until then, asking again does no harm."""
+        self._append(ToolsListed(at=_clock.now(), server=server, value=encode(list(listed), self.writer)))
 
     async def stopped(self, frame: LiveFrame, failure: Exception | None) -> None:
         """Record that the run stops, with its error and the drafts of its nodes, and release it."""

@@ -18,6 +18,7 @@ from graphagent.run.engine._driver import RunDriver
 from graphagent.run.engine._fork import items_of
 from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.engine._threads import StoredTranscript
+from graphagent.run.engine._tool_servers import listed_in
 from graphagent.run.journal._reader import read_journal
 from graphagent.run.journal._references import look_up
 from graphagent.run.journal._transcripts import is_step, transcripts
@@ -92,6 +93,9 @@ def restore(config: RunConfig, reader: JournalReader, *, allow_changed: bool = F
     runtime.finish_reason, runtime.unlearned = state.finish_reason, header.unlearned
     runtime.meter.nodes, runtime.meter.turns, runtime.meter.usage = state.nodes, state.turns, reader.usage()
     runtime.seconds, runtime.charges_before = state.seconds, reader.charges
+    if state.listed:
+        lists = listed_in(reader)
+        runtime.listed = {each.name: each.tools_from(lists[each.name]) for each in config.servers if each.name in lists}
     if not ended:
         # A branch that did nothing but ask, or add steps, has written nothing else: it has a frame that has not moved.
         around = [question["node"].rpartition("/")[0] for question in state.questions]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from graphagent._dispatch import Handlers
     from graphagent.events import Event, ModelOutput
-    from graphagent.llm import ModelResponse
+    from graphagent.llm import ModelResponse, Tool
     from graphagent.memory import RunMemory, Step
     from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledNode
@@ -76,6 +76,8 @@ class Runtime:
     """Called with each tool call before it is executed."""
     journal: Recorder | None = None
     """Records what happens, if there is a store."""
+    listed: dict[str, Sequence[Tool]] | None = None
+    """The tools of servers, by the names of the servers: those that the run began with. None where there is no server."""
     pausing: str | None = None
     """Why the run is to pause."""
     planning_interval: int | None = None

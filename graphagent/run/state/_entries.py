@@ -285,6 +285,23 @@ class Resumed(JournalEntry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolsListed(JournalEntry):
+    """A server of tools was asked which it has. The run keeps these, also when it is resumed."""
+
+    tag: ClassVar[str] = "tools"
+    keeps_drafts: ClassVar[bool] = True
+    pauses: ClassVar[bool] = True
+    server: str
+    """The name of the server."""
+    value: Sequence[Json]
+    """The descriptions of the tools."""
+
+    def apply(self, state: RunState) -> None:
+        """Note which entry has the tools of the server."""
+        state.listed[self.server] = state.last
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunEdited(JournalEntry):
     """Someone changed a transcript, or the value of a frame, while the run was not executed."""
 
@@ -321,7 +338,7 @@ _CLASSES: dict[str, type[JournalEntry]] = {
     each.tag: each
     for each in (
         Started, NodeEnded, EffectDone, UsageCounted, EffectBegun, Recovered, Retried, BranchFailed, NodeInterrupted, Stopped,
-        Resumed, RunEdited, Finished,
+        Resumed, ToolsListed, RunEdited, Finished,
     )
 }  # fmt: skip
 TAGS = tuple(_CLASSES)

@@ -129,7 +129,7 @@ class RunState:
     """Where a run is, as its journal tells."""
 
     __slots__ = (
-        "_only_stops", "asked", "at", "begun", "drafts", "failure", "finish_reason", "first", "last", "questions", "ran", "ran_at", "root",
+        "_only_stops", "asked", "at", "begun", "drafts", "failure", "finish_reason", "first", "last", "listed", "questions", "ran", "ran_at", "root",
         "spent", "status", "strategy", "untouched",
     )  # fmt: skip
 
@@ -165,6 +165,8 @@ class RunState:
         """Why the model stopped in its last answer."""
         self.drafts: list[int] = []
         """The entries of the nodes that were interrupted, while no transcript has changed since."""
+        self.listed: dict[str, int] = {}
+        """The entries that have the tools of servers, by the names of the servers."""
         self.untouched = True
         """Whether nothing has happened but that the run was begun, or failed before it executed a node."""
         self._only_stops = True

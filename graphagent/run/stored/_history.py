@@ -15,6 +15,7 @@ from graphagent.run.engine._driver import RunDriver
 from graphagent.run.engine._lifecycle import note_edits, recorder_of
 from graphagent.run.engine._recorded import RecordedOutcomes
 from graphagent.run.engine._restore import restore
+from graphagent.run.engine._tool_servers import listed_in
 from graphagent.run.journal._claim import Claim, Token
 from graphagent.run.journal._header import RunHeader
 from graphagent.run.journal._keys import forks_key, head_key
@@ -394,5 +395,6 @@ async def rerun(
     memory.begin(task, step.task_images if isinstance(step, TaskStep) else ())
     memory.steps.extend(before.steps[own + 1 :])
     run = RunDriver(config, memory, task, run_id=new_id or _clock.new_id(), owner=owner)
+    run.known_tools = listed_in(journal)
     run.runtime.recorded = RecordedOutcomes(journal, number, run.run_id, live=until is not None)
     return run

@@ -1,0 +1,249 @@
+"""MCP servers as sources of tools."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from anyio.lowlevel import current_token
+
+from graphagent._retry import Retry
+from graphagent.errors import MissingExtraError, ToolError, ToolServerError
+from graphagent.events import ToolProgressed
+
+try:
+    from mcp import InputRequiredRoundsExceededError, MCPError
+    from mcp_types import CONNECTION_CLOSED
+except ModuleNotFoundError:
+    raise MissingExtraError("MCPServer", "mcp") from None
+from pydantic import ValidationError
+
+from graphagent.mcp._connection import MCPConnection, Stdio
+from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from graphagent.llm import InFlight, ToolResult
+    from graphagent.mcp._connection import Transport
+
+_KEPT = ("name", "title", "description", "inputSchema", "annotations")
+"""What is kept of the description of a tool."""
+_LONGEST = 200
+_MOST_PAGES = 100
+"""Pages of a list of tools after which it is taken for one without end."""
+
+
+class MCPServerOptions(TypedDict, total=False):
+    """What `MCPServer.stdio` and `MCPServer.http` take besides how the server is reached."""
+
+    name: str
+    """Identifies it in journals and errors; by default the name of the command, or the host. Keep it: runs know its tools by it."""
+    prefix: str
+    """Put before the names of its tools, such as `files_`."""
+    rename: Mapping[str, str]
+    """Other names of tools, by their names on the server. In those without one, points and slashes become `_`."""
+    only: Collection[str] | None
+    """The names, on the server, of the tools that the model may call; None: all of them."""
+    approve: bool | Literal["destructive"] | Collection[str]
+    """Whether a person is asked before each call: of all tools, of those named, or of those that may destroy something: all whose
+    annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
+    in_flight: InFlight | None
+    """What happens to a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
+    `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect."""
+    timeout: float | None
+    """Seconds that an attempt may take before it is cancelled, also on the server; None for any time."""
+    retry: Retry | int | None
+    """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is
+    not tried again."""
+    start_timeout: float
+    """Seconds that a connection may take to open, the start of the process included; by default 30."""
+
+
+class MCPServer:
+    """A server of the Model Context Protocol, whose tools an agent has: `Agent(strategy, tools=[server])`.
+
+    Make one with `MCPServer.stdio` or `MCPServer.http`. It is connected to when a run first needs it, once for each event loop, for
+    all runs; the connection is opened again if it ended. It is closed by `aclose`, by that of the agent, with the event loop, or
+    when the object is no longer used.
+
+    A run asks for the tools when it begins, and keeps them: they are in its journal. The list is asked for again when the server
+    says that it has changed, or that it is no longer valid, and later runs have the new one.
+    """
+
+    def __init__(self, transport: Transport, default_name: str, options: MCPServerOptions) -> None:
+        self._transport = transport
+        self._name = options.get("name") or default_name
+        self._prefix, self._rename = options.get("prefix", ""), dict(options.get("rename", {}))
+        only, approve = options.get("only"), options.get("approve", False)
+        for what, given in (("only", only), ("approve", approve)):
+            if isinstance(given, str) and (what, given) != ("approve", "destructive"):
+                raise TypeError(f"{what}= is a list of names, such as [{given!r}], not one name")
+        self._only = None if only is None else frozenset(only)
+        self._approve = approve
+        self._in_flight: InFlight | None = options.get("in_flight")
+        retry = options.get("retry")
+        self._timeout, self._retry = options.get("timeout"), Retry(retry) if isinstance(retry, int) else retry
+        self._start_timeout = options.get("start_timeout", 30.0)
+        if not self._start_timeout > 0:
+            raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
+        self._connections: dict[object, MCPConnection] = {}
+        # Nobody else would end them before their event loops end.
+        weakref.finalize(self, _cancel, self._connections).atexit = False
+
+    @staticmethod
+    def stdio(
+        command: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+        **options: Unpack[MCPServerOptions],
+    ) -> MCPServer:
+        """Return a server that is started as a process of its own, and ends with the connection.
+
+        Args:
+            command: The program.
+            *arguments: Its arguments.
+            env: Its environment variables, besides a few harmless ones such as PATH: it does not inherit those of this process.
+            cwd: The folder in which it is started; by default that of this process.
+            **options: As `MCPServerOptions` has them.
+        """
+        return MCPServer(Stdio(command, arguments, env or {}, cwd), Path(command).name, options)
+
+    @property
+    def name(self) -> str:
+        """Identifies it in journals and errors."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"<MCP server {self._name!r}>"
+
+    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+        """Return the descriptions of the tools that the model may call, as the server has them.
+
+        Raises:
+            ToolServerError: it cannot be reached, or its answer is not valid.
+        """
+        connection = self._connection()
+        found: list[Mapping[str, Any]] = []
+        async with connection.client() as client:
+            cursor: str | None = None
+            for _ in range(_MOST_PAGES):
+                with self._failures(connection, "it was asked for its tools"):
+                    page = await client.list_tools(cursor=cursor)
+                given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
+                found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+            else:
+                raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
+        if self._only is None:
+            return found
+        missing = sorted(self._only - {each["name"] for each in found})
+        if missing:
+            names = ", ".join(repr(each["name"]) for each in found) or "none"
+            raise ToolServerError(self._name, f"has no tool {missing[0]!r}, which only= names; its tools are: {names}")
+        return [each for each in found if each["name"] in self._only]
+
+    def tools_from(self, listed: Sequence[Mapping[str, Any]]) -> Sequence[MCPTool]:
+        """Return the tools of such descriptions.
+
+        Raises:
+            ToolServerError: one has a name or a schema that is not valid, or two have one name.
+        """
+        tools = [self._tool(each) for each in listed]
+        check_once(self._name, [tool.name for tool in tools])
+        return tools
+
+    async def aclose(self) -> None:
+        """Close the connection in this event loop, after the calls that are pending. It is opened again where it is needed."""
+        connection = self._connections.pop(current_token().native_token, None)
+        if connection is not None:
+            await connection.aclose()
+
+    def _tool(self, described: Mapping[str, Any]) -> MCPTool:
+        called = described["name"]
+        name = called_as(self._name, called, prefix=self._prefix, rename=self._rename)
+        schema = described.get("inputSchema", {"type": "object"})
+        hints = described.get("annotations", {})
+        read_only = hints.get("readOnlyHint") is True
+        approve = self._approve
+        if approve == "destructive":
+            approve = not read_only and hints.get("destructiveHint") is not False
+        elif not isinstance(approve, bool):
+            approve = called in approve
+        in_flight: InFlight = "retry" if read_only or hints.get("idempotentHint") is True else "fail"
+        return MCPTool(
+            name, described.get("description") or described.get("title") or called, schema, partial(self._call, called),
+            approve=approve, in_flight=self._in_flight or in_flight, timeout=self._timeout,
+            retry=self._retry, server=self._name, called=called, annotations=hints,
+            validator=validator_of(self._name, called, schema),
+        )  # fmt: skip
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], context: Any) -> ToolResult:
+        """Call a tool of the server.
+
+        Raises:
+            ToolError: the tool failed, or the server refuses the call.
+            ToolServerError: the connection ended, or the answer is not valid.
+        """
+        connection = self._connection()
+        async with connection.client() as client:
+            with self._failures(connection, f"{name!r} was called"):
+                found = await client.call_tool(name, dict(arguments), progress_callback=_progress(context))
+        return result_of(found)
+
+    def _connection(self) -> MCPConnection:
+        """Return the connection in this event loop, opened anew if it has ended."""
+        loop = current_token().native_token
+        connection = self._connections.get(loop)
+        if connection is None or not connection.is_usable:
+            for each in [loop for loop, each in self._connections.items() if not each.is_usable]:
+                del self._connections[each]
+            connection = self._connections[loop] = MCPConnection(self._name, self._transport, self._start_timeout)
+        return connection
+
+    @contextmanager
+    def _failures(self, connection: MCPConnection, during: str) -> Generator[None]:
+        """Turn the errors of the client into those of graphagent, which repeat nothing that was sent."""
+        try:
+            yield
+        except (MCPError, RuntimeError, ValidationError) as error:
+            raise self._failed(error, connection, during) from None
+
+    def _failed(self, error: Exception, connection: MCPConnection, during: str) -> ToolError | ToolServerError:
+        if isinstance(error, InputRequiredRoundsExceededError):
+            reason = (
+                f"asks for input when {during}, which is not supported; use a tool that takes all it needs as arguments"
+            )
+        elif not connection.is_open or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED):
+            connection.ended()
+            reason = f"ended, or the connection to it did, when {during}; nobody knows whether it took effect. The next call connects again"
+        elif isinstance(error, MCPError):
+            return ToolError(f"the tool server {self._name!r} refused: {error.message}")
+        else:
+            at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
+            where = f", at {at[:_LONGEST]!r}" if at else ""
+            reason = f"gave an answer when {during} that is not what the protocol, or its own schema, says{where}; it must be corrected"
+        return ToolServerError(self._name, reason)
+
+
+def _cancel(connections: Mapping[object, MCPConnection]) -> None:
+    for each in connections.values():
+        each.task.cancel()
+
+
+def _progress(context: Any) -> ProgressFnT | None:
+    """Return what reports the progress of a call as events; None outside of a run."""
+    if context is None or context.call is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        context.emit(ToolProgressed(context.run_id, context.node, context.call, progress, total, message or ""))
+
+    return report

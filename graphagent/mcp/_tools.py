@@ -1,0 +1,171 @@
+"""Tools of MCP servers: their descriptions checked, and their results as the model sees them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
+from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+from mcp_types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from graphagent.errors import ArgumentsError, ToolError, ToolServerError
+from graphagent.llm import Image, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ContentBlock
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True, eq=False)
+class MCPTool(Tool):
+    """A tool of an MCP server."""
+
+    server: str = field(kw_only=True)
+    """The name of the server."""
+    called: str = field(kw_only=True)
+    """Its name on the server."""
+    annotations: Mapping[str, Any] = field(kw_only=True, repr=False)
+    """What the server says of its effects, such as `readOnlyHint`. Nothing guarantees that this is true."""
+    validator: Any = field(kw_only=True, repr=False)
+    """Checks arguments by the schema."""
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Check that arguments fit the schema of the server."""
+        try:
+            problems = [_problem(error) for error in self.validator.iter_errors(dict(arguments))]
+        except Unresolvable:  # the server knows what it means
+            return
+        if problems:
+            raise ArgumentsError(self.name, problems)
+
+    async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
+        """Check the arguments, and call the tool of the server, again where `retry` says so.
+
+        Raises:
+            ArgumentsError: the arguments do not fit.
+            ToolTimeoutError: the last attempt took longer than `timeout`.
+            ToolError: the tool failed, or the server refuses the call.
+            ToolServerError: the connection ended, or the answer is not valid.
+        """
+        self.check(arguments)
+        return await super().call(arguments, context)
+
+
+def _problem(error: Any) -> str:
+    """Return the place and the reason of what does not fit, without the value."""
+    place = ".".join(map(str, error.absolute_path)) or "all of it"
+    if error.validator in ("required", "additionalProperties"):  # these name properties alone
+        return f"{place}: {error.message[:_LONGEST]}"
+    return f"{place}: does not fit {error.validator} {json.dumps(error.validator_value)[:_LONGEST]}"
+
+
+def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str]) -> str:
+    """Return the name by which a model calls a tool of a server.
+
+    Raises:
+        ToolServerError: it cannot be called by any such name.
+    """
+    # The protocol allows points and slashes, and servers of models refuse them.
+    found = prefix + rename.get(name, re.sub(r"[./]", "_", name))
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", found):
+        short = f"{found[:80]} …" if len(found) > 80 else found
+        reason = f"has a tool {short!r}, and models call tools by 1 to 64 letters, digits, '_' and '-'; give it another name by rename={{…: …}}, or leave it out by only=[…]"
+        raise ToolServerError(server, reason)
+    return found
+
+
+def validator_of(server: str, name: str, schema: dict[str, Any]) -> Any:
+    """Return what checks arguments by the schema of a tool.
+
+    Raises:
+        ToolServerError: it is no JSON schema.
+    """
+    kind = validator_for(schema)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        where = "/".join(map(str, error.absolute_path))[:_LONGEST]
+        reason = (
+            f"has a tool {name!r} whose input schema is no valid JSON schema, at {where!r}; leave it out by only=[…]"
+        )
+        raise ToolServerError(server, reason) from None
+    # With a registry of its own, no schema is ever fetched from elsewhere.
+    return kind(schema, registry=Registry())
+
+
+def result_of(result: CallToolResult) -> ToolResult:
+    """Return the result of a call: text and images for the model, and the structured content, if there is any, as its value.
+
+    Raises:
+        ToolError: the server says that the tool failed.
+    """
+    structured = result.structured_content
+    texts = [text for text in map(_text, result.content) if text]
+    images = tuple(image for image in map(_image, result.content) if image is not None)
+    # The text of a result is its structured content in words, so the model is not shown both.
+    if not texts and structured is not None:
+        texts = [json.dumps(structured, ensure_ascii=False)]
+    content = "\n".join(texts)
+    if result.is_error:
+        raise ToolError(content or "the tool failed, and its server does not say why")
+    shown = content or ("(an image)" if len(images) == 1 else f"({len(images)} images)" if images else "")
+    value: Any = structured if structured is not None else [content, *images] if images else content
+    return ToolResult("", "", shown, images=images, value=value)
+
+
+def _text(block: ContentBlock) -> str:
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, ResourceLink):
+        return f"{block.title or block.name}: {block.uri}"
+    if isinstance(block, AudioContent):
+        return f"(a sound, {block.mime_type}, which is not shown)"
+    if isinstance(block, EmbeddedResource):
+        inside = block.resource
+        if not isinstance(inside, BlobResourceContents):
+            return inside.text
+        if not _is_image(inside.mime_type):
+            return f"(a file, {inside.mime_type or 'of unknown type'}, which is not shown: {inside.uri})"
+    return ""
+
+
+def _image(block: ContentBlock) -> Image | None:
+    if isinstance(block, ImageContent):
+        data, kind = block.data, block.mime_type
+    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
+        data, kind = block.resource.blob, block.resource.mime_type or ""
+        if not _is_image(kind):
+            return None
+    else:
+        return None
+    try:
+        return Image(base64.b64decode(data, validate=True), media_type=kind)
+    except binascii.Error:
+        raise ToolError("the tool returned an image that is not base64") from None
+
+
+def _is_image(media_type: str | None) -> bool:
+    return (media_type or "").startswith("image/")
+
+
+def check_once(server: str, names: Sequence[str]) -> None:
+    """Check that no tool is listed twice.
+
+    Raises:
+        ToolServerError: one is.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            reason = f"has two tools that the model would call {name!r}; tell them apart by rename=, or leave both out by only=[…]"
+            raise ToolServerError(server, reason)
+        seen.add(name)

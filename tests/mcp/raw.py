@@ -1,0 +1,78 @@
+"""Servers that break the rules of MCP, each in its way: `python raw.py TROUBLE`, over stdio, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+TROUBLE = sys.argv[1]
+OBJECT = {"type": "object", "properties": {}}
+TOOL = {"name": "tool", "inputSchema": OBJECT}
+TOOLS = {
+    "twice": [TOOL, TOOL],
+    "points": [{**TOOL, "name": "files.read"}, {**TOOL, "name": "files/write"}],
+    "name": [{**TOOL, "name": "read files!"}],
+    "long": [{**TOOL, "name": "n" * 70}],
+    "schema": [{**TOOL, "inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}}],
+    "no-object": [{**TOOL, "inputSchema": {"type": "string"}}],
+    "nameless": [{"inputSchema": OBJECT}],
+    "reference": [{**TOOL, "inputSchema": {**OBJECT, "properties": {"a": {"$ref": "https://example.com/a.json"}}}}],
+    "result": [{**TOOL, "outputSchema": {"type": "object", "properties": {}, "required": ["a"]}}],
+}.get(TROUBLE, [TOOL])
+
+
+def answer(message):
+    method = message.get("method")
+    if method == "initialize":
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "raw", "version": "1"},
+        }
+    if method == "tools/list":
+        if TROUBLE == "endless":
+            return {"tools": [TOOL], "nextCursor": "more"}
+        return {"tools": TOOLS}
+    if method == "tools/call":
+        if TROUBLE == "no-result":
+            return {"nonsense": True}
+        if TROUBLE == "result":
+            return {"content": [], "structuredContent": {"b": 1}}
+        if TROUBLE == "bad-image":
+            return {"content": [{"type": "image", "data": "%%%", "mimeType": "image/png"}]}
+        if TROUBLE == "kinds":
+            return {
+                "content": [
+                    {"type": "text", "text": "see"},
+                    {"type": "resource_link", "uri": "file:///a.txt", "name": "a"},
+                    {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+                    {"type": "resource", "resource": {"uri": "file:///b", "text": "inside"}},
+                    {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA", "mimeType": "text/csv"}},
+                    {"type": "resource", "resource": {"uri": "file:///d", "blob": "AAAA", "mimeType": "image/png"}},
+                ]
+            }
+        return {"content": [{"type": "text", "text": "fine"}]}
+    return None
+
+
+if TROUBLE == "hang":
+    time.sleep(1000)
+if TROUBLE == "exit":
+    sys.exit(os.environ.get("SECRET", "no secret"))
+if TROUBLE == "only-rubbish":
+    while True:
+        print("Listening!", flush=True)
+        time.sleep(0.05)
+for line in sys.stdin:
+    if TROUBLE == "rubbish":
+        print("Handling a message ...\n\n[]\nnull", flush=True)
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    result = answer(request)
+    if TROUBLE == "refuses" and request["method"] == "tools/call":
+        result = None
+    said = {"result": result} if result is not None else {"error": {"code": -32601, "message": "unknown tool"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)

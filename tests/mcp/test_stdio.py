@@ -1,0 +1,394 @@
+"""MCP servers in processes of their own, as sources of tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Strategy
+from graphagent.errors import AnswerError, ToolServerError
+from graphagent.events import ToolProgressed, ToolReturned
+from graphagent.graph import Retry
+from graphagent.llm import Approve, ToolCall, ToolCalls, ToolResult, tool
+from graphagent.mcp import MCPServer
+from graphagent.store import SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+from tests.mcp.server import PIXEL
+
+HERE = Path(__file__).parent
+
+
+def stdio(log=None, **options):
+    env = {"PYTHONPATH": os.environ["PYTHONPATH"], **({"LOG": str(log)} if log else {})}
+    return MCPServer.stdio(sys.executable, str(HERE / "server.py"), "stdio", env=env, **{"name": "tests", **options})
+
+
+def raw(trouble, **options):
+    env = {"PYTHONPATH": os.environ["PYTHONPATH"], "SECRET": "swordfish"}
+    return MCPServer.stdio(sys.executable, str(HERE / "raw.py"), trouble, env=env, **{"name": "raw", **options})
+
+
+def agent(server, *replies, limit=1, tools=(), **options):
+    model = ScriptedModel([*replies, "done"])
+    return Agent(single_run(parallel_tools=limit), model=model, tools=[*tools, server], **options)
+
+
+def results(agent):
+    """Return what the model was last sent of the results of tool calls."""
+    parts = [part for message in agent.model.requests[-1].messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolResult)]
+
+
+async def only(server):
+    """Return the one tool of a server."""
+    [found] = server.tools_from(await server.list_tools())
+    return found
+
+
+async def test_a_model_calls_the_tools_of_a_server():
+    """The tools of a server are offered like others, and are called over one connection."""
+    server = stdio(only=["add", "pid"])
+    async with agent(server, ToolCall("add", {"a": 1, "b": 2}), ToolCall("pid"), ToolCall("pid")) as running:
+        result = await running.run("how much?")
+        offered = {each.name: each for each in running.model.requests[0].tools}
+    assert result.output == "done"
+    assert list(offered) == ["add", "pid"]
+    assert offered["add"].description == "Add two numbers."
+    assert offered["add"].parameters["required"] == ["a", "b"]
+    total, first, second = [each.content for each in results(running)]
+    assert total == "3"
+    assert first == second
+
+
+async def test_one_connection_serves_all_runs_until_it_is_closed(tmp_path):
+    """Runs one after the other, and at once, use one process; after `aclose`, the next run starts another one."""
+    log = tmp_path / "log"
+    running = agent(stdio(log), limit=4)
+    calls = [ToolCall("pid") for _ in range(5)]
+    pids = set()
+
+    async def run():
+        own = agent(running.tool_servers[0], ToolCalls(calls), limit=4)
+        await own.run("who?")
+        pids.update(each.content for each in results(own))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(run)
+    await run()
+    assert len(pids) == 1
+    assert log.read_text().split() == ["started"]
+    await running.aclose()
+    await run()
+    assert len(pids) == 2
+    await running.aclose()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_end_of_the_event_loop_ends_the_process(backend):
+    """A connection that nobody closed ends with its event loop, and another loop opens another one."""
+    server = stdio(only=["pid"])
+
+    async def main():
+        tool = await only(server)
+        return int((await tool.call({})).content)
+
+    pids = [anyio.run(main, backend=backend) for _ in range(2)]
+    assert len(set(pids)) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_server_that_died_between_calls_is_started_again():
+    """A process that is gone before a call is sent costs nothing: the call is made on a new connection."""
+    server = stdio(only=["pid"])
+    tool = await only(server)
+    first = int((await tool.call({})).content)
+    os.kill(first, signal.SIGKILL)
+    [connection] = server._connections.values()
+    await connection._over.wait()
+    assert int((await tool.call({})).content) != first
+    await server.aclose()
+
+
+async def test_a_server_that_dies_during_a_call_is_not_asked_again_blindly(tmp_path):
+    """The model sees that nobody knows whether the call took effect, and its next call connects again."""
+    log = tmp_path / "log"
+    async with agent(stdio(log), ToolCall("die", {"times": 1}), ToolCall("die", {"times": 1})) as running:
+        await running.run("try")
+    first, second = results(running)
+    assert first.is_error
+    assert "tool server 'tests' ended" in first.content
+    assert "nobody knows whether it took effect" in first.content
+    assert second.content == "alive"
+    assert log.read_text().split() == ["started", "die", "started", "die"]
+
+
+async def test_retry_calls_again_on_a_new_connection(tmp_path):
+    """With `retry=`, a call during which the server died is made again."""
+    log = tmp_path / "log"
+    server = stdio(log, retry=Retry(3, wait=0), only=["die"])
+    tool = await only(server)
+    assert (await tool.call({"times": 2})).content == "alive"
+    assert log.read_text().split().count("die") == 3
+    await server.aclose()
+
+
+async def test_results_have_images_and_structured_content():
+    """Pictures are shown to the model, structured content is the value, and it is not shown twice."""
+    calls = [ToolCall("picture"), ToolCall("weather", {"city": "Oslo"})]
+    returned = []
+    async with agent(stdio(), ToolCalls(calls)) as running:
+        running.on(ToolReturned, lambda event: returned.append(event.result))
+        await running.run("look")
+    picture, weather = results(running)
+    assert picture.content == "a pixel"
+    assert [each.data for each in picture.images] == [PIXEL]
+    assert json.loads(weather.content) == {"degrees": 4}
+    assert returned[1].value == {"degrees": 4}
+
+
+async def test_other_content_is_told_in_words():
+    """Links, texts and pictures inside resources are shown; sounds and files are named."""
+    server = raw("kinds")
+    result = await (await only(server)).call({})
+    assert result.content.splitlines() == [
+        "see",
+        "a: file:///a.txt",
+        "(a sound, audio/wav, which is not shown)",
+        "inside",
+        "(a file, text/csv, which is not shown: file:///c)",
+    ]
+    assert [each.media_type for each in result.images] == ["image/png"]
+    await server.aclose()
+
+
+async def test_a_tool_that_fails_and_wrong_arguments_are_shown_to_the_model(tmp_path):
+    """An error of the tool is its text, and arguments that do not fit are never sent."""
+    log = tmp_path / "log"
+    calls = [ToolCall("fail"), ToolCall("add", {"a": "swordfish"}), ToolCall("nothing")]
+    async with agent(stdio(log), ToolCalls(calls)) as running:
+        await running.run("try")
+    failed, wrong, unknown = [each.content for each in results(running)]
+    assert "no such city" in failed
+    assert "a: does not fit type" in wrong
+    assert "'b' is a required property" in wrong
+    assert "swordfish" not in wrong
+    assert "there is no tool 'nothing'" in unknown
+    assert log.read_text().split() == ["started"]
+
+
+async def test_progress_is_an_event_and_a_time_limit_cancels_the_call_on_the_server(tmp_path):
+    """The server is told that a call is given up, and the connection stays."""
+    log, seen = tmp_path / "log", []
+    async with agent(stdio(log, timeout=1), ToolCall("slow", {"seconds": 60})) as running:
+        running.on(ToolProgressed, seen.append)
+        await running.run("try")
+        while "cancelled" not in log.read_text():  # noqa: ASYNC110  another process writes it
+            await anyio.sleep(0.01)
+    [result] = results(running)
+    assert "'slow' did not return within 1 seconds" in result.content
+    assert [(each.progress, each.total, each.message) for each in seen] == [(1, 2, "half of it")]
+    assert seen[0].call.name == "slow"
+    assert log.read_text().split() == ["started", "slow", "cancelled"]
+
+
+async def test_names_are_prefixed_renamed_and_chosen():
+    """`prefix=`, `rename=` and `only=` decide what the model sees; the server is called by its own names."""
+    server = stdio(prefix="t_", rename={"add": "plus"}, only={"add", "pid"})
+    tools = {each.name: each for each in server.tools_from(await server.list_tools())}
+    assert sorted(tools) == ["t_pid", "t_plus"]
+    assert (await tools["t_plus"].call({"a": 1, "b": 1})).content == "2"
+    await server.aclose()
+    points = raw("points")
+    assert [each.name for each in points.tools_from(await points.list_tools())] == ["files_read", "files_write"]
+    await points.aclose()
+
+
+async def test_approvals_and_calls_in_flight_follow_the_annotations():
+    """What may destroy something is asked for, and what may be repeated is repeated; settings come before annotations."""
+    server = stdio(approve="destructive")
+    found = {each.name: each for each in server.tools_from(await server.list_tools())}
+    listed = await server.list_tools()
+    assert [found[name].approve for name in ("add", "pid", "delete")] == [False, False, True]
+    assert [found[name].in_flight for name in ("add", "pid", "delete")] == ["retry", "fail", "fail"]
+    named = stdio(approve=["pid"], in_flight="ask").tools_from(listed)
+    assert [each.name for each in named if each.approve] == ["pid"]
+    assert {each.in_flight for each in named} == {"ask"}
+    assert all(each.approve for each in stdio(approve=True).tools_from(listed))
+    await server.aclose()
+
+
+async def test_a_call_waits_for_a_person():
+    """`approve=` suspends the run; a change of the arguments is checked against the schema of the server."""
+    async with agent(stdio(approve=["add"]), ToolCall("add", {"a": 1, "b": 2}, "c1")) as running:
+        result = await running.run("add")
+        assert result.status == "waiting"
+        with pytest.raises(AnswerError, match="'b' is a required property"):
+            running.last.answer(Approve({"a": 5}))
+        running.last.answer(Approve({"a": 5, "b": 5}))
+        await running.last.finish()
+    assert [each.content for each in results(running)] == ["10"]
+
+
+async def test_a_changed_list_is_for_later_runs():
+    """A run keeps the tools that it began with; the next one has the new ones, and the list was asked for again."""
+    async with agent(stdio(), ToolCall("grow"), "one", ToolCall("add_more", {"a": 1, "b": 1})) as running:
+        await running.run("grow")
+        while True:
+            if any(each["name"] == "add_more" for each in await running.tool_servers[0].list_tools()):
+                break
+            await anyio.sleep(0.01)
+        await running.run("use it")
+        names = [[each.name for each in request.tools] for request in running.model.requests]
+    assert ["add_more" in each for each in names] == [False, False, True, True]
+    assert results(running)[-1].content == "2"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "says"),
+    [
+        ("twice", r"two tools that the model would call 'tool'; tell them apart by rename=, or leave both out"),
+        ("name", r"has a tool 'read files!', and models call tools by .*rename="),
+        ("long", r"has a tool 'nnn.*rename="),
+        ("schema", r"a tool 'tool' whose input schema is no valid JSON schema, at 'properties/a/type'; leave it out"),
+        ("no-object", r"that is not what the protocol, or its own schema, says, at 'tools.0.inputSchema"),
+        ("nameless", r"gave an answer when it was asked for its tools that is not what the protocol"),
+        ("endless", r"more than 100 pages"),
+        ("exit", r"ended before it answered; start '.*python.*' by hand to see why"),
+    ],
+)
+async def test_a_list_that_is_not_valid_ends_the_run_before_it_begins(trouble, says, tmp_path):
+    """The error says what to do, and the run can be resumed with a server that is in order."""
+    store = SqliteStore(tmp_path / "runs.db")
+    async with agent(raw(trouble), store=store) as broken:
+        with pytest.raises(ToolServerError, match=says) as caught:
+            await broken.run("hello", run_id="r")
+        assert caught.value.server == "raw"
+        assert broken.model.requests == []
+    assert "swordfish" not in "".join(traceback.format_exception(caught.value))
+    assert "swordfish" not in repr(broken.tool_servers[0])
+    async with agent(raw("none"), store=store) as repaired:
+        assert (await repaired.resume("r")).output == "done"
+        assert [each.name for each in repaired.model.requests[0].tools] == ["tool"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "says"),
+    [
+        ("hang", "did not answer within 0.5 seconds; try again, or give it start_timeout="),
+        (
+            "only-rubbish",
+            "within 0.5 seconds; what it printed is not the protocol, whose messages alone belong on stdout",
+        ),
+    ],
+)
+async def test_a_server_that_hangs_at_its_start_is_given_up(trouble, says):
+    """`start_timeout` ends the wait, and the process."""
+    with pytest.raises(ToolServerError, match=says):
+        await raw(trouble, start_timeout=0.5).list_tools()
+
+
+async def test_a_command_that_does_not_exist_is_named():
+    """The error names the command, and neither its arguments nor its environment."""
+    server = MCPServer.stdio("no-such-program", "--key=swordfish", env={"KEY": "swordfish"})
+    with pytest.raises(ToolServerError, match="there is no program 'no-such-program'") as caught:
+        await server.list_tools()
+    assert "swordfish" not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_rubbish_on_stdout_is_passed_over():
+    """What is no message does not disturb those that are."""
+    server = raw("rubbish")
+    assert (await (await only(server)).call({})).content == "fine"
+    await server.aclose()
+
+
+@pytest.mark.parametrize("trouble", ["no-result", "result"])
+async def test_an_answer_that_is_not_valid_is_shown_to_the_model(trouble):
+    """An answer that is no result, or not one of the declared schema, is an error of the call."""
+    async with agent(raw(trouble), ToolCall("tool")) as running:
+        await running.run("try")
+    [result] = results(running)
+    assert result.is_error
+    assert (
+        "gave an answer when 'tool' was called that is not what the protocol, or its own schema, says" in result.content
+    )
+
+
+async def test_an_image_that_is_none_is_an_error_of_the_call():
+    """Bytes that cannot be decoded are not passed on."""
+    async with agent(raw("bad-image"), ToolCall("tool")) as running:
+        await running.run("try")
+    assert "an image that is not base64" in results(running)[0].content
+
+
+async def test_no_schema_is_fetched_from_elsewhere():
+    """A schema that refers to another one by its address is left to the server to check."""
+    server = raw("reference")
+    assert (await (await only(server)).call({"a": 1})).content == "fine"
+    await server.aclose()
+
+
+async def test_a_server_that_asks_for_input_is_refused():
+    """There is nobody to ask within a call: the model sees that, and can do something else."""
+    async with agent(stdio(), ToolCall("ask")) as running:
+        await running.run("try")
+    [result] = results(running)
+    assert result.is_error
+
+
+async def test_tools_of_one_name_are_told_apart_by_a_prefix():
+    """A tool of the agent and one of a server cannot both be called `add`."""
+
+    @tool
+    def add() -> str:
+        """Add nothing."""
+        return ""
+
+    async with agent(stdio(), tools=[add]) as running:
+        with pytest.raises(ToolServerError, match="has a tool 'add', and so has the agent; give the server prefix="):
+            await running.run("hello")
+    async with agent(stdio(prefix="s_"), tools=[add]) as running:
+        await running.run("hello")
+    with pytest.raises(ValueError, match="two tool servers are named 'tests'"):
+        agent(stdio(), tools=[stdio()])
+
+
+async def test_only_names_tools_that_exist():
+    """A name that the server does not have is an error, which lists those that it has."""
+    server = stdio(only=["subtract"])
+    with pytest.raises(
+        ToolServerError, match="has no tool 'subtract', which only= names; its tools are: 'add', 'delete'"
+    ):
+        await server.list_tools()
+    await server.aclose()
+
+
+def test_settings_that_make_no_sense_are_refused():
+    """A name in the place of a list of names, and times that are none, are refused when the server is declared."""
+    with pytest.raises(TypeError, match=r"only= is a list of names, such as \['add'\]"):
+        stdio(only="add")
+    with pytest.raises(TypeError, match="approve= is a list of names"):
+        stdio(approve="add")
+    with pytest.raises(ValueError, match="start_timeout=0 must be more than 0"):
+        stdio(start_timeout=0)
+
+
+async def test_a_subgraph_has_servers_of_its_own():
+    """`using(tools=[server])` gives a strategy inside another one the tools of a server."""
+    server = stdio(only=["add"])
+    inner = single_run(name="inner").using(tools=[server])
+    outer = Strategy("outer", START >> inner >> END)
+    async with Agent(outer, model=ScriptedModel([ToolCall("add", {"a": 2, "b": 2}), "four"])) as running:
+        assert (await running.run("2 + 2?")).output == "four"
+    assert [each.content for each in results(running)] == ["4"]
