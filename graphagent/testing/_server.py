@@ -68,14 +68,15 @@ def openai_server(
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
-    Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on 127.0.0.1 and
-    a free port, in threads of its own: for any client, in this process or in another. The same replies do for both protocols; a
-    ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always the same
-    for the same text, and take no reply. Nor do moderations: a text is flagged if it has one of the words in `flags`, with the
-    category that the word has there, such as `{"bomb": "violence"}`.
+    Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on
+    127.0.0.1 and a free port, in threads of its own: for any client, in this process or in another. The same replies do for both
+    protocols; a ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always
+    the same for the same text, and take no reply. Nor do moderations: a text is flagged if it has one of the words in `flags`,
+    with the category that the word has there, such as `{"bomb": "violence"}`.
 
     With `strict` it refuses what that service refuses, with the same status, message and code, and attaches to its answers what
-    the service wants returned. It is as patient as can be without.
+    the service wants returned; a request that is refused takes no reply. Without, it takes every request that it can read. The
+    rules are those of Chat Completions, and for `openai` those of Responses too.
 
     - `openai`: the current models. On Chat Completions no function tools with a reasoning effort, which the models have by
       default. On Responses each answer begins with a reasoning item, to be returned with the items that followed it; its
