@@ -9,7 +9,7 @@ from typing import Any, cast, final
 
 from graphagent._article import kind_of
 from graphagent.errors import HandlerError
-from graphagent.events import Event, TextStreamed
+from graphagent.events import Event, OutputStreamed, TextStreamed
 
 Handler = Callable[[Any], None]
 Handlers = Mapping[type[Event], tuple[Handler, ...]]
@@ -18,14 +18,14 @@ Handlers = Mapping[type[Event], tuple[Handler, ...]]
 
 @final
 class AnswerHandler:
-    """A handler of TextStreamed that hears the answer of its own run alone."""
+    """A handler of TextStreamed or OutputStreamed that hears the answer of its own run alone."""
 
     __slots__ = ("_handler",)
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    def __call__(self, event: TextStreamed) -> None:
+    def __call__(self, event: TextStreamed | OutputStreamed) -> None:
         if event.output == "answer":
             self._handler(event)
 
@@ -42,7 +42,8 @@ class Listener:
         """Return what is called with an event of a type, if anything is."""
         if not issubclass(kind, self.event):
             return ()
-        return (self.handler if self.all_text or not issubclass(kind, TextStreamed) else AnswerHandler(self.handler),)
+        heard_alone = issubclass(kind, TextStreamed | OutputStreamed) and not self.all_text
+        return (AnswerHandler(self.handler) if heard_alone else self.handler,)
 
 
 def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Handlers:

@@ -14,7 +14,7 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._dispatch import Handlers, Listener, by_type, check_handler, ending
 from graphagent.errors import FeatureError, RunError, StrategyError
-from graphagent.events import Event, TextStreamed
+from graphagent.events import Event, OutputStreamed, TextStreamed
 from graphagent.graph import Strategy
 from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool, ToolCalls
@@ -223,14 +223,15 @@ class Agent(Generic[I, O]):
         Args:
             event: The type.
             handler: Called with the event.
-            all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
+            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+                alone.
 
         Raises:
             TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
         """
         check_handler(event, handler, "agent.on", "NodeFinished")
-        if all_text and not issubclass(TextStreamed, event):
-            raise TypeError(f"all_text=True is for TextStreamed; leave it out for {event.__name__}")
+        if all_text and not (issubclass(TextStreamed, event) or issubclass(OutputStreamed, event)):
+            raise TypeError(f"all_text=True is for TextStreamed and OutputStreamed; leave it out for {event.__name__}")
         self._listeners.append(Listener(event, ending(handler), all_text))
         self._handlers = by_type(self._listeners)
         if self._made is not None:
@@ -387,7 +388,8 @@ class Agent(Generic[I, O]):
             thread: The conversation that it continues.
             images: Shown to the model with the task.
             deps: What nodes and tools find in `ctx.deps`.
-            all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
+            all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+                alone.
         """
         return RunStream(self._begun(task, owner, run_id, steps, thread, images, deps), all_text=all_text)
 

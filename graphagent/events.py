@@ -129,6 +129,23 @@ class TextStreamed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OutputStreamed(Event):
+    """More of a value arrived that a model was asked for as JSON, as with `llm_request(output=…)`. Listening to this makes models stream.
+
+    Without `all_text=True`, listeners hear the answer of their own run alone, as with TextStreamed. The first events come with every
+    piece of text, later ones whenever the text has grown by a thirty-second part; the last one has the whole value. If an answer does not
+    fit and is asked for once more, the next event begins anew.
+    """
+
+    node: str
+    partial: Any = field(repr=False)
+    """The value so far, as plain JSON, not validated: strings end where the text ends, and fields, items, numbers and literals that have
+    not completely arrived are missing."""
+    output: ModelOutput = "answer"
+    """What the value belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelResponded(Event):
     """A model answered."""
 

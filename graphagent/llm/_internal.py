@@ -7,6 +7,7 @@ from graphagent.llm._images import image_of as image_of
 from graphagent.llm._images import images_of as images_of
 from graphagent.llm._images import load_images as load_images
 from graphagent.llm._images import with_images as with_images
+from graphagent.llm._partial import PartialOutput as PartialOutput
 from graphagent.llm._tools import answered as answered
 from graphagent.llm._tools import call_tool as call_tool
 from graphagent.llm._tools import fresh_ids as fresh_ids

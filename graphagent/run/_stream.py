@@ -31,7 +31,8 @@ class RunStream(Generic[O]):
 
     Args:
         run: The run, which has not begun, or was stopped.
-        all_text: Whether TextStreamed comes for plans, summaries, extraction and sub-agents too, and not for the answer alone.
+        all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
+            alone.
     """
 
     def __init__(self, run: Run[O], *, all_text: bool = False) -> None:

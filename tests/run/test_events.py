@@ -344,7 +344,9 @@ def sample(kind):
         "model",
     }
     plain |= {"error"} if kind.__name__.startswith("Memory") else set()  # there it is a type's name
-    plain |= {"output"} if kind.__name__ in ("TextStreamed", "AnswerTruncated") else set()  # there it says which one
+    plain |= (
+        {"output"} if kind.__name__ in ("TextStreamed", "OutputStreamed", "AnswerTruncated") else set()
+    )  # there it says which one
     plain |= {"query_time_ms", "output_tokens", "save_time_ms", "retrieval_time_ms", "source_type"}
     return kind(**{field.name: field.name if field.name in plain else "SECRET" for field in dataclasses.fields(kind)})
 

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
 from graphagent._article import kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelRequestError
-from graphagent.events import AnswerTruncated, ModelRequested, ModelRequestFailed, ModelResponded, TextStreamed
+from graphagent.events import (
+    AnswerTruncated,
+    ModelRequested,
+    ModelRequestFailed,
+    ModelResponded,
+    OutputStreamed,
+    TextStreamed,
+)
 from graphagent.graph import ToolSelection
 from graphagent.llm import Tool
-from graphagent.llm._internal import check_whole
+from graphagent.llm._internal import PartialOutput, check_whole
 from graphagent.run.engine._budgets import Meter
 from graphagent.run.engine._suspend import Suspend
 from graphagent.run.state._ledger import Charge
@@ -704,9 +711,15 @@ class LiveFrame(Frame):
         if turn:
             self.meter.count_turn(runtime)
         on_text = self._stream(node, output) if runtime.streams(output) else None
+        partial: PartialOutput | None = None
+        if request.output is not None and runtime.streams(output, OutputStreamed):
+            partial = PartialOutput(request.output)
+            on_text = self._stream_output(node, output, partial, on_text)
         runtime.emit(ModelRequested(runtime.run_id, node, request))
         response = runtime.with_ids(await model.respond(request, on_text))
         self.charge(Charge(node, self._key(key), response.model, response.usage))
+        if partial is not None and not response.message.tool_calls:
+            self._emit_output(node, output, partial.end(response.message.text))
         for failed in response.failed:
             runtime.emit(ModelRequestFailed(runtime.run_id, node, failed.model, failed.reason))
         runtime.emit(ModelResponded(runtime.run_id, node, response))
@@ -720,6 +733,20 @@ class LiveFrame(Frame):
 
     def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:
         return lambda text: self.runtime.emit(TextStreamed(self.runtime.run_id, node, text, output))
+
+    def _stream_output(
+        self, node: str, output: ModelOutput, partial: PartialOutput, on_text: Callable[[str], None] | None
+    ) -> Callable[[str], None]:
+        def tell(text: str) -> None:
+            if on_text is not None:
+                on_text(text)
+            self._emit_output(node, output, partial.add(text))
+
+        return tell
+
+    def _emit_output(self, node: str, output: ModelOutput, found: tuple[Any] | None) -> None:
+        if found is not None:
+            self.runtime.emit(OutputStreamed(self.runtime.run_id, node, found[0], output))
 
     def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
         """Count tokens and money that the node spent: for what, and by which model, as in the ledger."""

@@ -13,7 +13,7 @@ from graphagent import _clock
 from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent.errors import BudgetError, HandlerError, RunError, VetoError
-from graphagent.events import StepCommitted, TextStreamed
+from graphagent.events import OutputStreamed, StepCommitted, TextStreamed
 from graphagent.llm import Message, ToolCall, Usage
 from graphagent.llm._internal import fresh_ids
 from graphagent.run._result import RunResult
@@ -150,9 +150,9 @@ class Runtime:
         for handler in handlers:
             handler(event)
 
-    def streams(self, output: ModelOutput) -> bool:
-        """Return whether someone listens to the pieces of such an output."""
-        handlers = self.handlers.get(TextStreamed, ())
+    def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
+        """Return whether someone listens to the pieces of such an output, or to its value so far."""
+        handlers = self.handlers.get(event, ())
         return bool(handlers) and (output == "answer" or not all(isinstance(each, AnswerHandler) for each in handlers))
 
     # ---- tool calls
