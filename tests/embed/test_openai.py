@@ -27,11 +27,11 @@ class Answering:
     """A server whose answer to embeddings is what a test says."""
 
     def __init__(self, server, answer):
-        self.embed, server.embed = server.embed, self
+        self.serve, server.serve = server.serve, self
         self.answer = answer
 
-    def __call__(self, body, headers):
-        self.embed(body, headers)
+    def __call__(self, path, body, headers):
+        self.serve(path, body, headers)
         return self.answer
 
 
@@ -151,7 +151,7 @@ async def test_the_order_is_that_of_the_numbers(server):
     answered(server, {"data": [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]})
     async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
         assert await embedder.embed(["a", "b"]) == [[1.0], [2.0]]
-        server.embed.answer = RawResponse(
+        server.serve.answer = RawResponse(
             200,
             {"content-type": "application/json"},
             json.dumps({"data": [{"index": None, "embedding": [each]} for each in (3.0, 1.0)]}),
