@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
+from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import Out, argument, expand_options, flag, option, owner_option
+from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.facts import Memory, facts
 from graphagent.cli.notes.commands import notes
+from graphagent.cli.run import run
 from graphagent.cli.runs.commands import runs
 
 app = typer.Typer(
@@ -62,22 +65,8 @@ def chat(
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="The model; 'offline' needs no key and no network.")
     ] = "offline",
-    base_url: Annotated[
-        str | None,
-        option(
-            "--base-url",
-            "URL",
-            "The server, such as http://localhost:11434/v1 for Ollama. Default: OpenAI, with OPENAI_API_KEY.",
-        ),
-    ] = None,
-    key_variable: Annotated[
-        str | None,
-        option(
-            "--api-key-env",
-            "NAME",
-            "The environment variable with that server's key; an OpenAI key is never sent elsewhere.",
-        ),
-    ] = None,
+    base_url: BaseUrl = None,
+    key_variable: KeyVariable = None,
     memory: Memory,
     owner: Annotated[str, owner_option("Whose facts: each owner has a separate memory.")] = "",
     script: Annotated[
@@ -96,17 +85,28 @@ def chat(
     ] = False,
 ) -> None:
     """Chat with an assistant that remembers: what it learns about you today, it knows tomorrow."""
-    from graphagent.cli.chat import converse, model_of
+    from graphagent.cli._models import model_of
+    from graphagent.cli.chat import converse
 
     converse(memory, model_of(model, base_url, key_variable), owner, script, thread=thread, show_memory=show_memory)
 
 
-@app.command(epilog="Example: graphagent draw graphagent_strategies:react --format svg --out react.svg")
+app.command(
+    "run",
+    short_help="Run a ready-made strategy, or one of your own.",
+    epilog='Example: graphagent run react "What is 6 times 7?" --model gpt-5-mini --tool tools.py:multiply',
+)(expand_options(run))
+
+
+@app.command(epilog="Example: graphagent draw react --format svg --out react.svg")
 def draw(
     target: Annotated[
         str,
         argument(
-            "MODULE:STRATEGY", "A module or file, and the name of a strategy in it, or of a function that returns one."
+            "STRATEGY",
+            "A ready-made strategy, or MODULE:NAME: a module or file, and the name of a strategy in it, or of a function that "
+            "returns one.",
+            autocompletion=names_beginning,
         ),
     ],
     form: Annotated[
@@ -120,11 +120,12 @@ def draw(
     ] = None,
 ) -> None:
     """Draw a strategy."""
+    from graphagent.cli._ready_made import ready_made, strategy_named
     from graphagent.cli._user_code import strategy_at
     from graphagent.cli.draw import form_of, write
 
     drawn = form_of(form.value if form is not None else None, out, target)
-    strategy = strategy_at(target)
+    strategy = strategy_named(target) if target in ready_made() else strategy_at(target)
     write(strategy.to_svg() if drawn == "svg" else strategy.to_mermaid(), out)
 
 

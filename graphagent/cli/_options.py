@@ -35,9 +35,9 @@ def flag(*names: str, text: str) -> Any:
     return typer.Option(*names, metavar="", help=text)
 
 
-def argument(metavar: str, text: str) -> Any:
+def argument(metavar: str, text: str, **more: Any) -> Any:
     """Return a positional argument with a help text."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
+    return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

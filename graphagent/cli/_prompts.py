@@ -27,7 +27,7 @@ def ask(text: str, *, optional: bool = False) -> str:
         Exit: they pressed Ctrl-C; the exit code is 130.
         Abort: the input ended.
     """
-    with _ends_at_once():
+    with interruptible():
         default = "" if optional else None
         return str(typer.prompt(text, default, prompt_suffix="> ", show_default=False, err=True))
 
@@ -39,12 +39,12 @@ def confirm(text: str) -> None:
         Exit: they pressed Ctrl-C; the exit code is 130.
         Abort: they said no, or the input ended.
     """
-    with _ends_at_once():
+    with interruptible():
         typer.confirm(text, abort=True)
 
 
 @contextmanager
-def _ends_at_once() -> Generator[None]:
+def interruptible() -> Generator[None]:
     # An event loop would keep the first Ctrl-C to itself until the prompt has ended.
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:

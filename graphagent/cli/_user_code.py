@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 
 import typer
 
-from graphagent import Agent, Strategy
+from graphagent import Agent, Strategy, tool
 from graphagent._article import a
+from graphagent.llm import Tool
 
 T = TypeVar("T")
 
@@ -39,6 +40,29 @@ def agent_at(target: str) -> Agent[Any, Any]:
         BadParameter: there is none.
     """
     return cast("Any", _found(target, Agent, "agent", "agents"))  # type: ignore[no-any-return]
+
+
+def tool_at(target: str) -> Tool | Agent[Any, Any]:
+    """Return the tool or the agent that `module:name` or `file.py:name` names; of any other function, a tool is made.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    place, colon, name = target.rpartition(":")
+    module = _module(place) if colon else None
+    found = getattr(module, name, None) if module is not None else None
+    if isinstance(found, (Tool, Agent)):
+        return cast("Any", found)  # type: ignore[no-any-return]
+    try:
+        if inspect.isfunction(found):
+            return tool(found)
+    except TypeError as error:
+        raise typer.BadParameter(f"{target!r} cannot be a tool: {error}", param_hint="--tool") from None
+    there = ", ".join(_of(module, Tool)) if module is not None else ""
+    raise typer.BadParameter(
+        f"{target!r} is no function; write MODULE:NAME or FILE.py:NAME{f' (tools in it: {there})' if there else ''}",
+        param_hint="--tool",
+    )
 
 
 def _found(target: str, kind: type[Any], one: str, several: str) -> object:

@@ -36,6 +36,9 @@ def test_commands_and_options_are_completed(shell):
     assert all(name in inside for name in ("recall", "remember", "reset"))
     assert "tree" not in inside
     assert "--script" in completed(shell, "graphagent", "chat", "--sc")
+    named = completed(shell, "graphagent", "run", "re")
+    assert all(name in named for name in ("react", "reflect", "research"))
+    assert "single_run" not in named
 
 
 @pytest.mark.daily("shell")

@@ -118,10 +118,13 @@ def test_a_markdown_file_has_a_block_of_mermaid(run, program, home):
         ("nowhere.py:x", "there is no Python file 'nowhere.py'"),
         ("program.py:quiet", "has no 'quiet'; strategies in it: agent, loud, make, make_agent"),
         ("program.py:number", "is an int, and no strategy; in it are: agent, loud, make, make_agent"),
-        ("graphagent_strategies:nope", "has no 'nope'; strategies in it: chat, personal, plan_and_execute, react, reflect, research, single_run"),
+        (
+            "graphagent_strategies:nope",
+            "has no 'nope'; strategies in it: chat, personal, plan_and_execute, react, reflect, research, single_run",
+        ),
         (
             "graphagent_strategies",
-            "exactly one strategy; write graphagent_strategies:NAME (there: personal, react, single_run)",
+            "exactly one strategy; write graphagent_strategies:NAME (there: chat, personal, plan_and_execute, react, reflect, research, single_run, verify_with_retry)",
         ),
         ("", "'' names neither a module nor a Python file"),
         (":loud", "'' names neither a module nor a Python file"),

@@ -10,7 +10,7 @@ import pytest
 import graphagent
 
 COMMANDS = [
-    [], ["chat"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
+    [], ["chat"], ["run"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
     ["facts", "forget"], ["facts", "export"], ["facts", "import"], ["facts", "verify"], ["keys"], ["keys", "new"],
     ["runs"], ["runs", "list"], ["runs", "show"], ["runs", "replay"], ["runs", "resume"], ["runs", "answer"],
     ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
-from anyio.abc import TaskStatus
 
-from graphagent.cli import _output
+from graphagent.cli._execution import attended, live_progress, report
 from graphagent.cli._options import Json, argument, option
 from graphagent.cli._prompts import STOPPED
-from graphagent.cli.runs._progress import Progress, spent, watch
-from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answers, wanted
+from graphagent.cli.runs._prompt_answers import ask_all, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
 from graphagent.errors import AnswerError, GraphAgentError, RunError
 
@@ -156,78 +153,18 @@ def _execute(
             if before is not None:
                 await before(agent, store)
             try:
-                return await _attended(agent, store, work)
+                return await attended(agent, partial(work, agent, store), live_progress(agent))
             except RunError as error:
                 if agent.last is not None and agent.last.result.status in ("failed", "cancelled"):
                     error.add_note(f"Resume it with: {target.command(f'resume {shlex.quote(agent.last.run_id)}')}")
                 raise
 
     result, stopped = anyio.run(main)
-    _report(target, result, as_json=as_json)
+    report(
+        result,
+        as_json=as_json,
+        to_answer=target.answer(result.run_id, result.questions),
+        to_resume=target.command(f"resume {shlex.quote(result.run_id)}"),
+    )
     if stopped and not result.done:
         raise typer.Exit(STOPPED)
-
-
-async def _attended(agent: Agent[Any, Any], store: Store, work: Work) -> tuple[RunResult[Any], bool]:
-    """Execute a run and show its progress. Ctrl-C pauses it, a second one cancels it. Return whether Ctrl-C was pressed, too."""
-    result: RunResult[Any] | None = None
-    failure: BaseException | None = None
-    stopped = False
-
-    async def listen(*, task_status: TaskStatus[None]) -> None:
-        nonlocal stopped
-        with anyio.open_signal_receiver(signal.SIGINT) as signals:
-            task_status.started()
-            async for _ in signals:
-                run = agent.last
-                if stopped or run is None:
-                    doing.cancel()
-                    return
-                stopped = True
-                run.pause("Ctrl-C")
-                progress.say("Pausing after the current work; press Ctrl-C again to cancel that.")
-
-    progress = Progress()
-    watch(agent, progress)
-    async with anyio.create_task_group() as group:
-        # Where signals cannot be received, Ctrl-C cancels at once. A background job ignores it, and must go on ignoring it.
-        if sys.platform != "win32" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            await group.start(listen)
-        with anyio.CancelScope() as doing, progress:
-            try:
-                result = await work(agent, store)
-            except Exception as error:  # noqa: BLE001  raised after the group, which would wrap it
-                failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    if result is None:  # it was cancelled
-        if agent.last is None:
-            raise typer.Exit(STOPPED)
-        result = agent.last.result
-    return result, stopped
-
-
-def _report(target: ExecuteTarget, result: RunResult[Any], *, as_json: bool) -> None:
-    usage = result.usage
-    if as_json:
-        told: dict[str, object] = {
-            "run_id": result.run_id, "status": result.status, "output": _output.plain(result.output) if result.done else None,
-            "questions": [
-                {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "answer": wanted(each)}
-                for each in result.questions
-            ],
-            "turns": result.turns, "tokens": usage.total_tokens, "cost": str(usage.cost), "seconds": round(result.seconds, 3),
-        }  # fmt: skip
-        print(_output.json_text(told))
-        return
-    if result.done:
-        print(_output.for_output(_output.value_text(result.output)))
-    took = ", ".join(spent(result.turns, usage.total_tokens, usage.cost, result.seconds))
-    _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
-    if result.questions:
-        for each in result.questions:
-            print_question(each)
-        _output.aside(f"Answer with: {target.answer(result.run_id, result.questions)}")
-    elif not result.done:
-        _output.aside(f"Resume it with: {target.command(f'resume {shlex.quote(result.run_id)}')}")

@@ -1,0 +1,126 @@
+"""Runs that a command executes: Ctrl-C pauses them, and the command reports what came of them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import typer
+from anyio.abc import TaskStatus
+
+from graphagent.cli import _output
+from graphagent.cli._prompts import STOPPED
+from graphagent.cli.runs._progress import Progress, spent, watch
+from graphagent.cli.runs._prompt_answers import print_question, wanted
+
+if TYPE_CHECKING:
+    from graphagent import Agent
+    from graphagent.cli._narration import Narration
+    from graphagent.run import RunResult
+
+
+def live_progress(agent: Agent[Any, Any]) -> Progress:
+    """Return the progress of an agent's runs, in one live line on a terminal."""
+    progress = Progress()
+    watch(agent, progress)
+    return progress
+
+
+async def attended(
+    agent: Agent[Any, Any],
+    work: Callable[[], Awaitable[RunResult[Any]]],
+    display: Progress | Narration,
+    *,
+    pause: bool = True,
+) -> tuple[RunResult[Any], bool]:
+    """Execute a run and show what it does. Ctrl-C pauses it, a second one cancels it. Return whether Ctrl-C was pressed, too.
+
+    Args:
+        agent: Executes the run.
+        work: Executes it to its end, or until it waits.
+        display: Shows it.
+        pause: Whether the first Ctrl-C pauses the run; otherwise it cancels it, since nobody could resume it.
+    """
+    result: RunResult[Any] | None = None
+    failure: BaseException | None = None
+    stopped = False
+
+    async def listen(*, task_status: TaskStatus[None]) -> None:
+        nonlocal stopped
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            task_status.started()
+            async for _ in signals:
+                run = agent.last
+                if stopped or run is None or not pause:
+                    stopped = True
+                    doing.cancel()
+                    return
+                stopped = True
+                run.pause("Ctrl-C")
+                display.say("Pausing after the current work; press Ctrl-C again to cancel that.")
+
+    async with anyio.create_task_group() as group:
+        # Where signals cannot be received, Ctrl-C cancels at once. A background job ignores it, and must go on ignoring it.
+        if sys.platform != "win32" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            await group.start(listen)
+        with anyio.CancelScope() as doing, display:
+            try:
+                result = await work()
+            except Exception as error:  # noqa: BLE001  raised after the group, which would wrap it
+                failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if result is None:  # it was cancelled
+        if agent.last is None:
+            raise typer.Exit(STOPPED)
+        result = agent.last.result
+    return result, stopped
+
+
+def report(
+    result: RunResult[Any],
+    *,
+    as_json: bool,
+    to_answer: str = "",
+    to_resume: str = "",
+    said: str = "",
+    answer: str | None = None,
+) -> None:
+    """Print the answer on standard output, and the state of the run on standard error; or all of it as JSON.
+
+    Args:
+        result: Of the run.
+        as_json: Whether to print JSON.
+        to_answer: The command that answers the open questions; empty if there is none.
+        to_resume: The command that resumes the run; empty if there is none.
+        said: A text that was printed already: an answer that is this text is not printed again.
+        answer: The answer as text; by default it is made of the output.
+    """
+    usage = result.usage
+    if as_json:
+        told: dict[str, object] = {
+            "run_id": result.run_id, "status": result.status, "output": _output.plain(result.output) if result.done else None,
+            "questions": [
+                {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "answer": wanted(each)}
+                for each in result.questions
+            ],
+            "turns": result.turns, "tokens": usage.total_tokens, "cost": str(usage.cost), "seconds": round(result.seconds, 3),
+        }  # fmt: skip
+        print(_output.json_text(told))
+        return
+    text = answer if answer is not None or not result.done else _output.value_text(result.output)
+    if text is not None and text != said:
+        print(_output.for_output(text))
+    took = ", ".join(spent(result.turns, usage.total_tokens, usage.cost, result.seconds))
+    _output.aside(f"Run {result.run_id}: {result.status}, {took}.")
+    if result.questions:
+        for each in result.questions:
+            print_question(each)
+        if to_answer:
+            _output.aside(f"Answer with: {to_answer}")
+    elif not result.done and to_resume:
+        _output.aside(f"Resume it with: {to_resume}")

@@ -1,0 +1,113 @@
+"""What a run does, as a person at a terminal reads it: text as it is written, and the tools that are called."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.text import Text
+
+from graphagent.cli import _output
+from graphagent.events import (
+    ModelRequested,
+    ModelResponded,
+    NodeFailed,
+    NodeFinished,
+    NodeStarted,
+    TextStreamed,
+    ToolCalled,
+    ToolReturned,
+)
+from graphagent.graph import Strategy
+from graphagent.graph._internal import fits
+from graphagent.llm import ToolCalls
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from graphagent import Agent
+
+_LONGEST = 300
+"""Characters that are shown of a value."""
+_BRANCH = re.compile(r"/\d+(?=/)")
+"""The number of a branch in the path of a node."""
+
+
+class Narration:
+    """Prints what the runs of an agent do: the text on standard output, everything else on standard error.
+
+    Text is printed as it is written, in nodes that answer with text and are in no branch: branches write at the same time. Of all
+    others, the output is printed, shortened, when it is there.
+    """
+
+    def __init__(self, agent: Agent[Any, Any]) -> None:
+        self.said = ""
+        """The text that was printed last, as a whole."""
+        console = _output.screen()
+        self._flow = _output.Flow(console)
+        self._waits = console.is_terminal
+        self._status: Status | None = None
+        strategy: Strategy[Any, Any] = agent.strategy
+        elements = {_BRANCH.sub("", f"/{path}"): element for path, element in strategy.walk()}
+        self._asking = {path: element for path, element in elements.items() if element.asks_model}
+        self._parts = {path for path, element in strategy.elements_by_name.items() if isinstance(element, Strategy)}
+        agent.on(NodeStarted, self._on_node)
+        agent.on(ModelRequested, lambda _: self._wait())
+        agent.on(ModelResponded, lambda _: self._end())
+        agent.on(TextStreamed, self._on_text)
+        agent.on(NodeFinished, self._on_output)
+        agent.on(NodeFailed, lambda event: self.say(f"  {event.node} failed: {type(event.error).__name__}"))
+        agent.on(ToolCalled, lambda event: self.say(f"  {_output.value_text(event.call)}"))
+        agent.on(ToolReturned, lambda event: self.say(f"  {event.result.name} returned {event.result.content}"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def say(self, text: str) -> None:
+        """Print a remark, in one line."""
+        self._end()
+        indent = text[: len(text) - len(text.lstrip())]
+        _output.aside(indent + _output.shortened(text, _LONGEST))
+
+    def _is_text(self, node: str) -> bool:
+        """Return whether a node answers with text, in no branch."""
+        element = self._asking.get(f"/{node}")
+        return element is not None and fits(str, getattr(element, "output_type", object))
+
+    def _on_node(self, event: NodeStarted) -> None:
+        if event.node in self._parts:
+            self.say(f"  {event.node}")
+
+    def _on_text(self, event: TextStreamed) -> None:
+        if not self._is_text(event.node):
+            return
+        if not self._flow.begun:
+            self._stop_waiting()
+            self.said = ""
+        self.said += event.text
+        self._flow.add(event.text)
+
+    def _on_output(self, event: NodeFinished) -> None:
+        told = isinstance(event.output, ToolCalls) or self._is_text(event.node)
+        if not told and _BRANCH.sub("", f"/{event.node}") in self._asking:
+            self.say(f"  {event.node}: {_output.value_text(event.output)}")
+
+    def _wait(self) -> None:
+        if self._waits and self._status is None and not self._flow.begun:
+            self._status = _output.screen().status(Text("thinking …", style="dim"), spinner="dots")
+            self._status.start()
+
+    def _stop_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _end(self) -> None:
+        self._stop_waiting()
+        self._flow.end()

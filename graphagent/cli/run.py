@@ -1,0 +1,303 @@
+"""`graphagent run`: a ready-made strategy, or one of the user's own, on a task."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import anyio
+import typer
+
+from graphagent.cli._models import BaseUrl, KeyVariable
+from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, option, owner_option
+from graphagent.cli._ready_made import names_beginning
+from graphagent.errors import RunError
+
+if TYPE_CHECKING:
+    from graphagent import Agent
+    from graphagent.run import Question
+
+
+def _list(wanted: bool) -> None:
+    if wanted:
+        from graphagent.cli._output import table
+        from graphagent.cli._ready_made import ready_made
+
+        table(("strategy", "what it does"), list(ready_made().items()))
+        raise typer.Exit
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The agent that runs the strategy, and where its runs are kept."""
+
+    model: Annotated[
+        str,
+        typer.Option("--model", metavar="NAME", help="The model, such as gpt-5-mini; or 'offline', as in chat."),
+    ] = cast("str", ...)  # makes it a required option
+    base_url: BaseUrl = None
+    key_variable: KeyVariable = None
+    tools: Annotated[
+        list[str] | None,
+        option(
+            "--tool",
+            "MODULE:FUNCTION",
+            "A function that the model may call: a module or file, and its name. Can be repeated.",
+        ),
+    ] = None
+    system_prompt: Annotated[str, option("--system-prompt", "TEXT", "Rules for the model.")] = ""
+    criteria: Annotated[
+        str | None, option("--criteria", "TEXT", "What an answer must be like, for reflect and verify_with_retry.")
+    ] = None
+    experts: Annotated[
+        list[str] | None,
+        option("--expert", "NAME=DESCRIPTION", "An expert of route, and the questions it is for. Can be repeated."),
+    ] = None
+    max_turns: Annotated[
+        int, typer.Option("--max-turns", metavar="N", min=1, help="The largest number of model turns.")
+    ] = 100
+    memory: Annotated[
+        Path | None, option("--memory", "DIR", "The folder of the facts, for personal. Default: as in graphagent chat.")
+    ] = None
+    store: Annotated[
+        Path | None,
+        option("--store", "FILE", "Keep the run in this file, so that it can be resumed. Default: it is not kept."),
+    ] = None
+    key: Annotated[str | None, key_option("Encrypt the store and the facts")] = None
+    owner: Annotated[str, owner_option("For whom it runs.")] = ""
+
+    @asynccontextmanager
+    async def agent(self, strategy: str) -> AsyncGenerator[Agent[Any, Any]]:
+        """Make the agent, and close its model and its stores at the end.
+
+        Raises:
+            BadParameter: an option is wrong, or does not fit the others.
+        """
+        from graphagent import Agent
+        from graphagent.cli._models import model_of
+        from graphagent.cli._ready_made import ready_made, strategy_named
+        from graphagent.cli._stores import fact_provider, memory_folder, open_store
+        from graphagent.cli._user_code import strategy_at, tool_at
+        from graphagent.cli.offline import OfflineModel
+        from graphagent.memory import AgentMemory
+
+        named = ready_made()
+        if strategy not in named and ":" not in strategy and not strategy.endswith(".py"):
+            raise typer.BadParameter(
+                f"there is no ready-made strategy {strategy!r}; there are {', '.join(named)}. For one of your own, write "
+                f"MODULE:NAME or FILE.py:NAME",
+                param_hint="STRATEGY",
+            )
+        if strategy in named:
+            made = strategy_named(strategy, criteria=self.criteria, experts=self.experts or ())
+        else:
+            made = strategy_at(strategy)
+        tools = [tool_at(tool) for tool in self.tools or ()]
+        model = model_of(self.model, self.base_url, self.key_variable)
+        async with AsyncExitStack() as stack:
+            if not isinstance(model, OfflineModel):
+                await stack.enter_async_context(model)
+            store = None
+            if self.store is not None:
+                store = await stack.enter_async_context(open_store("runs", self.store, self.key, new=True))
+            agent = Agent(
+                made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
+            )
+            if any(AgentMemory in element.needs for _, element in made.walk()):
+                provider = fact_provider(memory_folder(self.memory), self.key)
+                agent.install(
+                    AgentMemory,
+                    provider=await stack.enter_async_context(provider),
+                    agent_name=AGENT_NAME,
+                    subjects=SUBJECTS,
+                )
+            yield agent
+
+    def command(self, strategy: str, run_id: str) -> str:
+        """Return the command that resumes a run. It does not contain a key."""
+        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
+        options: list[tuple[str, object]] = [
+            ("--resume", run_id),
+            ("--store", self.store),
+            ("--model", self.model),
+            ("--base-url", self.base_url),
+            ("--api-key-env", self.key_variable),
+            *(("--tool", tool) for tool in self.tools or ()),
+            ("--criteria", self.criteria),
+            *(("--expert", expert) for expert in self.experts or ()),
+            ("--system-prompt", self.system_prompt),
+            ("--memory", self.memory),
+            ("--key", shown),
+            ("--owner", self.owner),
+        ]
+        words = [word for name, value in options if value for word in (name, str(value))]
+        return shlex.join(["graphagent", "run", strategy, *words])
+
+
+def run(
+    strategy: Annotated[
+        str,
+        argument(
+            "STRATEGY",
+            "A ready-made strategy (see --list), or MODULE:NAME of one of your own.",
+            autocompletion=names_beginning,
+        ),
+    ],
+    task: Annotated[
+        str | None, argument("TASK", "The task. Default: you are asked for it, or it is read from standard input.")
+    ] = None,
+    *,
+    options: AgentOptions,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            metavar="",
+            help="Show the text as it is written, and the tool calls. Default: on a terminal.",
+            show_default=False,
+        ),
+    ] = None,
+    run_id: Annotated[str | None, option("--run-id", "ID", "The id of the run.")] = None,
+    resume: Annotated[str | None, option("--resume", "RUN", "Resume this run of the store.")] = None,
+    as_json: Json = False,
+    listed: Annotated[
+        bool,
+        typer.Option("--list", metavar="", callback=_list, is_eager=True, help="List the ready-made strategies."),
+    ] = False,
+) -> None:
+    """Run a ready-made strategy, or one of your own, on a task. Ctrl-C stops it; with --store it can be resumed."""
+    if resume is not None and (options.store is None or task is not None):
+        raise typer.BadParameter(
+            "to resume a run, name its store, and no task: --resume RUN --store FILE", param_hint="--resume"
+        )
+    streams = sys.stdout.isatty() and not as_json if stream is None else stream
+    anyio.run(partial(_main, strategy, task, options, streams=streams, run_id=run_id, resume=resume, as_json=as_json))
+
+
+async def _main(
+    strategy: str,
+    task: str | None,
+    options: AgentOptions,
+    *,
+    streams: bool,
+    run_id: str | None,
+    resume: str | None,
+    as_json: bool,
+) -> None:
+    from graphagent.cli._execution import attended, live_progress, report
+    from graphagent.cli._narration import Narration
+    from graphagent.cli._output import fail
+    from graphagent.cli._prompts import STOPPED
+    from graphagent.cli.runs._target import run_named
+    from graphagent.nodes import Rejected
+
+    async with options.agent(strategy) as agent:
+        kept = agent.store is not None
+        if agent.store is not None and resume is not None:
+            work = partial(agent.resume, await run_named(agent.store, options.owner, resume), owner=options.owner)
+        else:
+            given = _task(agent, strategy) if task is None else _checked(agent, strategy, task)
+            work = partial(agent.run, given, owner=options.owner, run_id=run_id)
+        display = Narration(agent) if streams else live_progress(agent)
+        said = ""
+        try:
+            result, stopped = await attended(agent, work, display, pause=kept)
+            while result.status == "waiting" and not stopped and agent.last is not None:
+                said = display.said if isinstance(display, Narration) else ""
+                answers = _answers(result.questions, said)
+                if answers is None:
+                    break
+                agent.last.answer(answers=answers)
+                result, stopped = await attended(agent, agent.last.finish, display, pause=kept)
+        except RunError as error:
+            if kept and agent.last is not None:
+                error.add_note(f"Resume it with: {options.command(strategy, agent.last.run_id)}")
+            raise
+    resumed_by = options.command(strategy, result.run_id) if kept else ""
+    said = display.said if isinstance(display, Narration) else ""
+    output: object = result.output if result.done else None
+    rejected = cast("Rejected", output) if isinstance(output, Rejected) else None
+    answer = rejected.value if rejected is not None else None
+    report(result, as_json=as_json, to_answer=resumed_by, to_resume=resumed_by, said=said, answer=answer)
+    if stopped and not result.done:
+        raise typer.Exit(STOPPED)
+    if result.status == "waiting" and not kept:
+        fail("it waits for an answer, and ended here, since it is not kept; give it --store FILE")
+    if rejected is not None:
+        fail(f"no answer passed the check: {rejected.feedback}")
+
+
+def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
+    """Return a task.
+
+    Raises:
+        BadParameter: it is empty, or the strategy takes no text.
+    """
+    from graphagent.graph._internal import is_a, show
+
+    if not task.strip():
+        raise typer.BadParameter("the task is empty; write what to do", param_hint="TASK")
+    takes = agent.strategy.input_type
+    if not is_a(task, takes):
+        raise typer.BadParameter(f"{strategy} takes {show(takes)}, and a task is text", param_hint="TASK")
+    return task
+
+
+def _task(agent: Agent[Any, Any], strategy: str) -> str:
+    """Return the task that a person types, or all of standard input."""
+    from graphagent.cli._prompts import STOPPED
+
+    task = _line() if sys.stdin.isatty() else sys.stdin.read().strip()
+    if task is None:
+        raise typer.Exit(STOPPED)
+    return _checked(agent, strategy, task)
+
+
+def _line() -> str | None:
+    """Return the next message that a person types, or the next line of standard input; None at its end."""
+    from graphagent.cli._keyboard import typed
+    from graphagent.cli._output import aside
+    from graphagent.cli._prompts import interruptible
+
+    if sys.stdin.isatty():
+        with interruptible(), closing(typed()) as messages:
+            return next(messages, None)
+    for line in sys.stdin:
+        if line.strip():
+            aside(f"> {line.strip()}")
+            return line.strip()
+    return None
+
+
+def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | None:
+    """Return the answers of the person, by the ids of the questions; None if there are none.
+
+    Args:
+        questions: The open questions.
+        said: The text that was shown last: a question that is this text is not shown again.
+    """
+    from graphagent.cli._output import say
+    from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answer
+    from graphagent.graph._internal import fits, is_a
+
+    answers: dict[str, object] = {}
+    for question in questions:
+        is_text = question.kind == "question" and fits(str, question.type)
+        if sys.stdin.isatty() and not is_text:
+            answers.update(ask_all([question]))
+            continue
+        if not is_text:
+            print_question(question)
+        elif question.question != said:
+            say(question.question)
+        line = _line()
+        if line is None and not (question.kind == "question" and is_a(None, question.type)):
+            return None
+        answers[question.id] = line if line is None or is_text else read_answer(question, line)
+    return answers
