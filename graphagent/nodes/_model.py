@@ -95,13 +95,6 @@ class LlmRequest:
             )
 
         usage, unrecorded = Usage(), Usage()
-
-        def check(response: ModelResponse) -> None:
-            nonlocal unrecorded
-            unrecorded = response.usage
-            self._value(response.message, offered)
-            unrecorded = Usage()
-
         try:
             response = await ask(ctx, request, again=again, tools=offered, output=self.purpose)
             if response is None:
@@ -113,6 +106,13 @@ class LlmRequest:
                 said = f"{error}. Answer again{'.' if self.output is None else ' with nothing but JSON that fits.'}"
                 more = (*_turn(message), Message.user(said[:1].upper() + said[1:]))
                 request = replace(request, messages=request.messages + more)
+
+                def check(response: ModelResponse) -> None:
+                    nonlocal unrecorded
+                    unrecorded = response.usage
+                    self._value(response.message, offered)
+                    unrecorded = Usage()
+
                 # Checked before it is recorded: a run that fails with it, and is resumed, asks again.
                 response = await ctx.__frame__.request(request, turn=True, output=self.purpose, check=check)
                 message, usage = response.message, usage + response.usage
