@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -21,6 +22,7 @@ from graphagent.errors import RunError
 
 if TYPE_CHECKING:
     from graphagent import Agent
+    from graphagent.mcp import MCPServer
     from graphagent.run import Question
 
 
@@ -49,6 +51,14 @@ class AgentOptions:
             "--tool",
             "MODULE:FUNCTION",
             "A function that the model may call: a module or file, and its name. Can be repeated.",
+        ),
+    ] = None
+    servers: Annotated[
+        list[str] | None,
+        option(
+            "--mcp",
+            "COMMAND",
+            "A command that starts an MCP server over stdio, whose tools the model may call. Can be repeated.",
         ),
     ] = None
     system_prompt: Annotated[str, option("--system-prompt", "TEXT", "Rules for the model.")] = ""
@@ -98,7 +108,7 @@ class AgentOptions:
             made = strategy_named(strategy, criteria=self.criteria, experts=self.experts or ())
         else:
             made = strategy_at(strategy)
-        tools = [tool_at(tool) for tool in self.tools or ()]
+        tools = [*map(tool_at, self.tools or ()), *starmap(_server, enumerate(self.servers or (), 1))]
         model = model_of(self.model, self.base_url, self.key_variable)
         async with AsyncExitStack() as stack:
             if not isinstance(model, OfflineModel):
@@ -117,7 +127,7 @@ class AgentOptions:
                     agent_name=AGENT_NAME,
                     subjects=SUBJECTS,
                 )
-            yield agent
+            yield await stack.enter_async_context(agent)
 
     def command(self, strategy: str, run_id: str) -> str:
         """Return the command that resumes a run. It does not contain a key."""
@@ -129,6 +139,7 @@ class AgentOptions:
             ("--base-url", self.base_url),
             ("--api-key-env", self.key_variable),
             *(("--tool", tool) for tool in self.tools or ()),
+            *(("--mcp", server) for server in self.servers or ()),
             ("--criteria", self.criteria),
             *(("--expert", expert) for expert in self.experts or ()),
             ("--system-prompt", self.system_prompt),
@@ -138,6 +149,19 @@ class AgentOptions:
         ]
         words = [word for name, value in options if value for word in (name, str(value))]
         return shlex.join(["graphagent", "run", strategy, *words])
+
+
+def _server(number: int, command: str) -> MCPServer:
+    """Return the MCP server that a command starts. Of several with the same program, each has a name of its own."""
+    from graphagent.mcp import MCPServer
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise typer.BadParameter(f"{command!r} cannot be read: {error}", param_hint="--mcp") from None
+    if not words:
+        raise typer.BadParameter("the command of the server is empty", param_hint="--mcp")
+    return MCPServer.stdio(*words, name=Path(words[0]).name if number == 1 else f"{Path(words[0]).name}-{number}")
 
 
 def run(

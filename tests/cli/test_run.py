@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import threading
+from pathlib import Path
 
 import pexpect
 import pytest
@@ -213,6 +215,19 @@ def test_a_sealed_store_has_no_plain_text(ask, home, monkeypatch):
     assert not [path for path in home.glob("runs.db*") if b"secret-1187" in path.read_bytes()]
 
 
+def test_tools_of_mcp_servers_are_called(ask):
+    """Each server is a process of its own, which ends with the command."""
+    server = shlex.join([sys.executable, str(Path(__file__).parents[1] / "mcp" / "server.py"), "stdio"])
+    path = shlex.quote(f"PYTHONPATH={os.environ['PYTHONPATH']}")
+    calls = [ToolCall("add", {"a": 40, "b": 2}), "It is 42."]
+    ended = ask("single_run", "What?", "--mcp", f"env {path} {server}", "--stream", replies=calls)
+    assert (ended.code, ended.out) == (0, "It is 42.\n"), ended.err
+    assert "  add returned 42" in ended.err.splitlines()
+    ended = ask("single_run", "What?", "--mcp", "no-such-program-1187")
+    assert ended.code == 1
+    assert "no-such-program-1187" in ended.err
+
+
 def test_facts_are_kept_by_personal(ask, run):
     """In the memory that is named, which `graphagent facts` shows."""
     found = {"facts": [{"subject": "user", "keyword": "city", "description": "home", "value": "Oslo"}]}
@@ -241,6 +256,8 @@ def test_a_strategy_of_ones_own_runs(ask):
         (["react", "Hi", "--tool", "multiply"], "'multiply' is no function; write MODULE:NAME or FILE.py:NAME"),
         (["react", "Hi", "--tool", "tools.py:number"], "'tools.py:number' is no function"),
         (["react", "Hi", "--tool", "nope.py:a"], "no Python file 'nope.py'"),
+        (["react", "Hi", "--mcp", ""], "the command of the server is empty"),
+        (["react", "Hi", "--mcp", "a 'b"], "cannot be read: No closing quotation"),
         (["react", "Hi", "--resume", "r"], "name its store, and no task"),
         (["react", "--resume", "r"], "name its store, and no task"),
         (["react", ""], "the task is empty"),
