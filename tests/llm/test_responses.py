@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from inline_snapshot import snapshot
 
 from graphagent.errors import ModelRequestError
@@ -12,6 +15,7 @@ from graphagent.llm import (
     Image,
     Message,
     ModelRequest,
+    ModelResponse,
     OutputFormat,
     ProviderData,
     Reasoning,
@@ -21,7 +25,10 @@ from graphagent.llm import (
     Usage,
     tool,
 )
+from graphagent.llm._endpoint import Events
 from graphagent.llm._responses import ResponseEvents, add_parameters, from_body, input_items, to_body
+from graphagent.testing._responses import Responses
+from tests.llm.test_wire import MESSAGES, RESPONSES
 
 
 @tool
@@ -47,6 +54,66 @@ def called(number, arguments="{}", **more):
 
 def answered(*output, **more):
     return from_body({"status": "completed", "output": list(output), **more}, "s", "f")
+
+
+# There and back
+
+
+SERVER = Responses(None)
+ASKED = {"input": "?", "store": False, "include": ["reasoning.encrypted_content"]}
+
+
+def plain(response):
+    """The response without what its server wants back, and with the reason that its parts call for."""
+    parts = tuple(replace(part, provider=None) for part in response.message.parts)
+    return ModelResponse(Message("assistant", parts), response.usage, response.finish_reason, response.model)
+
+
+def finished(response):
+    reason = "tool_calls" if response.message.tool_calls else "stop"
+    return ModelResponse(response.message, response.usage, reason, response.model)
+
+
+@given(messages=some.lists(MESSAGES))
+def test_messages_go_to_the_wire_and_back(messages):
+    """Text, images and calls are read as they were sent; neighbours that one answer may have are read as one."""
+    body = json.loads(json.dumps(to_body(ModelRequest(tuple(messages)), "m", "f")))
+    sent = [part for message in messages for part in message.parts]
+    assert [part for message in SERVER.read(body, "").messages for part in message.parts] == sent
+
+
+@given(response=RESPONSES)
+def test_a_whole_answer_is_read_as_it_was_given(response):
+    """Text, reasoning, calls, usage and model survive, and everything that the server wants back is sent back."""
+    response = finished(response)
+    whole = json.loads(json.dumps(SERVER.answer(response, ASKED, "", 1)))
+    read = from_body(whole, "s", "f")
+    assert plain(read) == response
+    if response.message.text or response.message.tool_calls:
+        returned = input_items([read.message], "f")
+        assert [each.get("encrypted_content") for each in returned] == [
+            each.get("encrypted_content") for each in whole["output"]
+        ]
+        if whole["output"][0]["type"] == "reasoning":
+            assert [each["id"] for each in returned] == [each["id"] for each in whole["output"]]
+
+
+@given(response=RESPONSES, sizes=some.lists(some.integers(1, 50), min_size=1))
+def test_a_streamed_answer_is_the_same_answer(response, sizes):
+    """However the bytes are cut, the events become what would have come at once, and the text is given once."""
+    whole = SERVER.answer(finished(response), ASKED, "", 1)
+    sent = b"".join(
+        b"event: " + each["type"].encode() + b"\ndata: " + json.dumps(each, ensure_ascii=False).encode() + b"\n\n"
+        for each in SERVER.events(whole, ASKED)
+    )
+    events, answer, texts = Events(), ResponseEvents(), []
+    while sent:
+        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+        piece, sent = sent[:size], sent[size:]
+        texts += [answer.add(json.loads(event), "s") for event in events.add(piece)]
+    assert answer.finished
+    assert from_body(answer.body(), "s", "f") == from_body(whole, "s", "f")
+    assert "".join(texts) == response.message.text
 
 
 # Requests
