@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
-from graphagent.llm._attempts import FallbackModel as FallbackModel
-from graphagent.llm._attempts import RetryModel as RetryModel
 from graphagent.llm._families import MODEL_FAMILIES as MODEL_FAMILIES
 from graphagent.llm._families import ModelFamily as ModelFamily
 from graphagent.llm._images import Image as Image
 from graphagent.llm._images import ImageLike as ImageLike
-from graphagent.llm._limits import LimitedModel as LimitedModel
 from graphagent.llm._messages import FailedRequest as FailedRequest
 from graphagent.llm._messages import Message as Message
 from graphagent.llm._messages import ModelRequest as ModelRequest
@@ -38,9 +35,19 @@ from graphagent.llm._tools import InFlight as InFlight
 from graphagent.llm._tools import Tool as Tool
 from graphagent.llm._tools import tool as tool
 
-if not TYPE_CHECKING:  # a type checker shall report names that do not exist
+if TYPE_CHECKING:
+    from graphagent.llm._attempts import FallbackModel as FallbackModel
+    from graphagent.llm._attempts import RetryModel as RetryModel
+    from graphagent.llm._cache import CachedModel as CachedModel
+    from graphagent.llm._limits import LimitedModel as LimitedModel
+else:  # a type checker shall report names that do not exist
     __getattr__ = _lazy(
         __name__,
+        {
+            "graphagent.llm._attempts": ("FallbackModel", "RetryModel"),
+            "graphagent.llm._cache": ("CachedModel",),
+            "graphagent.llm._limits": ("LimitedModel",),
+        },
         moved={
             name: f"graphagent.llm._internal.{name}"
             for name in (

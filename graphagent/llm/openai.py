@@ -95,6 +95,11 @@ class OpenAIModel:
         self._chat.parameters = self._responses.parameters = parameters
 
     @property
+    def base_url(self) -> str:
+        """The address of its server, without user, password and query."""
+        return _address(self._base_url)
+
+    @property
     def tells_cost(self) -> bool:
         """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
         return _tells_cost(self._base_url)
@@ -160,6 +165,11 @@ class OpenAIChatModel:
         self._base_url = base_url
         server = _server(model, base_url, api_key, timeout, max_retries, headers)
         self._endpoint = Endpoint(server, "/chat/completions", model, _wire.Chunks)
+
+    @property
+    def base_url(self) -> str:
+        """The address of its server, without user, password and query."""
+        return _address(self._base_url)
 
     @property
     def tells_cost(self) -> bool:
@@ -260,6 +270,11 @@ class OpenAIResponsesModel:
         self._endpoint = Endpoint(server, "/responses", model, _responses.ResponseEvents)
 
     @property
+    def base_url(self) -> str:
+        """The address of its server, without user, password and query."""
+        return _address(self._base_url)
+
+    @property
     def tells_cost(self) -> bool:
         """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
         return _tells_cost(self._base_url)
@@ -349,6 +364,14 @@ def _host(base_url: str | None) -> str:
         return urlsplit(base_url or os.environ.get("OPENAI_BASE_URL", "")).hostname or ""
     except ValueError:
         return ""
+
+
+def _address(base_url: str | None) -> str:
+    try:
+        parts = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _is_openai(host: str) -> bool:

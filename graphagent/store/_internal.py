@@ -4,3 +4,4 @@ from __future__ import annotations
 
 from graphagent.store._bulk import collect as collect
 from graphagent.store._bulk import get_many as get_many
+from graphagent.store._cache import Cache as Cache

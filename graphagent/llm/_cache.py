@@ -1,0 +1,119 @@
+"""A model whose answers are kept in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graphagent._article import kind_of
+from graphagent.llm._json_form import dumps, model_json, read_response, request_json, response_json
+from graphagent.llm._messages import ModelResponse, Usage
+from graphagent.llm._wrappers import check_model, tells_cost
+from graphagent.store._internal import Cache
+
+if TYPE_CHECKING:
+    from graphagent.llm._messages import ModelRequest
+    from graphagent.protocols import Model, Store
+
+_FORMAT = 1
+"""Of requests and responses; part of the name of an entry, so that entries of another format are not found."""
+_BROKEN_OFF = ("length", "content_filter", "failed")
+
+
+class CachedModel:
+    """A model that answers an equal request from a store: `CachedModel(model, SqliteStore("answers.db"), ttl=3600)`.
+
+    Requests are equal if everything in them is that the model sees: messages with images and data of providers, tools with their
+    schemas, the tool choice, the output format and the parameters; and if the model has the same name, server and parameters. Ids
+    of tool calls do not count. The store contains answers in full, and requests as a hash only.
+
+    An answer from the store has no usage, since it costs nothing, and names the model that gave it. Answers that were cut off or
+    withheld are not stored. An entry that has expired, or that cannot be read, is replaced.
+    """
+
+    def __init__(self, model: Model, store: Store, *, ttl: float | None = None, owner: str = "") -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model that is asked for what the store does not have.
+            store: Any store, such as a SqliteStore or an EncryptedStore; it may contain other things too.
+            ttl: Seconds for which an answer is kept; None for as long as the store.
+            owner: Whose requests they are. Answers are found for the same owner only.
+
+        Raises:
+            TypeError: the model is no model, or the store no store.
+            ValueError: `ttl` is not above 0.
+        """
+        example = "CachedModel(model, store, ttl=3600)"
+        check_model("a CachedModel", model, example)
+        if not callable(getattr(store, "commit", None)) or isinstance(store, type):
+            raise TypeError(f"a CachedModel takes a store, not {kind_of(store)}; write {example}")
+        self.model = model
+        """The model that is asked."""
+        self._cache = Cache(store, "model", owner, ttl)
+        self._key_of_model = dumps([_FORMAT, model_json(model)])
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model.name
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether the answers of the model say what they cost."""
+        return tells_cost(self.model)
+
+    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
+        """Return the stored answer to an equal request, whose text is streamed at once; or ask the model and store its answer.
+
+        Raises:
+            ModelRequestError: as the model raises it.
+            SerializationError: the request has a parameter that is not JSON.
+            StoreError: the store cannot be read or written.
+        """
+        name = self._name_of(request)
+        found = await self._cache.get(name)
+        response = None if found is None else _read(found)
+        if response is None:
+            response = await self.model.respond(request, on_text)
+            if response.finish_reason not in _BROKEN_OFF:
+                await self._cache.put(name, dumps(response_json(response)))
+        elif on_text is not None and response.message.text:
+            on_text(response.message.text)
+        return response
+
+    async def forget(self, request: ModelRequest) -> None:
+        """Erase the stored answer to a request, if there is one.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        await self._cache.erase(self._name_of(request))
+
+    async def clear(self, *, expired: bool = False) -> None:
+        """Erase all stored answers of this owner, those of other models too; with `expired`, those that have expired.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        if expired:
+            await self._cache.erase_expired()
+        else:
+            await self._cache.erase()
+
+    def _name_of(self, request: ModelRequest) -> str:
+        return hashlib.sha256(self._key_of_model + dumps(request_json(request))).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{self.model!r}, cached in {self._cache.store!r}>"
+
+
+def _read(data: bytes) -> ModelResponse | None:
+    """Return a stored answer, for which nothing is spent; None if it cannot be read."""
+    try:
+        return replace(read_response(json.loads(data)), usage=Usage())
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,209 @@
+"""Requests and responses as JSON that a person can read: what a cache compares and stores, and what a test's recording contains."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent.errors import SerializationError
+from graphagent.llm._images import Image
+from graphagent.llm._messages import (
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model
+
+Json = Any
+_SECRET = frozenset(("api_key", "authorization", "headers", "extra_headers"))
+"""Parameters that some models take, and that are written nowhere."""
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def request_json(request: ModelRequest) -> dict[str, Json]:
+    """Return all of a request that a model sees, as JSON data; what is empty is left out.
+
+    Images and data of providers are named by their hash. Ids of tool calls are numbers in the order of the calls: they differ from
+    run to run, and mean nothing else.
+    """
+    ids: dict[str, int] = {}
+    found: dict[str, Json] = {
+        "messages": [
+            {"role": message.role, "parts": [_sent(part, ids) for part in message.parts]}
+            for message in request.messages
+        ]
+    }
+    if request.tools:
+        found["tools"] = [
+            {"name": each.name, "description": each.description, "parameters": each.parameters}
+            for each in request.tools
+        ]
+        found["tool_choice"] = request.tool_choice
+    if request.output is not None:
+        output = request.output
+        found["output"] = {"name": output.name, "schema": output.schema, "strict": output.strict}
+    parameters = _without_secrets(request.parameters)
+    if parameters:
+        found["parameters"] = parameters
+    return found
+
+
+def model_json(model: Model) -> Json:
+    """Return what of a model decides its answers: name, server and own parameters. Wrappers have those of the models in them."""
+    inner: Any = getattr(model, "models", None)
+    if isinstance(inner, tuple):
+        return [model_json(each) for each in cast("tuple[Model, ...]", inner)]
+    inner = getattr(model, "model", None)
+    if callable(getattr(inner, "respond", None)):
+        return model_json(inner)
+    given = getattr(model, "parameters", None)
+    parameters = _without_secrets(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
+    return {"name": model.name, "base_url": str(getattr(model, "base_url", "")), "parameters": parameters}
+
+
+def response_json(response: ModelResponse) -> dict[str, Json]:
+    """Return a response as JSON data, without loss except for the failures that it reports."""
+    usage = response.usage
+    spent = {name: getattr(usage, name) for name in _COUNTS if getattr(usage, name)}
+    if usage.cost:
+        spent["cost"] = str(usage.cost)
+    return {
+        "model": response.model,
+        "parts": [_said(part) for part in response.message.parts],
+        "finish_reason": response.finish_reason,
+        "usage": spent,
+    }
+
+
+def read_response(data: Json) -> ModelResponse:
+    """Return the response of data that `response_json` returned.
+
+    Raises:
+        ValueError: the data is something else.
+    """
+    try:
+        usage = data["usage"]
+        if not all(type(usage.get(name, 0)) is int for name in _COUNTS):
+            raise ValueError("a number of tokens is no number")
+        cost = Decimal(usage.get("cost", "0"))
+        return ModelResponse(
+            Message("assistant", tuple(_read(part) for part in data["parts"])),
+            Usage(**{name: usage.get(name, 0) for name in _COUNTS}, cost=cost),
+            _text(data["finish_reason"]),
+            _text(data["model"]),
+        )
+    except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
+        raise ValueError(f"it is no response of a model ({type(error).__name__})") from None
+
+
+def dumps(data: Json, *, indent: int | None = None) -> bytes:
+    """Return JSON data as UTF-8. Half a surrogate pair, which UTF-8 cannot express, makes all of it ASCII.
+
+    Raises:
+        SerializationError: something in it is not JSON.
+    """
+    separators = None if indent else (",", ":")
+    try:
+        text = json.dumps(data, ensure_ascii=False, indent=indent, separators=separators, default=_plain)
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            return json.dumps(data, indent=indent, separators=separators, default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(
+            f"a request with a value that is not JSON cannot be stored or compared: {error}"
+        ) from None
+
+
+def _plain(value: object) -> Json:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(f"an object of type {type(value).__name__} is no JSON")
+
+
+def _without_secrets(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if name.lower() not in _SECRET}
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _sent(part: Part, ids: dict[str, int]) -> Json:
+    """Return a part of a request."""
+    if isinstance(part, Text):
+        found: dict[str, Json] = {"text": part.text}
+    elif isinstance(part, Reasoning):
+        found = {"reasoning": part.text}
+    elif isinstance(part, Image):
+        return (
+            {"image": part.url}
+            if part.url and not part.data
+            else {"image": _digest(part.data), "type": part.media_type}
+        )
+    elif isinstance(part, ToolCall):
+        found = {"call": part.name, "arguments": part.arguments, "id": ids.setdefault(part.id, len(ids) + 1)}
+        if part.malformed:
+            found["malformed"] = part.malformed
+    else:
+        found = {"result": part.content, "of": part.name, "id": ids.setdefault(part.call_id, len(ids) + 1)}
+        if part.is_error:
+            found["is_error"] = True
+        if part.images:
+            found["images"] = [_sent(each, ids) for each in part.images]
+        return found
+    if part.provider is not None:
+        found["provider"] = {"family": part.provider.family, "data": _digest(dumps(part.provider.data))}
+    return found["text"] if len(found) == 1 and "text" in found else found
+
+
+def _said(part: Part) -> Json:
+    """Return a part of a response."""
+    if isinstance(part, ToolResult):
+        raise SerializationError("a response that contains the result of a tool cannot be stored")
+    if isinstance(part, Image):
+        return {"image": base64.b64encode(part.data).decode(), "type": part.media_type, "url": part.url}
+    found = _sent(part, {})
+    if isinstance(part, ToolCall):
+        found["id"] = part.id
+    if part.provider is not None:
+        found["provider"] = {"family": part.provider.family, "data": dict(part.provider.data)}
+    return found
+
+
+def _read(data: Json) -> Part:
+    if isinstance(data, str):
+        return Text(data)
+    provider = data.get("provider")
+    if provider is not None:
+        if not isinstance(provider["data"], dict):
+            raise TypeError("data of a provider is an object")
+        provider = ProviderData(_text(provider["family"]), provider["data"])
+    if "text" in data:
+        return Text(_text(data["text"]), provider=provider)
+    if "reasoning" in data:
+        return Reasoning(_text(data["reasoning"]), provider=provider)
+    if "image" in data:
+        return Image.restored(base64.b64decode(data["image"], validate=True), _text(data["type"]), _text(data["url"]))
+    return ToolCall(
+        _text(data["call"]), data["arguments"], data["id"], _text(data.get("malformed", "")), provider=provider
+    )
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text is expected")
+    return value

@@ -1,0 +1,77 @@
+"""Values that expire, in the room `cache` of a store."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from graphagent._clock import now
+from graphagent.store._items import DeleteAll, Key, Put
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+
+_HEAD = struct.Struct(">BQ")
+"""The format, and when the value expires, in milliseconds UTC since 1970; 0 for never."""
+_FORMAT = 1
+
+
+class Cache:
+    """Values under `("cache", kind, owner, …)`, which are found until they expire."""
+
+    def __init__(self, store: Store, kind: str, owner: str, ttl: float | None) -> None:
+        """Name what is cached.
+
+        Raises:
+            ValueError: `ttl` is not a number of seconds above 0.
+        """
+        if ttl is not None and not ttl > 0:
+            raise ValueError(f"ttl={ttl} is not how long something is kept; it is a number of seconds above 0, or None")
+        self.store = store
+        self.prefix: Key = ("cache", kind, owner)
+        self.ttl = ttl
+
+    async def get(self, name: str) -> bytes | None:
+        """Return the value of a name; None if there is none, it has expired, or another version of graphagent wrote it.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        item = await self.store.get((*self.prefix, name))
+        if item is None or len(item.value) < _HEAD.size:
+            return None
+        form, expires = _HEAD.unpack_from(item.value)
+        return item.value[_HEAD.size :] if form == _FORMAT and (not expires or now() < expires) else None
+
+    async def put(self, name: str, value: bytes) -> None:
+        """Store a value, in the place of any other of its name.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        expires = 0 if self.ttl is None else now() + round(self.ttl * 1_000)
+        await self.store.commit(Put((*self.prefix, name), _HEAD.pack(_FORMAT, expires) + value))
+
+    async def erase(self, *names: str) -> None:
+        """Erase the values of these names, or all without one, together with their bytes.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        prefixes = [(*self.prefix, name) for name in names] if names else [self.prefix]
+        await self.store.commit(*map(DeleteAll, prefixes))
+
+    async def erase_expired(self) -> int:
+        """Erase the values that have expired, or that another version wrote, and return how many they were.
+
+        Raises:
+            StoreError: the store cannot be read or written.
+        """
+        time, expired = now(), list[DeleteAll]()
+        async for item in self.store.scan(self.prefix):
+            form, expires = _HEAD.unpack_from(item.value) if len(item.value) >= _HEAD.size else (0, 0)
+            if form != _FORMAT or 0 < expires <= time:
+                expired.append(DeleteAll(item.key))
+        if expired:
+            await self.store.commit(*expired)
+        return len(expired)
