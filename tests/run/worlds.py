@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphagent.errors import NodeFailedError
 from graphagent.graph import END, START, Node, Strategy, Tap, each, parallel, race
 from graphagent.llm import Approve, Deny, ModelRequest, ModelResponse, ToolCall, ToolCalls, tool
-from graphagent.nodes import ask_human, execute_tools, llm_request, update_prompt
+from graphagent.nodes import ask_human, choose, execute_tools, llm_choices, llm_request, update_prompt
 from graphagent.run import Context  # noqa: TC001  types of nodes are read when the program runs
 from graphagent.testing import ScriptedModel
 
@@ -163,7 +163,7 @@ def answer_to(question: Any) -> Any:
 
 # ---- strategies
 
-_LEAVES = ("plain", "long", "work", "tap", "note", "flaky", "error", "model", "human", "typed")
+_LEAVES = ("plain", "long", "work", "tap", "note", "flaky", "error", "model", "human", "typed", "choices")
 
 
 def parts(depth: int, *, most: int = 3) -> st.SearchStrategy[list[Part]]:
@@ -334,6 +334,13 @@ class Builder:
         _join(paths, loose, ask)
         paths.append(ask.on(ToolCalls) >> act >> ask)
         return [ask.on(str)]
+
+    def _choices(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
+        def pick(answers: list[str]) -> int:
+            return int(digest(answers), 16) % len(answers)
+
+        ask = llm_choices(many % 3 + 1, limit=many % 2 + 1, name=self._name("ask"))
+        return _join(paths, loose, ask, choose(pick, name=self._name("choose")))
 
     def _human(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
         return _join(paths, loose, ask_human(lambda value: f"What of {value}?", str, name=self._name("human")))
