@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TextIO, cast
+from typing import Any, Self, cast
 
 import anyio
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp import Client
 from mcp.client.caching import CacheConfig
-from mcp_types import CONNECTION_CLOSED, Implementation
+from mcp_types import Implementation
 
 from graphagent._concurrency import OwnTask
 from graphagent.errors import ToolServerError
-
-Streams = tuple[Any, Any]
-"""The stream of messages that a server sends, and the stream of those that it is sent."""
+from graphagent.mcp._transports import Streams, Transport, statuses
 
 _DAY = 24 * 60 * 60 * 1000
 """The longest time, in milliseconds, for which a list of tools is kept: the SDK allows no more."""
-
-
-class Transport(Protocol):
-    """How a server is reached."""
-
-    def open(self) -> AbstractAsyncContextManager[Streams]:
-        """Open the streams."""
-        ...
-
-    def failure(self, error: BaseException | None) -> str:
-        """Return why it could not be opened, or ended, without what is secret."""
-        ...
 
 
 class MCPConnection:
@@ -48,6 +32,7 @@ class MCPConnection:
         self._opened, self._over, self._closed = anyio.Event(), anyio.Event(), anyio.Event()
         self._client: Client | None = None
         self._failure: Exception | None = None
+        self._status: int | None = None
         self._timed_out = self._dismissed = False
         self._rubbish = 0
         self._users = 0
@@ -100,9 +85,10 @@ class MCPConnection:
                 "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
             )
             return f"did not answer within {self._start_timeout:g} seconds{heard}; try again, or give it start_timeout="
-        return self._transport.failure(_first(self._failure))
+        return self._transport.failure(_first(self._failure), self._status)
 
     async def _own(self) -> None:
+        responses = statuses()
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + self._start_timeout) as limit:
                 client = Client(
@@ -121,7 +107,7 @@ class MCPConnection:
                     await self._over.wait()
             self._timed_out = limit.cancelled_caught and self._client is None
         except Exception as error:  # noqa: BLE001  raised where the connection is used: nobody awaits this task
-            self._failure = error
+            self._failure, self._status = error, responses[-1] if responses else None
         finally:
             self._over.set()
             self._opened.set()
@@ -194,33 +180,3 @@ class _Received:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return cast("bool | None", await self._inner.__aexit__(kind, error, trace))
-
-
-class Stdio:
-    """A server in a process of its own, which is spoken to over its standard input and output."""
-
-    def __init__(
-        self, command: str, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | str | None
-    ) -> None:
-        self.command = command
-        # A mapping of its own, so that later changes of the caller's do not matter.
-        self._parameters = StdioServerParameters(command=command, args=list(arguments), env=dict(env), cwd=cwd)
-
-    def open(self) -> AbstractAsyncContextManager[Streams]:
-        """Start the process."""
-        return stdio_client(self._parameters, errlog=_stderr())
-
-    def failure(self, error: BaseException | None) -> str:
-        """Return why the process could not be started, or ended."""
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return f"cannot be started: there is no program {self.command!r}, or cwd= is no folder"
-        if isinstance(error, OSError | ValueError):
-            return f"cannot be started ({type(error).__name__}); check the command {self.command!r}, env= and cwd="
-        if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-            return f"refused the connection (code {error.code}); check that {self.command!r} starts an MCP server"
-        return f"ended before it answered; start {self.command!r} by hand to see why (it prints to stderr)"
-
-
-def _stderr() -> TextIO:
-    """Return the stderr of this process, for that of a server: a notebook's, or a test's, is no file."""
-    return sys.__stderr__ or sys.stderr

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from anyio.lowlevel import current_token
 
@@ -16,21 +15,23 @@ from graphagent.errors import MissingExtraError, ToolError, ToolServerError
 from graphagent.events import ToolProgressed
 
 try:
-    from mcp import InputRequiredRoundsExceededError, MCPError
+    from mcp import Client, InputRequiredRoundsExceededError, MCPError
     from mcp_types import CONNECTION_CLOSED
 except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
 from pydantic import ValidationError
 
-from graphagent.mcp._connection import MCPConnection, Stdio
+from graphagent.mcp._connection import MCPConnection
 from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
+from graphagent.mcp._transports import Http, Stdio, advice, statuses
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
     from graphagent.llm import InFlight, ToolResult
-    from graphagent.mcp._connection import Transport
+    from graphagent.mcp._transports import Transport
 
+T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "annotations")
 """What is kept of the description of a tool."""
 _LONGEST = 200
@@ -114,6 +115,21 @@ class MCPServer:
         """
         return MCPServer(Stdio(command, arguments, env or {}, cwd), Path(command).name, options)
 
+    @staticmethod
+    def http(url: str, *, headers: Mapping[str, str] | None = None, **options: Unpack[MCPServerOptions]) -> MCPServer:
+        """Return a server that is reached over streamable HTTP.
+
+        Args:
+            url: Its address; most end in `/mcp`.
+            headers: Sent with each request, such as `{"Authorization": "Bearer …"}`.
+            **options: As `MCPServerOptions` has them.
+
+        Raises:
+            ValueError: `url` is no address. It is not shown: it may hold a password.
+        """
+        transport = Http(url, headers or {})
+        return MCPServer(transport, transport.host, options)
+
     @property
     def name(self) -> str:
         """Identifies it in journals and errors."""
@@ -128,20 +144,17 @@ class MCPServer:
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.
         """
-        connection = self._connection()
         found: list[Mapping[str, Any]] = []
-        async with connection.client() as client:
-            cursor: str | None = None
-            for _ in range(_MOST_PAGES):
-                with self._failures(connection, "it was asked for its tools"):
-                    page = await client.list_tools(cursor=cursor)
-                given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
-                found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
-                cursor = page.next_cursor
-                if not cursor:
-                    break
-            else:
-                raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await self._ask("", partial(Client.list_tools, cursor=cursor))
+            given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
+            found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        else:
+            raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
         if self._only is None:
             return found
         missing = sorted(self._only - {each["name"] for each in found})
@@ -192,11 +205,30 @@ class MCPServer:
             ToolError: the tool failed, or the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
-        connection = self._connection()
-        async with connection.client() as client:
-            with self._failures(connection, f"{name!r} was called"):
-                found = await client.call_tool(name, dict(arguments), progress_callback=_progress(context))
-        return result_of(found)
+        call = partial(Client.call_tool, name=name, arguments=dict(arguments), progress_callback=_progress(context))
+        return result_of(await self._ask(name, call))
+
+    async def _ask(self, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Ask the server to call a tool, or, if none is named, for its tools.
+
+        Raises:
+            ToolError: it refuses the call.
+            ToolServerError: the connection ended, or the answer is not valid.
+        """
+        again = True
+        while True:
+            connection = self._connection()
+            async with connection.client() as client:
+                responses = statuses()
+                try:
+                    return await ask(client)
+                except (MCPError, RuntimeError, ValidationError) as error:
+                    status = responses[-1] if responses else 0
+                    if not (again and status == 404 and isinstance(error, MCPError)):
+                        raise self._failed(error, connection, called, status) from None
+            # It does not know the session any more, and so did nothing: asked again on a new connection, it does.
+            connection.ended()
+            again = False
 
     def _connection(self) -> MCPConnection:
         """Return the connection in this event loop, opened anew if it has ended."""
@@ -208,15 +240,9 @@ class MCPServer:
             connection = self._connections[loop] = MCPConnection(self._name, self._transport, self._start_timeout)
         return connection
 
-    @contextmanager
-    def _failures(self, connection: MCPConnection, during: str) -> Generator[None]:
-        """Turn the errors of the client into those of graphagent, which repeat nothing that was sent."""
-        try:
-            yield
-        except (MCPError, RuntimeError, ValidationError) as error:
-            raise self._failed(error, connection, during) from None
-
-    def _failed(self, error: Exception, connection: MCPConnection, during: str) -> ToolError | ToolServerError:
+    def _failed(self, error: Exception, connection: MCPConnection, called: str, status: int) -> Exception:
+        """Return what to raise for an error of the client. It repeats nothing that was sent."""
+        during = f"{called!r} was called" if called else "it was asked for its tools"
         if isinstance(error, InputRequiredRoundsExceededError):
             reason = (
                 f"asks for input when {during}, which is not supported; use a tool that takes all it needs as arguments"
@@ -224,8 +250,12 @@ class MCPServer:
         elif not connection.is_open or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED):
             connection.ended()
             reason = f"ended, or the connection to it did, when {during}; nobody knows whether it took effect. The next call connects again"
-        elif isinstance(error, MCPError):
+        elif remedy := advice(status):
+            reason = f"answered {status} when {during}{remedy}"
+        elif isinstance(error, MCPError) and called:
             return ToolError(f"the tool server {self._name!r} refused: {error.message}")
+        elif isinstance(error, MCPError):
+            reason = f"refused when {during}: {error.message[:_LONGEST]}"
         else:
             at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
             where = f", at {at[:_LONGEST]!r}" if at else ""

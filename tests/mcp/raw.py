@@ -32,10 +32,15 @@ def answer(message):
             "serverInfo": {"name": "raw", "version": "1"},
         }
     if method == "tools/list":
+        with open(os.environ.get("LOG", os.devnull), "a") as file:
+            file.write("listed\n")
         if TROUBLE == "endless":
             return {"tools": [TOOL], "nextCursor": "more"}
         return {"tools": TOOLS}
     if method == "tools/call":
+        if TROUBLE == "changes":
+            TOOLS.append({**TOOL, "name": "another"})
+            print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
         if TROUBLE == "no-result":
             return {"nonsense": True}
         if TROUBLE == "result":

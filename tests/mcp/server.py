@@ -1,4 +1,7 @@
-"""A real MCP server, over stdio or streamable HTTP: `python server.py [stdio | http PORT]`. What it does is written to `$LOG`."""
+"""A real MCP server, over stdio or streamable HTTP: `python server.py [stdio | http PORT]`.
+
+What it does is written to the file `$LOG`. Over HTTP it takes requests with the key `$KEY` alone, if there is one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
@@ -117,8 +121,24 @@ async def ask(ctx: Context) -> str:
     return str(await ctx.elicit("Are you sure?", Answer))
 
 
+def locked(app):
+    """Refuse requests without the key."""
+
+    async def checked(scope, receive, send):
+        given = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+        if scope["type"] == "http" and os.environ.get("KEY", given) != given:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b"no: " + given.encode()})
+        else:
+            await app(scope, receive, send)
+
+    return checked
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:
-        server.run("streamable-http", port=int(sys.argv[2]), stateless_http=sys.argv[1] == "http")
+        uvicorn.run(
+            locked(server.streamable_http_app(stateless_http=True)), port=int(sys.argv[2]), log_level="critical"
+        )

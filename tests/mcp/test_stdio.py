@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -31,8 +32,8 @@ def stdio(log=None, **options):
     return MCPServer.stdio(sys.executable, str(HERE / "server.py"), "stdio", env=env, **{"name": "tests", **options})
 
 
-def raw(trouble, **options):
-    env = {"PYTHONPATH": os.environ["PYTHONPATH"], "SECRET": "swordfish"}
+def raw(trouble, log=None, **options):
+    env = {"PYTHONPATH": os.environ["PYTHONPATH"], "SECRET": "swordfish", **({"LOG": str(log)} if log else {})}
     return MCPServer.stdio(sys.executable, str(HERE / "raw.py"), trouble, env=env, **{"name": "raw", **options})
 
 
@@ -252,6 +253,24 @@ async def test_a_changed_list_is_for_later_runs():
         names = [[each.name for each in request.tools] for request in running.model.requests]
     assert ["add_more" in each for each in names] == [False, False, True, True]
     assert results(running)[-1].content == "2"
+
+
+async def test_a_list_is_asked_for_once_until_it_changes(tmp_path):
+    """It is kept for all runs of a connection, and the server says when it is no longer true."""
+    log = tmp_path / "log"
+    async with agent(raw("changes", log), "one", "two", ToolCall("tool"), "three", "four") as running:
+        for task in "abcd":
+            await running.run(task)
+        offered = [[each.name for each in request.tools] for request in running.model.requests]
+    assert offered == [["tool"]] * 4 + [["tool", "another"]]
+    assert log.read_text().split() == ["listed", "listed"]
+
+
+def test_the_extra_is_named_where_it_is_missing():
+    """Without the client, the room cannot be imported, and the error says what to install."""
+    code = "import sys; sys.modules['mcp'] = None\nimport graphagent.mcp"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: MCPServer needs an extra: pip install 'graphagent[mcp]'" in found.stderr
 
 
 @pytest.mark.parametrize(
