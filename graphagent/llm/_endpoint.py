@@ -15,6 +15,7 @@ from graphagent.errors import ModelRequestError
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import read_json
+from graphagent.llm._wrappers import TextRelay
 
 if TYPE_CHECKING:
     from graphagent._openai_http import Server
@@ -88,14 +89,16 @@ class Endpoint:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
         """
         left_out, failed = set(self._left_out), list[FailedRequest]()
+        relay = None if on_text is None else TextRelay(on_text)
         while True:
             try:
-                response = await self._ask(body_without(left_out), on_text, read)
+                response = await self._ask(body_without(left_out), relay, read)
             except ModelRequestError as error:
                 refused = next(
                     (what for what, said in refusals.items() if what not in left_out and _refuses(error, said)), None
                 )
-                if refused is None:
+                # A refusal within a stream comes too late if text of it was heard: another answer would begin anew.
+                if refused is None or (relay is not None and relay.has_heard):
                     raise _naming_parameter(error, given) from error.__cause__
                 left_out.add(refused)
                 failed.append(FailedRequest(self._model, str(error)))

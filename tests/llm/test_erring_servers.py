@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import ModelRequestError, NodeFailedError, OutputError
 from graphagent.events import TextStreamed
-from graphagent.llm import Message, ModelRequest, Reasoning, Text, ToolCall, Usage
+from graphagent.llm import Message, ModelRequest, OutputFormat, Reasoning, Text, ToolCall, Usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore
@@ -95,6 +95,22 @@ async def test_usage_that_comes_never_or_twice(usages, counted):
     ]
     response = await asked(stream(*chunks))
     assert (response.message.text, response.usage) == ("Hi.", counted)
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_refusal_within_a_stream(heard):
+    """What can be left out is left out of another request, unless text was streamed, which would come twice."""
+    refusal = {"error": {"code": 400, "message": "response_format is not supported"}}
+    refused = stream(*[delta(content="Hi ")] * heard, refusal)
+    request = ModelRequest(ASK.messages, output=OutputFormat.of(list[int]))
+    pieces = []
+    async with openai_server([refused, "[1]"]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        if heard:
+            with pytest.raises(ModelRequestError):
+                await model.respond(request, pieces.append)
+        else:
+            assert (await model.respond(request, pieces.append)).message.text == "[1]"
+    assert (pieces, len(server.requests)) == ((["Hi "], 1) if heard else (["[1]"], 2))
 
 
 async def test_half_a_call_and_then_silence():
