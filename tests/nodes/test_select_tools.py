@@ -243,6 +243,31 @@ async def test_a_choice_is_resumed_from_any_step():
     assert sum(map(is_choice, model.requests)) == 1
 
 
+class Server:
+    """A server of tools, which are known when it is asked."""
+
+    name = "server"
+
+    async def list_tools(self):
+        return [{"name": each.name} for each in TOOLS]
+
+    def tools_from(self, listed):
+        return [tool_named(each["name"]) for each in listed]
+
+    async def aclose(self):
+        pass
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_a_model_chooses_among_the_tools_of_a_server(own):
+    """Of the agent, or of the subgraph alone; a run that is resumed from any step has the same."""
+    server = Server()
+    inner = loop().using(tools=select_tools([server] if own else None))
+    result, model = await resumed_everywhere(around(inner), by_turns, tools=[] if own else [server])
+    assert result.output == "['count', 'send']"
+    assert sum(map(is_choice, model.requests)) == 1
+
+
 async def test_a_choice_works_over_http():
     """Also where a server ignores the schema and answers in prose."""
     for said in ({"value": ["count"]}, 'I would take {"value": ["count"]}.'):
