@@ -14,7 +14,7 @@ from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls,
 from graphagent.memory import ActionStep, MessageStep, StepFailure, Timing
 from graphagent.memory._internal import SentPrompt
 from graphagent.nodes._planning import plan_if_due
-from graphagent.nodes._prompt_features import ask, before_request, tools_with
+from graphagent.nodes._prompt_features import ask, before_request, tools_of
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
@@ -46,7 +46,7 @@ class LlmRequest:
         check_prompt(prompt, ctx.node)
         ctx.__frame__.begin_adding()
         await ctx.add(*ctx.memory.hear(prompt))
-        offered = tools_with(ctx, self.finish) if self.tools else ()
+        offered = tools_of(ctx, self.finish) if self.tools else ()
         if self.force is not None and self.force not in {tool.name for tool in offered}:
             names = ", ".join(tool.name for tool in offered) or "none"
             raise ValueError(f"node {ctx.node!r} forces the tool {self.force!r}, which is not there (tools: {names})")

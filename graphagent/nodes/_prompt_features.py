@@ -16,24 +16,17 @@ if TYPE_CHECKING:
     from graphagent.run import Context
 
 
-def tools_of(ctx: Context) -> tuple[Tool, ...]:
-    """Return the tools that a node offers; if it offers any, with those that features add."""
-    tools = tuple(ctx.tools)
-    if not tools:
-        return ()
-    for feature in implementing(ctx.__frame__.runtime.features, "tools"):
-        taken = {tool.name for tool in tools}
-        tools += tuple(tool for tool in feature.tools if tool.name not in taken)
-    return tools
-
-
-def tools_with(ctx: Context, finish: Tool | None) -> tuple[Tool, ...]:
-    """Return the tools that a node offers, and after them the tool that ends its work, if it has one.
+def tools_of(ctx: Context, finish: Tool | None = None) -> tuple[Tool, ...]:
+    """Return the tools that a node offers: if there are any, with those that features add, and at last the one that ends a task.
 
     Raises:
-        ValueError: another tool has the name of that tool.
+        ValueError: another tool has the name of that one.
     """
-    tools = tools_of(ctx)
+    tools = tuple(ctx.tools)
+    if tools:
+        for feature in implementing(ctx.__frame__.runtime.features, "tools"):
+            taken = {tool.name for tool in tools}
+            tools += tuple(tool for tool in feature.tools if tool.name not in taken)
     if finish is None:
         return tools
     if any(tool.name == finish.name for tool in tools):

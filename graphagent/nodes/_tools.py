@@ -15,7 +15,7 @@ from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.llm._internal import answered, call_tool, refused
 from graphagent.memory import ActionStep
-from graphagent.nodes._prompt_features import shown, tools_with
+from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Question
 from graphagent.run._internal import Suspend, child_run_of, together
 
@@ -34,7 +34,7 @@ class ExecuteTools:
     async def __call__(self, ctx: Context, calls: ToolCalls) -> ToolResults:
         if not calls:
             return ToolResults(())
-        known = {tool.name: tool for tool in tools_with(ctx, self.finish)}
+        known = {tool.name: tool for tool in tools_of(ctx, self.finish)}
         ctx.__frame__.begin_adding()
         turn = ctx.memory.turn_of(calls)
         if turn is None:
