@@ -47,7 +47,7 @@ GraphAgentError
 ├ SerializationError (TypeError)      a value is of a type that cannot be kept
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
 ├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
-└ ScriptError (AssertionError)        a test's scripted model was asked more than its script says
+└ ScriptError (AssertionError)        a test's model was asked for what its script or its recording does not have
 ```
 
 Messages say what is wrong, which, what exists and what to do. No secret and no fact value stands in them. All survive
@@ -570,4 +570,4 @@ class MissingExtraError(GraphAgentError, ImportError):
 
 
 class ScriptError(GraphAgentError, AssertionError):
-    """A test's scripted model was asked more often than its script has replies."""
+    """A test's model was asked more often than its script has replies, or for what was not recorded."""

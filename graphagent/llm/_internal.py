@@ -7,6 +7,10 @@ from graphagent.llm._images import image_of as image_of
 from graphagent.llm._images import images_of as images_of
 from graphagent.llm._images import load_images as load_images
 from graphagent.llm._images import with_images as with_images
+from graphagent.llm._json_form import dumps as dumps
+from graphagent.llm._json_form import read_response as read_response
+from graphagent.llm._json_form import request_json as request_json
+from graphagent.llm._json_form import response_json as response_json
 from graphagent.llm._partial import PartialOutput as PartialOutput
 from graphagent.llm._tools import answered as answered
 from graphagent.llm._tools import call_tool as call_tool
@@ -14,3 +18,4 @@ from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._tools import refused as refused
 from graphagent.llm._whole import check_whole as check_whole
 from graphagent.llm._wire import chat_messages as chat_messages
+from graphagent.llm._wrappers import tells_cost as tells_cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.testing._cassette import RecordedModel as RecordedModel
 from graphagent.testing._clock import fixed_clock as fixed_clock
 from graphagent.testing._clock import fixed_ids as fixed_ids
 from graphagent.testing._model import Reply as Reply
