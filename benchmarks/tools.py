@@ -10,6 +10,7 @@ from benchmarks.measure import QUICK, Figure, Rounds, alternate, figure, micro, 
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.nodes import execute_tools, llm_request
+from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
 
 TURNS = 40
@@ -36,6 +37,19 @@ class Guard:
         return ModelResponse(Message.assistant("All is well."), Usage(10, 5))
 
 
+class Middleware(Feature):
+    """Is wrapped around everything, and changes nothing."""
+
+    async def around_model(self, ctx: Any, request: ModelRequest, proceed: Callable[[Any], Any]) -> ModelResponse:
+        return await proceed(request)
+
+    async def around_tool(self, ctx: Any, call: ToolCall, proceed: Callable[[Any], Any]) -> ToolResult:
+        return await proceed(call)
+
+    async def around_node(self, ctx: Any, value: Any, proceed: Callable[[Any], Any]) -> Any:
+        return await proceed(value)
+
+
 def report(*, quick: bool) -> str:
     """Measure the loop. Return the table."""
     return asyncio.run(_report(QUICK if quick else Rounds()))
@@ -46,15 +60,17 @@ async def _report(rounds: Rounds) -> str:
     rooms = Strategy("rooms", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
     settings: dict[str, Any] = {"model": Guard(), "tools": [look], "max_turns": None}
     agents = {
-        "without a store": Agent(rooms, **settings),
-        "with a store in memory": Agent(rooms, store=MemoryStore(), **settings),
+        "a turn and its tool call, without a store": Agent(rooms, **settings),
+        "… with a store in memory": Agent(rooms, store=MemoryStore(), **settings),
     }
+    wrapped = agents["… with middleware around model, tool and node"] = Agent(rooms, **settings)
+    wrapped.install(Middleware)
     works = {name: _running(agent) for name, agent in agents.items()}
     took = await alternate({"bare": _bare, **works}, rounds)
     rows: list[list[str]] = []
     for name in works:
         found: Figure = figure(took[name], took["bare"], units=TURNS)
-        rows.append([f"a turn and its tool call, {name}", micro(found.bare), micro(found.seconds), times(found.ratio)])
+        rows.append([name, micro(found.bare), micro(found.seconds), times(found.ratio)])
     return table(["what", "bare Python", "graphagent", "ratio"], rows)
 
 

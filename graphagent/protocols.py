@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 from graphagent._lazy import lazy as _lazy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from graphagent.agent import Agent
     from graphagent.events import ModelOutput
-    from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolResult
+    from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
     from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep
     from graphagent.memory.notes import Filter, Record
     from graphagent.run import Context
@@ -343,6 +343,45 @@ class Feature(Protocol):
             RunError: the run cannot continue.
         """
         return False
+
+    async def around_model(
+        self, ctx: Context[Any], request: ModelRequest, proceed: Callable[[ModelRequest], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Return the answer to a request: `return await proceed(request)` asks the model.
+
+        It may pass on another request, return another answer, answer without asking, or ask several times; each time counts in the
+        budgets of tokens and money, and as a turn. The run records what it returns, so it is not called again for an answer that is
+        recorded. What it asks a model itself, by `ctx.request`, does not pass through middleware. Of several features, the one that
+        was installed first is the outermost.
+
+        Raises:
+            ModelError: as `proceed` raises it, or for a request that must not be sent.
+        """
+        return await proceed(request)
+
+    async def around_tool(
+        self, ctx: Context[Any], call: ToolCall, proceed: Callable[[ToolCall], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """Return the result of a tool call: `return await proceed(call)` calls the tool.
+
+        It sees calls that are about to be made: people have approved them, and the tool exists. What the tool raises is a result with
+        `is_error`. It may pass on another call, return another result, or call the tool again. The run records what it returns.
+
+        Raises:
+            ToolError: the call is refused; the model sees the text.
+        """
+        return await proceed(call)
+
+    async def around_node(self, ctx: Context[Any], value: Any, proceed: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Return the output of a node for its input: `return await proceed(value)` executes the node, with its retries and timeouts.
+
+        Taps, forks and strategies that are used as nodes are nodes, too; what it returns for a tap is not used. `ctx.node` is the path of
+        the node. It proceeds at most once. A node that is executed again after an interruption is wrapped again.
+
+        Raises:
+            Exception: as `proceed` raises it, or its own: edges for errors take both.
+        """
+        return await proceed(value)
 
     def check_request(self, ctx: Context[Any], request: ModelRequest, output: ModelOutput) -> None:
         """Check a request, and what it is for, just before it is sent.

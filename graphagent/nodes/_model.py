@@ -88,7 +88,7 @@ class LlmRequest:
             return ActionStep(
                 step_number=memory.turns + 1,
                 model_output_message=message,
-                prompt=SentPrompt.of(request.messages, memory.last_prompt, derived),
+                prompt=SentPrompt.of((ctx.__frame__.sent or request).messages, memory.last_prompt, derived),
                 timing=Timing(started, _clock.now()),
                 token_usage=usage,
                 **rest,

@@ -54,7 +54,7 @@ async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
         derived = tuple(memory.to_messages())
         request = ModelRequest((*derived, asked))
         response = await ctx.request(request, key=f"{key}:again", output="plan")
-    prompt = SentPrompt.of(request.messages, memory.last_prompt, derived)
+    prompt = SentPrompt.of((ctx.__frame__.sent or request).messages, memory.last_prompt, derived)
     memory.sent(prompt)
     text = response.message.text
     await ctx.add(PlanningStep(text, response.message, prompt, Timing(started, _clock.now()), response.usage))

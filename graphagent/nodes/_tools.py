@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graphagent.errors import RunError, ScriptError
+from graphagent.errors import RunError, ScriptError, ToolError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
@@ -17,7 +17,7 @@ from graphagent.llm._internal import answered, call_tool, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Question
-from graphagent.run._internal import Suspend, child_run_of, together
+from graphagent.run._internal import Suspend, child_run_of, pass_through, together
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -123,6 +123,26 @@ async def _make(ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[
 
 async def _called(
     ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[str, Tool], *, intent: str = ""
+) -> ToolResult:
+    """Call a tool, within the middleware around tool calls."""
+    features = ctx.__frame__.runtime.around_tool
+    if features is None or tool is None:
+        return await _returned(ctx, tool, call, known, intent)
+
+    async def proceed(changed: ToolCall) -> ToolResult:
+        changed = changed if changed.id == call.id else replace(changed, id=call.id)
+        return await _returned(ctx, known.get(changed.name), changed, known, intent)
+
+    context = ctx.__frame__.for_call(call).context
+    try:
+        result = await pass_through(features, "around_tool", context, call, proceed, kind=ToolResult)
+    except ToolError as error:
+        return refused(call, str(error))
+    return result if result.call_id == call.id else replace(result, call_id=call.id)
+
+
+async def _returned(
+    ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[str, Tool], intent: str
 ) -> ToolResult:
     ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
     if intent:

@@ -18,9 +18,10 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.graph import ToolSelection
-from graphagent.llm import Tool
+from graphagent.llm import ModelResponse, Tool
 from graphagent.llm._internal import PartialOutput, check_whole
 from graphagent.run.engine._budgets import Meter
+from graphagent.run.engine._middleware import pass_through
 from graphagent.run.engine._suspend import Suspend
 from graphagent.run.state._ledger import Charge
 from graphagent.run.state._state import Frame
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from graphagent.errors import VetoError
     from graphagent.events import Event, ModelOutput
     from graphagent.graph._internal import Setting
-    from graphagent.llm import ModelRequest, ModelResponse, ToolCall, Usage
+    from graphagent.llm import ModelRequest, ToolCall, Usage
     from graphagent.memory import RunMemory, Step
     from graphagent.protocols import Model, ToolServer
     from graphagent.run._compiled import CompiledNode
@@ -54,6 +55,10 @@ else:
 
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
+
+
+_AROUND = ":around/"
+"""The end of the prefix of the effects of middleware around a request."""
 
 
 class Context(Generic[Deps]):
@@ -240,7 +245,8 @@ class LiveFrame(Frame):
     """A frame that is being executed: its current value, its transcript, its budget, its model and tools."""
 
     __slots__ = (
-        "arrived", "branches", "call", "compiled", "declared", "existed", "memory", "meter", "model", "ref", "runtime", "value",
+        "arrived", "branches", "call", "compiled", "declared", "existed", "memory", "meter", "model", "prefix", "ref", "runtime",
+        "sent", "value",
     )  # fmt: skip
 
     def __init__(
@@ -271,6 +277,10 @@ class LiveFrame(Frame):
         self.arrived = self.existed = 0
         """The numbers of the entries from which the enclosing frame has its value, and since which frames are inside it."""
         self.call: ToolCall | None = None
+        self.prefix = ""
+        """What precedes the keys of its effects: in a tool the id of the call, in middleware the key of the request."""
+        self.sent: ModelRequest | None = None
+        """What the model was sent by the last request, if middleware may have changed it and the answer is not a recorded one."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -424,10 +434,16 @@ class LiveFrame(Frame):
 
     def for_call(self, call: ToolCall) -> LiveFrame:
         """Return the frame of a tool that is called: it shares the effects of the node, under the id of the call."""
+        frame = self._sharing_effects(call.id)
+        frame.call = call
+        return frame
+
+    def _sharing_effects(self, key: str) -> LiveFrame:
+        """Return a frame that shares the effects of the node, under a key: what is done in it can be told from what the node does."""
         if self.effects is None:
             self.effects = {}
         frame = self.detached()
-        frame.call, frame.effects = call, self.effects
+        frame.call, frame.effects, frame.prefix = self.call, self.effects, f"{self.prefix}{key}/"
         return frame
 
     # ---- the transcript
@@ -497,7 +513,7 @@ class LiveFrame(Frame):
 
     def _key(self, key: str) -> str:
         """Return the key of an effect: in a tool, with the id of its call."""
-        return key if self.call is None else f"{self.call.id}/{key}"
+        return f"{self.prefix}{key}" if self.prefix else key
 
     def outcome(self, key: str) -> Any:
         """Return the outcome that is recorded under a key of this execution, or None."""
@@ -631,7 +647,7 @@ class LiveFrame(Frame):
             TruncatedError: the answer was cut off at its limit of tokens, and half of it is of no use.
             ModelError: as the model raises it, or its answer was withheld.
         """
-        runtime = self.runtime
+        runtime, self.sent = self.runtime, None
         if recorded:
             key = key or self.numbered("model")
             if turn:
@@ -662,7 +678,7 @@ class LiveFrame(Frame):
         Raises:
             BudgetError, ModelError: as `request` does.
         """
-        key = key or self.numbered("model")
+        key, self.sent = key or self.numbered("model"), None
         if turn:
             self._count_recorded(key)
 
@@ -701,6 +717,28 @@ class LiveFrame(Frame):
         turn: bool,
         check: Callable[[ModelResponse], object] | None = None,
     ) -> ModelResponse:
+        features = self.runtime.around_model
+        # What middleware asks a model itself does not pass through middleware: it would do so without end.
+        if features is None or self.prefix.endswith(_AROUND):
+            response = await self._answer(request, key, output, turn=turn)
+        else:
+            answers: list[ModelResponse] = []
+
+            async def proceed(request: ModelRequest) -> ModelResponse:
+                self.sent = request
+                answers.append(await self._answer(request, key, output, turn=turn))
+                return answers[-1]
+
+            context = self._sharing_effects(f"{key}{_AROUND[:-1]}").context
+            response = await pass_through(features, "around_model", context, request, proceed, kind=ModelResponse)
+            if not any(response.message is each.message for each in answers):
+                response = self.runtime.with_ids(response)
+        if check is not None:
+            check(response)
+        return response
+
+    async def _answer(self, request: ModelRequest, key: str, output: ModelOutput, *, turn: bool) -> ModelResponse:
+        """Send a request to the model, and return its answer."""
         runtime, node, model = self.runtime, self.node_path, self.asked_model
         output = "tool" if output == "answer" and self.call is not None else output
         for feature in implementing(runtime.features, "check_request"):
@@ -727,8 +765,6 @@ class LiveFrame(Frame):
             runtime.emit(AnswerTruncated(runtime.run_id, node, response.usage.output_tokens, output))
         # Before it is recorded: a run that is resumed with a higher limit asks again.
         check_whole(response, request, half_text=output != "summary")
-        if check is not None:
-            check(response)
         return response
 
     def _stream(self, node: str, output: ModelOutput) -> Callable[[str], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio.lowlevel import checkpoint
@@ -10,6 +10,7 @@ from anyio.lowlevel import checkpoint
 from graphagent.errors import (
     BudgetError,
     DivergedError,
+    FeatureError,
     HandlerError,
     JournalError,
     NodeFailedError,
@@ -22,9 +23,11 @@ from graphagent.errors import (
 )
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted, PathTaken
 from graphagent.run._compiled import DONE
+from graphagent.run.engine._middleware import pass_through
 from graphagent.run.engine._suspend import Suspend
 
 if TYPE_CHECKING:
+    from graphagent.protocols import Feature
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run.engine._context import Context, LiveFrame
 
@@ -48,6 +51,7 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
     run_id, path, moved = runtime.run_id, frame.path, frame.moved
     started = runtime.handlers.get(NodeStarted)
     finished = runtime.handlers.get(NodeFinished)
+    around = runtime.around_node
     edge: CompiledEdge | None
     returned: Any = None
     ended = False
@@ -69,7 +73,10 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
                 for handler in started:
                     handler(event)
             try:
-                returned = await node.call(context, value)
+                if around is None:
+                    returned = await node.call(context, value)
+                else:
+                    returned = await _around(node, context, value, around)
             except Exception as error:  # noqa: BLE001  raised again there, unless an error edge takes it
                 edge, caught, passed = _recover(node, frame, context, error, value)
                 for trust in branch_trust(frame):  # the error may tell what the branches that it ended had heard
@@ -119,6 +126,23 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
         raise
     frame.compiled, frame.value = DONE, value
     return value
+
+
+async def _around(node: CompiledNode, context: Context[Any], value: Any, features: Sequence[Feature]) -> Any:
+    """Execute a node within the middleware around nodes."""
+    proceeded = False
+
+    async def proceed(value: Any) -> Any:
+        nonlocal proceeded
+        if proceeded:
+            raise FeatureError(
+                f"around_node executes node {context.node!r} twice, and its effects are recorded once; "
+                f"let it proceed once, and put .retry(attempts=…) on the node"
+            )
+        proceeded = True
+        return await node.call(context, value)
+
+    return await pass_through(features, "around_node", context, value, proceed, kind=object)
 
 
 def branch_trust(frame: LiveFrame) -> Iterator[str]:

@@ -17,6 +17,7 @@ from graphagent.events import OutputStreamed, StepCommitted, TextStreamed
 from graphagent.llm import Message, ToolCall, Usage
 from graphagent.llm._internal import fresh_ids
 from graphagent.run._result import RunResult
+from graphagent.run.engine._middleware import wrapping
 from graphagent.run.engine._suspend import Suspend
 from graphagent.run.state._ledger import Charge
 
@@ -53,6 +54,12 @@ class Runtime:
     # Most runs never have these: as class attributes they cost nothing for each run.
     parent: ParentRun | None = None
     """The run of which this one is a part, in which it counts what it spends too."""
+    around_model: Sequence[Feature] | None = None
+    """The features that are wrapped around requests to models, the outermost first."""
+    around_node: Sequence[Feature] | None = None
+    """The features that are wrapped around nodes."""
+    around_tool: Sequence[Feature] | None = None
+    """The features that are wrapped around tool calls."""
     asked: CompiledNode | None = None
     """The node of the agent's own strategy where a model was asked last."""
     backend: type[AsyncBackend] | None = None
@@ -114,6 +121,10 @@ class Runtime:
         self.run_id, self.owner, self.memory, self.meter = run_id, owner, memory, meter
         self.features, self.handlers, self.clock = features, handlers, clock
         self.output_type = output_type
+        if features:
+            self.around_model = wrapping(features, "around_model")
+            self.around_node = wrapping(features, "around_node")
+            self.around_tool = wrapping(features, "around_tool")
         self.charges: list[Charge] = []
         """The rows of the ledger since the run was begun or read."""
         self.unsettled: dict[str, Charge] = {}

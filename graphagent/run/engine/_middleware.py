@@ -1,0 +1,85 @@
+"""Middleware: the methods of features that are wrapped around requests to models, tool calls and nodes.
+
+Who has none pays for none: a run asks once, when it begins, which of its features define one of these methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from graphagent._article import a, kind_of
+from graphagent._features import implementing
+from graphagent.errors import FeatureError, note_source
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Feature
+    from graphagent.run.engine._context import Context
+
+R = TypeVar("R")
+
+Method: TypeAlias = Literal["around_model", "around_tool", "around_node"]
+Proceed: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+def wrapping(features: Mapping[type[Any], Feature], method: Method) -> tuple[Feature, ...] | None:
+    """Return the features that define such a method, in the order of their installation; None if there are none."""
+    return tuple(implementing(features, method)) or None if features else None
+
+
+async def pass_through(
+    features: Sequence[Feature],
+    method: Method,
+    ctx: Context[Any],
+    value: Any,
+    proceed: Proceed,
+    *,
+    kind: type[R],
+) -> R:
+    """Return what comes out of the features when a value is passed through them: the first is the outermost.
+
+    Args:
+        features: Those that define the method.
+        method: The name of the method.
+        ctx: The context that they get.
+        value: The request, the tool call, or the input of the node.
+        proceed: Does what they are wrapped around.
+        kind: The type of what each of them returns.
+
+    Raises:
+        FeatureError: one returned something of another type.
+        Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note.
+    """
+    for feature in reversed(features):
+        proceed = _around(feature, method, ctx, proceed, kind)
+    returned: R = await proceed(value)
+    return returned
+
+
+def _around(feature: Feature, method: Method, ctx: Context[Any], proceed: Proceed, kind: type[Any]) -> Proceed:
+    source = f"{type(feature).__name__}.{method}"
+
+    async def call(value: Any) -> Any:
+        raised: list[BaseException] = []
+
+        async def watched(passed: Any) -> Any:
+            try:
+                return await proceed(passed)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        try:
+            returned = await getattr(feature, method)(ctx, value, watched)
+        except Exception as error:
+            if not any(error is each for each in raised):
+                note_source(error, source)
+            raise
+        if not isinstance(returned, kind):
+            raise FeatureError(
+                f"{source} returned {kind_of(returned)} and not {a(kind.__name__)}; "
+                f"end it with: return await proceed(…)"
+            )
+        return returned
+
+    return call

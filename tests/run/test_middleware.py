@@ -1,0 +1,494 @@
+"""Middleware: what features that are wrapped around requests, tool calls and nodes see, change and refuse."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, tool
+from graphagent.errors import (
+    BudgetError,
+    FeatureError,
+    ModelRequestError,
+    NodeFailedError,
+    ToolError,
+    TruncatedError,
+)
+from graphagent.events import ModelRequested, ToolCalled
+from graphagent.llm import Approve, Message, ModelRequest, ModelResponse, Text, ToolCall, ToolCalls, ToolResult, Usage
+from graphagent.memory import ActionStep
+from graphagent.nodes import ask_human, llm_request
+from graphagent.protocols import Feature
+from graphagent.run import list_runs
+from graphagent.store import MemoryStore, SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+
+pytestmark = pytest.mark.every_loop
+
+
+@tool
+async def send(to: str, text: str) -> str:
+    """Send a message."""
+    return f"sent to {to}: {text}"
+
+
+CALL = ToolCall("send", {"to": "Ada", "text": "hello"}, "1")
+
+
+class Seen(Feature):
+    """Writes down what passes, in both directions."""
+
+    def __init__(self, seen: list[str], name: str = "seen") -> None:
+        self.seen, self.name = seen, name
+
+    async def around_model(self, ctx, request, proceed):
+        self.seen.append(f"{self.name}: asks {request.messages[-1].text}")
+        response = await proceed(request)
+        self.seen.append(f"{self.name}: answers {response.message.text or 'with calls'}")
+        return response
+
+    async def around_tool(self, ctx, call, proceed):
+        self.seen.append(f"{self.name}: calls {call.name} {ctx.call.id}")
+        result = await proceed(call)
+        self.seen.append(f"{self.name}: returns {result.content}")
+        return result
+
+    async def around_node(self, ctx, value, proceed):
+        self.seen.append(f"{self.name}: enters {ctx.node}")
+        output = await proceed(value)
+        self.seen.append(f"{self.name}: leaves {ctx.node}")
+        return output
+
+
+class Other(Seen):
+    """The same, as another feature."""
+
+
+class Redactor(Feature):
+    """Keeps a name from the model, and puts it into what the model says."""
+
+    async def around_model(self, ctx, request, proceed):
+        def hidden(message: Message) -> Message:
+            parts = tuple(
+                replace(part, text=part.text.replace("Ada", "<name>")) if isinstance(part, Text) else part
+                for part in message.parts
+            )
+            return message if parts == message.parts else replace(message, parts=parts)
+
+        response = await proceed(replace(request, messages=tuple(map(hidden, request.messages))))
+        return replace(response, message=Message.assistant(response.message.text.replace("<name>", "Ada")))
+
+
+async def test_middleware_sees_requests_calls_and_nodes():
+    """In the order of its installation: the first is the outermost."""
+    seen: list[str] = []
+    agent = Agent(single_run(), model=ScriptedModel([CALL, "done"]), tools=[send])
+    agent.install(Seen, seen=seen, name="a")
+    agent.install(Other, seen=seen, name="b")
+    assert (await agent.run("go")).output == "done"
+    assert seen == [
+        "a: enters llm_request", "b: enters llm_request", "a: asks go", "b: asks go", "b: answers with calls",
+        "a: answers with calls", "b: leaves llm_request", "a: leaves llm_request",
+        "a: enters execute_tools", "b: enters execute_tools", "a: calls send 1", "b: calls send 1",
+        "b: returns sent to Ada: hello", "a: returns sent to Ada: hello", "b: leaves execute_tools",
+        "a: leaves execute_tools",
+        "a: enters llm_request", "b: enters llm_request", "a: asks sent to Ada: hello", "b: asks sent to Ada: hello",
+        "b: answers done", "a: answers done", "b: leaves llm_request", "a: leaves llm_request",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_request_and_its_answer_may_be_changed(stored, tmp_path):
+    """The model gets the changed request, which is what the step and the event say it was sent; the run gets the changed answer."""
+    model = ScriptedModel(["Hello, <name>!", "Bye, <name>!"])
+    ask = llm_request(tools=False)
+    store = SqliteStore(tmp_path / "runs.db") if stored else None
+    agent = Agent(Strategy("two", START >> ask >> ask.named("again") >> END), model=model, store=store)
+    agent.install(Redactor)
+    requested: list[str] = []
+    agent.on(ModelRequested, lambda event: requested.append(event.request.messages[0].text))
+    result = await agent.run("I am Ada.", run_id="r")
+    assert result.output == "Bye, Ada!"
+    assert [request.messages[0].text for request in model.requests] == requested == ["I am <name>."] * 2
+    steps = [step for step in result.memory.steps if isinstance(step, ActionStep)]
+    assert [step.model_output for step in steps] == ["Hello, Ada!", "Bye, Ada!"]
+    assert [message.text for message in steps[1].model_input_messages] == ["I am <name>.", "Hello, <name>!"] + [
+        model.requests[1].messages[-1].text
+    ] * (len(model.requests[1].messages) - 2)
+    if stored:
+        kept = (await agent.read("r")).memory.steps
+        assert [step.model_input_messages for step in kept if isinstance(step, ActionStep)] == [
+            step.model_input_messages for step in steps
+        ]
+
+
+async def test_middleware_may_answer_without_asking():
+    """Nothing is spent then, and calls that it makes up get ids of their own."""
+
+    class Canned(Feature):
+        async def around_model(self, ctx, request, proceed):
+            if request.messages[-1].role == "tool":
+                return ModelResponse(Message.assistant("done"))
+            return ModelResponse(Message.assistant(calls=[replace(CALL, id="")]))
+
+        async def around_tool(self, ctx, call, proceed):
+            return ToolResult(call.id, call.name, "never sent")
+
+    model = ScriptedModel([])
+    agent = Agent(single_run(), model=model, tools=[send])
+    agent.install(Canned)
+    called: list[ToolCalled] = []
+    agent.on(ToolCalled, called.append)
+    result = await agent.run("go")
+    assert (result.output, result.usage, model.requests, called) == ("done", Usage(), [], [])
+    [step] = [step for step in result.memory.steps if isinstance(step, ActionStep) and step.tool_calls]
+    assert step.tool_calls[0].id
+    assert [each.content for each in step.results] == ["never sent"]
+
+
+async def test_middleware_may_ask_again_and_each_time_counts():
+    """In tokens and in turns, so that no loop of it is without end."""
+
+    class Longer(Feature):
+        async def around_model(self, ctx, request, proceed):
+            while True:
+                try:
+                    return await proceed(request)
+                except TruncatedError:
+                    limit = request.parameters.get("max_tokens", 1) * 2
+                    request = replace(request, parameters={"max_tokens": limit})
+
+    cut = ModelResponse(Message.assistant(calls=[CALL]), Usage(1, 2), "length")
+    model = ScriptedModel([cut, cut, "done"])
+    agent = Agent(single_run(), model=model, tools=[send])
+    agent.install(Longer)
+    result = await agent.run("go")
+    assert (result.output, result.turns) == ("done", 3)
+    assert result.usage.total_tokens == 6 + 2
+    assert [request.parameters for request in model.requests] == [{}, {"max_tokens": 2}, {"max_tokens": 4}]
+    agent = Agent(single_run(), model=ScriptedModel([cut] * 9), tools=[send], max_turns=3)
+    agent.install(Longer)
+    with pytest.raises(BudgetError):
+        await agent.run("go")
+
+
+async def test_a_tool_call_may_be_changed_or_refused():
+    """The changed call is made, under its own id; what a ToolError says is what the model sees."""
+
+    class Guard(Feature):
+        async def around_tool(self, ctx, call, proceed):
+            if call.arguments["to"] == "Bob":
+                raise ToolError("nothing is sent to Bob")
+            return await proceed(replace(call, arguments={**call.arguments, "text": "(checked)"}, id="other"))
+
+    bob = ToolCall("send", {"to": "Bob", "text": "hello"}, "2")
+    model = ScriptedModel([ToolCalls([CALL, bob]), "done"])
+    agent = Agent(single_run(), model=model, tools=[send])
+    agent.install(Guard)
+    await agent.run("go")
+    told = [part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolResult)]
+    assert [(part.call_id, part.content, part.is_error) for part in told] == [
+        ("1", "sent to Ada: (checked)", False),
+        ("2", "Error: nothing is sent to Bob", True),
+    ]
+
+
+async def test_a_call_is_seen_after_its_approval_and_only_if_its_tool_exists():
+    """What a person changed is what middleware sees."""
+
+    @tool(approve=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    seen: list[str] = []
+
+    class Watch(Feature):
+        async def around_tool(self, ctx, call, proceed):
+            seen.append(f"{call.name} {call.arguments['amount']}")
+            return await proceed(call)
+
+    calls = ToolCalls([ToolCall("pay", {"amount": 5}, "1"), ToolCall("paid", {"amount": 5}, "2")])
+    agent = Agent(single_run(), model=ScriptedModel([calls, "done"]), tools=[pay], store=MemoryStore())
+    agent.install(Watch)
+    waiting = await agent.run("go", run_id="r")
+    assert (waiting.done, seen) == (False, [])
+    assert (await agent.resume("r", answer=Approve({"amount": 4}))).output == "done"
+    assert seen == ["pay 4"]
+
+
+async def test_taps_forks_and_strategies_are_nodes():
+    """Each is seen once for each execution, and what it is made of inside it."""
+    seen: list[str] = []
+
+    @node
+    async def upper(ctx: Context, said: str) -> str:
+        return said.upper()
+
+    inner = Strategy("inner", START >> upper >> END)
+    both = parallel(inner, upper, name="both")
+    agent = Agent(Strategy("outer", START >> both >> END))
+    agent.install(Seen, seen=seen, name="x")
+    assert (await agent.run("a")).output == ("A", "A")
+    assert seen[0] == "x: enters both"
+    assert seen[-1] == "x: leaves both"
+    assert sorted(seen[1:-1]) == [
+        "x: enters both/0/inner", "x: enters both/0/inner/upper", "x: enters both/1/upper",
+        "x: leaves both/0/inner", "x: leaves both/0/inner/upper", "x: leaves both/1/upper",
+    ]  # fmt: skip
+
+
+async def test_a_node_may_be_given_another_input_and_output():
+    """Its retries are inside: middleware sees the input, and what came of all attempts."""
+    attempts: list[str] = []
+
+    @node
+    async def shaky(ctx: Context, said: str) -> str:
+        attempts.append(said)
+        if len(attempts) < 3:
+            raise ConnectionError("not yet")
+        return said
+
+    class Louder(Feature):
+        async def around_node(self, ctx, value, proceed):
+            return await proceed(value + "!") + "?"
+
+    agent = Agent(Strategy("s", START >> shaky.retry(attempts=3, wait=0) >> END))
+    agent.install(Louder)
+    assert (await agent.run("a")).output == "a!?"
+    assert attempts == ["a!"] * 3
+
+
+async def test_a_node_proceeds_once():
+    """Its effects are recorded once, so a second execution would take those of the first."""
+
+    class Twice(Feature):
+        async def around_node(self, ctx, value, proceed):
+            await proceed(value)
+            return await proceed(value)
+
+    @node
+    async def same(ctx: Context, said: str) -> str:
+        return said
+
+    agent = Agent(Strategy("s", START >> same >> END))
+    agent.install(Twice)
+    with pytest.raises(NodeFailedError, match=r"executes node 'same' twice, .* put \.retry"):
+        await agent.run("a")
+
+
+class Broken(Feature):
+    """Fails, or returns nothing, where it is told to."""
+
+    def __init__(self, where: str, returns: bool = False) -> None:
+        self.where, self.returns = where, returns
+
+    async def _do(self, where, value, proceed):
+        if where != self.where:
+            return await proceed(value)
+        if self.returns:
+            return None
+        raise KeyError("what was said")
+
+    async def around_model(self, ctx, request, proceed):
+        return await self._do("around_model", request, proceed)
+
+    async def around_tool(self, ctx, call, proceed):
+        return await self._do("around_tool", call, proceed)
+
+    async def around_node(self, ctx, value, proceed):
+        return await self._do("around_node", value, proceed)
+
+
+class Outside(Seen):
+    """Is wrapped around Broken."""
+
+
+@pytest.mark.parametrize("where", ["around_model", "around_tool", "around_node"])
+async def test_middleware_that_raises_is_named_and_the_run_goes_on_without_it(where):
+    """The error says which feature and method raised, without what they said; the run is resumed by an agent that mended it."""
+    store = MemoryStore()
+    agent = Agent(single_run(), model=ScriptedModel([CALL]), tools=[send], store=store)
+    agent.install(Outside, seen=[])
+    agent.install(Broken, where=where)
+    with pytest.raises(NodeFailedError, match=rf"failed with KeyError in Broken\.{where}$") as raised:
+        await agent.run("go", run_id="r")
+    assert isinstance(raised.value.__cause__, KeyError)
+    replies = ["done"] if where == "around_tool" else [CALL, "done"]
+    mended = Agent(single_run(), model=ScriptedModel(replies), tools=[send], store=store)
+    assert (await mended.resume("r")).output == "done"
+
+
+@pytest.mark.parametrize("where", ["around_model", "around_tool"])
+async def test_middleware_that_forgets_to_return_is_named(where):
+    """The error says what to write."""
+    agent = Agent(single_run(), model=ScriptedModel([CALL, "done"]), tools=[send])
+    agent.install(Broken, where=where, returns=True)
+    with pytest.raises(
+        NodeFailedError, match=rf"Broken\.{where} returned None and not a \w+; end it with: return await"
+    ) as raised:
+        await agent.run("go")
+    assert isinstance(raised.value.__cause__, FeatureError)
+
+
+async def test_errors_of_middleware_take_the_edges_of_their_type():
+    """So do errors that pass through it, which keep their own type and no name of a feature."""
+
+    class Blocked(Exception):
+        """Refused."""
+
+    class Guard(Feature):
+        async def around_model(self, ctx, request, proceed):
+            if "secret" in request.messages[-1].text:
+                raise Blocked
+            return await proceed(request)
+
+    @node
+    async def sorry(ctx: Context, error: Blocked) -> str:
+        return "I cannot help with that."
+
+    ask = llm_request(tools=False)
+    strategy = Strategy("s", START >> ask >> END, ask.on_error(Blocked) >> sorry >> END)
+    agent = Agent(strategy, model=ScriptedModel([ModelRequestError("it answered 400", status=400)]))
+    agent.install(Guard)
+    assert (await agent.run("a secret")).output == "I cannot help with that."
+    with pytest.raises(NodeFailedError, match=r"failed with ModelRequestError: it answered 400$"):
+        await agent.run("hello")
+
+
+async def test_what_middleware_asks_a_model_is_recorded_and_not_wrapped(tmp_path):
+    """A judge that asks the model about each request asks once, also when the node is executed again after a stop."""
+
+    class Judge(Feature):
+        async def around_model(self, ctx, request, proceed):
+            question = ModelRequest((Message.user(f"Is this harmless? {request.messages[-1].text}"),))
+            verdict = await ctx.request(question, output="decision")
+            assert verdict.message.text == "yes"
+            return await proceed(request)
+
+    @node
+    async def two(ctx: Context, said: str) -> str:
+        first = await ctx.request(ModelRequest((Message.user(said),)))
+        await stop(ctx)
+        second = await ctx.request(ModelRequest((Message.user(first.message.text),)))
+        return second.message.text
+
+    stopping = [True]
+
+    async def stop(ctx: Context) -> None:
+        if stopping:
+            raise ConnectionError
+
+    strategy = Strategy("s", START >> two >> END)
+    store = SqliteStore(tmp_path / "runs.db")
+    agent = Agent(strategy, model=ScriptedModel(["yes", "one"]), store=store)
+    agent.install(Judge)
+    with pytest.raises(NodeFailedError):
+        await agent.run("zero", run_id="r")
+    stopping.clear()
+    model = ScriptedModel(["yes", "two"])
+    agent = Agent(strategy, model=model, store=store)
+    agent.install(Judge)
+    assert (await agent.resume("r")).output == "two"
+    assert [request.messages[-1].text for request in model.requests] == ["Is this harmless? one", "one"]
+    again = await agent.rerun("r")
+    assert again.output == "two"
+
+
+async def test_a_question_inside_middleware_suspends_the_run():
+    """A pause is no error: nothing is noted, and the run goes on with the answer."""
+    seen: list[str] = []
+    ask = ask_human("Which name?", str, name="ask")
+    agent = Agent(Strategy("s", START >> ask >> END), store=MemoryStore())
+    agent.install(Seen, seen=seen, name="x")
+    assert not (await agent.run("a", run_id="r")).done
+    assert (await agent.resume("r", answer="Ada")).output == "Ada"
+    assert seen == ["x: enters ask", "x: enters ask", "x: leaves ask"]
+
+
+async def test_branches_and_sub_agents_pass_through_it():
+    """The features of the agent that calls count for the agents that it calls, too."""
+    seen: list[str] = []
+    helper = Agent(single_run(), name="helper", description="Helps.")
+    boss = Agent(
+        single_run(), model=ScriptedModel([ToolCall("helper", {"task": "x"}, "1"), "helped", "done"]), tools=[helper]
+    )
+    boss.install(Seen, seen=seen, name="boss")
+    assert (await boss.run("go")).output == "done"
+    assert [line for line in seen if "asks" in line] == ["boss: asks go", "boss: asks x", "boss: asks helped"]
+    seen.clear()
+    ask = llm_request(tools=False)
+    many = Agent(Strategy("many", START >> each(ask) >> END), model=ScriptedModel(["A", "B"]))
+    many.install(Seen, seen=seen, name="x")
+    await many.run(["a", "b"])
+    assert sorted(line for line in seen if "asks" in line) == ["x: asks a", "x: asks b"]
+
+
+async def test_text_is_streamed_through_it():
+    """Listeners get the pieces as the model says them."""
+    agent = Agent(Strategy("s", START >> llm_request(tools=False) >> END), model=ScriptedModel(["a b c"]))
+    agent.install(Seen, seen=[])
+    assert [text async for text in agent.stream("x").text()] == ["a", " b", " c"]
+
+
+async def test_a_cancelled_run_is_cancelled_inside_middleware():
+    """It does not wait, and is no failure of the feature."""
+
+    class Slow(Feature):
+        async def around_model(self, ctx, request, proceed):
+            await anyio.sleep_forever()
+
+    agent = Agent(single_run(), model=ScriptedModel([]))
+    agent.install(Slow)
+    with anyio.move_on_after(0.05) as scope:
+        await agent.run("x")
+    assert scope.cancelled_caught
+
+
+def test_a_recorded_answer_does_not_pass_through_it_again(tmp_path):
+    """The process is killed in the middleware of the second node: the answers of the first, as they were changed, are not asked for again."""
+    program = textwrap.dedent(
+        """
+        import os, signal, sys
+        import anyio
+        from graphagent import END, START, Agent, Strategy
+        from graphagent.llm import Approve, Message, ModelResponse
+        from graphagent.nodes import llm_request
+        from graphagent.protocols import Feature
+        from graphagent.store import SqliteStore
+        from graphagent.testing import ScriptedModel
+
+        path, dies = sys.argv[1], sys.argv[2] == "dies"
+
+        class Counter(Feature):
+            async def around_model(self, ctx, request, proceed):
+                print(f"around {ctx.node}", flush=True)
+                if dies and ctx.node == "second":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                response = await proceed(request)
+                return ModelResponse(Message.assistant(response.message.text + "!"))
+
+        ask = llm_request(tools=False, name="first")
+        strategy = Strategy("two", START >> ask >> ask.named("second") >> END)
+        agent = Agent(strategy, model=ScriptedModel(["one"] if dies else ["two"]), store=SqliteStore(path))
+        agent.install(Counter)
+        result = anyio.run(agent.run, "go") if dies else anyio.run(agent.resume, sys.argv[3])
+        print(result.output, [step.model_output for step in result.memory.steps if hasattr(step, "model_output")])
+        """
+    )
+    path = str(tmp_path / "runs.db")
+    command = [sys.executable, "-W", "error", "-c", program, path]
+    dead = subprocess.run([*command, "dies"], capture_output=True, text=True, check=False, timeout=600)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    assert dead.stdout.splitlines() == ["around first", "around second"]
+    [head] = anyio.run(list_runs, SqliteStore(path))
+    ended = subprocess.run([*command, "lives", head.run_id], capture_output=True, text=True, check=False, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["around second", "two! ['one!', 'two!']"]
