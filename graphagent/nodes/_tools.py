@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from graphagent.errors import RunError, ScriptError, ToolError
+from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
@@ -130,10 +130,15 @@ async def _called(
         return await _returned(ctx, tool, call, known, intent)
 
     async def proceed(changed: ToolCall) -> ToolResult:
-        changed = changed if changed.id == call.id else replace(changed, id=call.id)
-        return await _returned(ctx, known.get(changed.name), changed, known, intent)
+        if changed.name != call.name:  # a person may have to approve the other one
+            raise FeatureError(
+                f"around_tool calls {changed.name!r} in place of {call.name!r}; change the arguments, or return a ToolResult"
+            )
+        return await _returned(
+            ctx, tool, changed if changed.id == call.id else replace(changed, id=call.id), known, intent
+        )
 
-    context = ctx.__frame__.for_call(call).context
+    context = ctx.__frame__.for_call(call).for_middleware("call").context
     try:
         result = await pass_through(features, "around_tool", context, call, proceed, kind=ToolResult)
     except ToolError as error:

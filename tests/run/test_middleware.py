@@ -492,3 +492,34 @@ def test_a_recorded_answer_does_not_pass_through_it_again(tmp_path):
     ended = subprocess.run([*command, "lives", head.run_id], capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["around second", "two! ['one!', 'two!']"]
+
+
+async def test_middleware_around_a_tool_has_effects_of_its_own(tmp_path):
+    """What it asks a model about a call, and what the tool asks, are two requests, each recorded; another tool cannot be called."""
+
+    @tool
+    async def think(about: str, ctx: Context) -> str:
+        """Think."""
+        return (await ctx.request(ModelRequest((Message.user(f"think {about}"),)))).message.text
+
+    class Judge(Feature):
+        async def around_tool(self, ctx, call, proceed):
+            question = ModelRequest((Message.user(f"may {ctx.call.id}?"),))
+            verdict = await ctx.request(question, output="decision")
+            return await proceed(call if verdict.message.text == "yes" else replace(call, name="send"))
+
+    agent = Agent(
+        single_run(), model=ScriptedModel([ToolCall("think", {"about": "x"}, "1"), "yes", "thought", "done"]),
+        tools=[think, send], store=SqliteStore(tmp_path / "runs.db"),
+    )  # fmt: skip
+    agent.install(Judge)
+    result = await agent.run("go", run_id="r")
+    [step] = [step for step in result.memory.steps if isinstance(step, ActionStep) and step.tool_calls]
+    assert (result.output, step.observations) == ("done", "thought")
+    assert (await agent.rerun("r")).output == "done"
+    agent = Agent(
+        single_run(), model=ScriptedModel([ToolCall("think", {"about": "x"}, "1"), "no"]), tools=[think, send]
+    )
+    agent.install(Judge)
+    with pytest.raises(NodeFailedError, match="around_tool calls 'send' in place of 'think'"):
+        await agent.run("go")

@@ -57,8 +57,8 @@ CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
 
 
-_AROUND = ":around/"
-"""The end of the prefix of the effects of middleware around a request."""
+_AROUND = ":around"
+"""The end of the key under which middleware has effects of its own."""
 
 
 class Context(Generic[Deps]):
@@ -438,6 +438,10 @@ class LiveFrame(Frame):
         frame.call = call
         return frame
 
+    def for_middleware(self, key: str) -> LiveFrame:
+        """Return the frame of middleware around an effect of the node: it shares the effects of the node, under the key of that one."""
+        return self._sharing_effects(f"{key}{_AROUND}")
+
     def _sharing_effects(self, key: str) -> LiveFrame:
         """Return a frame that shares the effects of the node, under a key: what is done in it can be told from what the node does."""
         if self.effects is None:
@@ -719,7 +723,7 @@ class LiveFrame(Frame):
     ) -> ModelResponse:
         features = self.runtime.around_model
         # What middleware asks a model itself does not pass through middleware: it would do so without end.
-        if features is None or self.prefix.endswith(_AROUND):
+        if features is None or self.prefix.endswith(f"{_AROUND}/"):
             response = await self._answer(request, key, output, turn=turn)
         else:
             answers: list[ModelResponse] = []
@@ -729,7 +733,7 @@ class LiveFrame(Frame):
                 answers.append(await self._answer(request, key, output, turn=turn))
                 return answers[-1]
 
-            context = self._sharing_effects(f"{key}{_AROUND[:-1]}").context
+            context = self.for_middleware(key).context
             response = await pass_through(features, "around_model", context, request, proceed, kind=ModelResponse)
             if not any(response.message is each.message for each in answers):
                 response = self.runtime.with_ids(response)
