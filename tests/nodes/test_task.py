@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
-from graphagent.errors import BudgetError, NodeFailedError, OutputError
+from graphagent.errors import BudgetError, NodeFailedError, OutputError, ScriptError
 from graphagent.events import PathTaken
 from graphagent.llm import Deny, Message, ModelResponse, Text, ToolCall, ToolCalls
 from graphagent.llm.openai import OpenAIModel
@@ -18,6 +21,7 @@ from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, openai_server, record
 from tests.nodes.everywhere import resumed_everywhere
 from tests.nodes.test_model_nodes import check_sendable
+from tests.thorough import examples
 
 ACCEPTED = "This ends the task, unless another call of the same turn failed."
 
@@ -331,6 +335,74 @@ async def test_what_follows_a_task_sees_it_in_the_transcript():
         "tool",
         "user",
     ]
+
+
+# ---- whatever a model does
+
+_texts = st.sampled_from(["It is old.", "", '{"title": "x", "year": 1}'])
+_calls = st.sampled_from(
+    [
+        ("look_up", {"word": "a"}, ""), ("look_up", {"wort": "a"}, ""), ("explode", {}, ""), ("fly", {}, ""),
+        ("finish", {"title": "a", "year": 1}, ""), ("finish", {"title": "b", "year": 2}, ""), ("finish", {"title": "x"}, ""),
+        ("finish", {}, '{"title": '),
+    ]
+)  # fmt: skip
+_ids = st.sampled_from(["", "c1", "c2"])
+_turns = st.lists(_texts | st.tuples(_texts, st.lists(st.tuples(_calls, _ids), min_size=1, max_size=3)), max_size=6)
+
+
+def as_reply(said):
+    if isinstance(said, str):
+        return ModelResponse(Message.assistant(said))
+    text, calls = said
+    made = [ToolCall(name, arguments, id, malformed) for (name, arguments, malformed), id in calls]
+    return ToolCalls(made, text)
+
+
+def expected(turns):
+    """Return the result that follows from what a model says, or the error; and how many requests that takes."""
+    reminded = False
+    for number, said in enumerate(turns, 1):
+        if isinstance(said, str):
+            if reminded:
+                return OutputError, number
+            reminded = True
+            continue
+        reminded = False
+        calls = [call for call, _ in said[1]]
+        bad = [name in ("explode", "fly") or malformed or len(arguments) < (2 if name == "finish" else 0) or "wort" in arguments
+               for name, arguments, malformed in calls]  # fmt: skip
+        finished = [arguments for name, arguments, _ in calls if name == "finish"]
+        if finished and not any(bad):
+            return Report(**finished[-1]), number
+    return ScriptError, len(turns) + 1
+
+
+def test_whatever_a_model_does_a_task_ends_as_it_should():
+    """Text and calls, in any order and company, with ids twice or none: the result is the first complete finish without a failure.
+
+    Two texts in a row are an error, and every request could be sent.
+    """
+
+    async def work(turns):
+        model = ScriptedModel([as_reply(said) for said in turns])
+        agent = Agent(task(output=Report), model=model, tools=[look_up, explode], max_turns=None)
+        found, asked = expected(turns)
+        if isinstance(found, Report):
+            assert (await agent.run("x")).output == found
+        else:
+            with pytest.raises((NodeFailedError, ScriptError)) as failed:
+                await agent.run("x")
+            assert isinstance(failed.value.__cause__ or failed.value, found)
+        assert len(model.requests) == asked
+        check_sendable(model)
+
+    @settings(max_examples=examples(200, 40), deadline=None)
+    @given(_turns)
+    def tried(turns):
+        anyio.run(work, turns)
+
+    tried()
 
 
 # ---- resumption, and a real server
