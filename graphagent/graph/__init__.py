@@ -27,6 +27,7 @@ from graphagent.graph._node import TapOf as TapOf
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._policies import ToolSelection as ToolSelection
 from graphagent.graph._policies import select_tools as select_tools
+from graphagent.graph._rules import BrokenRule as BrokenRule
 from graphagent.graph._rules import PathRule as PathRule
 from graphagent.graph._rules import guarded as guarded
 from graphagent.graph._rules import never_together as never_together

@@ -29,6 +29,22 @@ class PathRule:
         return f"{self.kind}({', '.join(names)})"
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A node that a run executed against a rule."""
+
+    rule: PathRule
+    node: str
+    """The path of the node in the run, such as `each/3/send`."""
+    after: str
+    """The path of the node after which it must not be executed; START where another one had to come before it."""
+    at: int
+    """Where: the number of the entry with which the run came to the node, or its index in `Taken.nodes`."""
+
+    def __str__(self) -> str:
+        return f"{self.node!r} breaks the rule {self.rule} at {self.at}: it was executed after {self.after!r}"
+
+
 def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
     """Return the rule that `then` is never executed unless `first` has been executed to its end before.
 

@@ -28,6 +28,7 @@ from graphagent.run.stored._manage import measure_runs as measure_runs
 from graphagent.run.stored._manage import prune_runs as prune_runs
 from graphagent.run.stored._manage import run_owners as run_owners
 from graphagent.run.stored._manage import tree_of as tree_of
+from graphagent.run.stored._rules import broken_rules as broken_rules
 
 if not TYPE_CHECKING:  # a type checker shall report names that do not exist
     __getattr__ = _lazy(

@@ -1,24 +1,67 @@
-"""Which nodes a run executed, and which ways it took."""
+"""Which nodes a run executed, which ways it took, and whether it kept its rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphagent.events import NodeStarted, PathTaken, RunStarted
+from graphagent.events import (
+    NodeFailed,
+    NodeFinished,
+    NodeStarted,
+    PathTaken,
+    RunFailed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+)
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
+    from graphagent.graph import BrokenRule, PathRule, Strategy
 
 
 @dataclass(slots=True)
 class Taken:
-    """What the last run of an agent did, in order; branches as they happened."""
+    """What the last run of an agent did, in order; branches as they happened. The runs of sub-agents are not part of it."""
 
     nodes: list[str] = field(default_factory=list[str])
     """The paths of the nodes that were executed, such as `ask` or `count/words`."""
     paths: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     """Each choice of an edge: the node, the edge as it is drawn, the name of the next node."""
+    events: list[NodeStarted | NodeFinished | NodeFailed] = field(
+        default_factory=list[NodeStarted | NodeFinished | NodeFailed], repr=False
+    )
+    """When nodes were begun, came to their end, and failed."""
+    _strategy: Strategy[Any, Any] | None = field(default=None, repr=False, compare=False)
+
+    def broken_rules(self, rules: Sequence[PathRule] | None = None) -> list[BrokenRule]:
+        """Return where the run broke rules over paths, each with its index in `nodes`; none if it kept all of them.
+
+        Args:
+            rules: The rules; None means those of the agent's strategy, which no run of it can break.
+
+        Raises:
+            StrategyError: a rule names a node that is not in the strategy.
+            ValueError: this is not the record of an agent.
+        """
+        from graphagent.graph.rules._internal import RunWatch
+
+        if self._strategy is None:
+            raise ValueError("this Taken is not the record of an agent; make it with record(agent)")
+        watch = RunWatch(self._strategy, self._strategy.path_rules if rules is None else rules)
+        begun = 0
+        for event in self.events:
+            if isinstance(event, NodeStarted):
+                watch.begun(event.node, begun)
+                begun += 1
+            elif isinstance(event, NodeFinished):
+                watch.ended(event.node)
+            else:
+                watch.failed(event.node)
+        return watch.broken
 
 
 def record(agent: Agent[Any, Any]) -> Taken:
@@ -30,13 +73,39 @@ def record(agent: Agent[Any, Any]) -> Taken:
     assert taken.nodes == ["read", "upper"]
     ```
     """
-    taken = Taken()
+    taken = Taken(_strategy=agent.strategy)
+    recorded, running = "", False
 
-    def begin(_: RunStarted) -> None:
-        taken.nodes.clear()
-        taken.paths.clear()
+    def begin(event: RunStarted | RunResumed) -> None:
+        nonlocal recorded, running
+        if running and event.run_id.startswith(f"{recorded}/"):
+            return  # a sub-agent's
+        if isinstance(event, RunStarted) or event.run_id != recorded:
+            for each in (taken.nodes, taken.paths, taken.events):
+                each.clear()
+        recorded, running = event.run_id, True
+
+    def end(event: RunFinished | RunFailed | RunSuspended) -> None:
+        nonlocal running
+        running = running and event.run_id != recorded
+
+    def note(event: NodeStarted | NodeFinished | NodeFailed) -> None:
+        if event.run_id == recorded:
+            taken.events.append(event)
+            if isinstance(event, NodeStarted):
+                taken.nodes.append(event.node)
+
+    def choose(event: PathTaken) -> None:
+        if event.run_id == recorded:
+            taken.paths.append((event.node, event.path, event.target))
 
     agent.on(RunStarted, begin)
-    agent.on(NodeStarted, lambda event: taken.nodes.append(event.node))
-    agent.on(PathTaken, lambda event: taken.paths.append((event.node, event.path, event.target)))
+    agent.on(RunResumed, begin)
+    agent.on(RunFinished, end)
+    agent.on(RunFailed, end)
+    agent.on(RunSuspended, end)
+    agent.on(NodeStarted, note)
+    agent.on(NodeFinished, note)
+    agent.on(NodeFailed, note)
+    agent.on(PathTaken, choose)
     return taken

@@ -8,9 +8,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
-from graphagent.graph import END, START, Each, Node, Parallel, Race, Retry, Strategy, each, parallel, race
+from graphagent.graph import (
+    END,
+    START,
+    Each,
+    Node,
+    Parallel,
+    PathRule,
+    Race,
+    Retry,
+    Strategy,
+    each,
+    guarded,
+    never_together,
+    parallel,
+    precedes,
+    race,
+)
+from graphagent.graph.rules._proof import patterns
 from tests.graph.parts import steps
 
 ITEMS = 2
@@ -21,38 +39,34 @@ ITEMS = 2
 
 
 @st.composite
-def _elements(draw: st.DrawFn, leaves: dict[str, Any], depth: int, name: str) -> Node[Any, Any]:
+def _elements(draw: st.DrawFn, leaves: dict[str, Any], perhaps: Any, depth: int, name: str) -> Node[Any, Any]:
     kinds = ("leaf", "leaf", "strategy", "parallel", "each", "race") if depth else ("leaf",)
     kind, failures = draw(st.sampled_from(kinds)), draw(st.sampled_from(("cancel", "collect")))
     made: Any
     if kind == "leaf":
         return leaves[draw(st.sampled_from(list(leaves)))]
     if kind == "strategy":
-        made = draw(_strategies(leaves, depth - 1, name))
+        made = draw(_strategies(leaves, perhaps, depth - 1, name))
     elif kind == "each":
-        made = each(draw(_elements(leaves, depth - 1, f"{name}i")), failures=failures, name=name)
+        made = each(draw(_elements(leaves, perhaps, depth - 1, f"{name}i")), failures=failures, name=name)
     else:
-        branches = [draw(_elements(leaves, depth - 1, f"{name}{n}")) for n in range(draw(st.integers(1, 2)))]
+        branches = [draw(_elements(leaves, perhaps, depth - 1, f"{name}{n}")) for n in range(draw(st.integers(1, 2)))]
         made = race(*branches, name=name) if kind == "race" else parallel(*branches, failures=failures, name=name)
     return made.retry(attempts=2, wait=0) if draw(st.integers(0, 3)) == 0 else made
 
 
 @st.composite
-def _strategies(draw: st.DrawFn, leaves: dict[str, Any], depth: int, name: str) -> Strategy[Any, Any]:
+def _strategies(draw: st.DrawFn, leaves: dict[str, Any], perhaps: Any, depth: int, name: str) -> Strategy[Any, Any]:
     """Make a chain with edges that leave it, forwards and backwards, for outputs and for errors."""
-    drawn = [draw(_elements(leaves, depth, f"{name}{number}")) for number in range(draw(st.integers(1, 3)))]
+    drawn = [draw(_elements(leaves, perhaps, depth, f"{name}{number}")) for number in range(draw(st.integers(1, 3)))]
     chain = list({each.name: each for each in drawn}.values())
     paths: list[Any] = [START >> chain[0]]
     for number, one in enumerate(chain):
         targets = st.sampled_from([*chain, END])
-        heads = [one.when(_perhaps)] * draw(st.integers(0, 1)) + [one.on_error(OSError)] * draw(st.integers(0, 1))
+        heads = [one.when(perhaps)] * draw(st.integers(0, 1)) + [one.on_error(OSError)] * draw(st.integers(0, 1))
         paths += [head.map(_anything) >> draw(targets) for head in heads]
         paths.append(one.map(_anything) >> [*chain, END][number + 1])
     return Strategy(name, *paths)
-
-
-def _perhaps(value: Any) -> bool:
-    return len(repr(value)) % 2 == 0
 
 
 def _anything(value: Any) -> Any:
@@ -60,10 +74,25 @@ def _anything(value: Any) -> Any:
 
 
 @st.composite
-def small_strategies(draw: st.DrawFn, leaves: dict[str, Any] | None = None) -> Strategy[Any, Any]:
+def small_strategies(draw: st.DrawFn, leaves: list[Any] | None = None, perhaps: Any = bool) -> Strategy[Any, Any]:
     """Make a strategy with subgraphs, forks, loops, error edges and retries, of a few nodes that may occur at several places."""
-    leaves = leaves or {leaf.name: leaf for leaf in steps("a b c d")}
-    return draw(_strategies(leaves, 2, "s"))
+    return draw(_strategies({leaf.name: leaf for leaf in leaves or steps("a b c d")}, perhaps, 2, "s"))
+
+
+@st.composite
+def rules_of(draw: st.DrawFn, strategy: Strategy[Any, Any]) -> PathRule:
+    """Make a rule about nodes of a strategy."""
+    places = dict(strategy.walk())
+    kind = draw(st.sampled_from(("precedes", "never_together", "guarded", "guarded")))
+    size = 3 if kind == "guarded" else draw(st.integers(2, 3)) if kind == "never_together" else 2
+    assume(len(places) >= size)
+    names = draw(st.lists(st.sampled_from(sorted(places)), min_size=size, max_size=size, unique=True))
+    nodes = [places[name] if draw(st.booleans()) else name for name in names]
+    assume(len({id(node) for node in nodes}) == size)
+    makers = {"precedes": precedes, "never_together": never_together}
+    rule = guarded(nodes[0], by=nodes[1], before=nodes[2]) if kind == "guarded" else makers[kind](*nodes)
+    assume(isinstance(patterns(rule, list(strategy.walk())), list))  # it may name a place twice
+    return rule
 
 
 # ---- all that can happen

@@ -26,7 +26,7 @@ from graphagent.graph import (
 )
 from graphagent.graph.rules._proof import patterns, shortest_break
 from graphagent.run._fingerprint import describe
-from tests.graph.interleavings import shortest, small_strategies
+from tests.graph.interleavings import rules_of, shortest, small_strategies
 from tests.graph.parts import step, steps, taps
 from tests.thorough import examples
 from tests.work import calls
@@ -364,30 +364,12 @@ def test_the_proof_grows_with_the_strategy(rules: list[PathRule]):
     assert made(1000) < 15 * made(100)
 
 
-@st.composite
-def ruled(draw: st.DrawFn) -> tuple[Strategy[Any, Any], PathRule]:
-    """Make a small strategy, and a rule about nodes in it."""
-    strategy = draw(small_strategies())
-    places = dict(strategy.walk())
-    kind = draw(st.sampled_from(("precedes", "never_together", "guarded", "guarded")))
-    size = 3 if kind == "guarded" else draw(st.integers(2, 3)) if kind == "never_together" else 2
-    assume(len(places) >= size)
-    names = draw(st.lists(st.sampled_from(sorted(places)), min_size=size, max_size=size, unique=True))
-    nodes = [places[name] if draw(st.booleans()) else name for name in names]
-    assume(len({id(node) for node in nodes}) == size)
-    if kind == "guarded":
-        return strategy, guarded(nodes[0], by=nodes[1], before=nodes[2])
-    return strategy, never_together(*nodes) if kind == "never_together" else precedes(*nodes)
-
-
-@given(ruled())
+@given(st.data())
 @settings(max_examples=examples(3000, 150), suppress_health_check=[HealthCheck.filter_too_much])
-def test_the_proof_agrees_with_every_run_there_is(case: tuple[Strategy[Any, Any], PathRule]):
+def test_the_proof_agrees_with_every_run_there_is(data: st.DataObject):
     """A rule is refused just if some run breaks it, and the path that is drawn has as many nodes as the shortest such run."""
-    strategy, rule = case
-    places = list(strategy.walk())
-    found = patterns(rule, places)
-    assume(isinstance(found, list))
+    strategy = data.draw(small_strategies())
+    found = patterns(data.draw(rules_of(strategy)), list(strategy.walk()))
     assert isinstance(found, list)
     for pattern in found:
         way = shortest_break(strategy.edges, pattern)

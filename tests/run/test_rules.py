@@ -1,17 +1,33 @@
-"""Rules over paths in runs: what the agent knows of its runs and the strategy does not."""
+"""Rules over paths in runs: what the agent knows of its runs and the strategy does not, and rules checked against what a run did."""
 
 from __future__ import annotations
 
+import contextlib
+import random
+from typing import Any
+
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.errors import StrategyError
-from graphagent.graph import guarded, never_together, precedes
+from graphagent.errors import BudgetError, NodeFailedError, RunNotFoundError, StrategyChangedError, StrategyError
+from graphagent.events import NodeFailed, NodeFinished, NodeStarted
+from graphagent.graph import BrokenRule, Each, Node, Parallel, Race, Retry, each, guarded, never_together, precedes
+from graphagent.graph.rules._internal import RunWatch, check_rules
+from graphagent.graph.rules._proof import patterns
+from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import ActionStep, FinalAnswerStep  # noqa: TC001  annotations choose the steps that callbacks see
-from graphagent.nodes import llm_request
+from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
-from graphagent.testing import ScriptedModel
+from graphagent.run.durable import broken_rules
+from graphagent.store import MemoryStore, SqliteStore
+from graphagent.testing import ScriptedModel, Taken, record
+from tests.graph.interleavings import rules_of, small_strategies
+from tests.thorough import examples
 
 ask = llm_request(tools=False)
 
@@ -94,3 +110,222 @@ def test_both_ways_back_are_tried():
     assert Agent(whole, model=ScriptedModel([]), final_answer_checks=[str.isascii])
     last = Strategy("last", START >> ask >> send >> search >> END, rules=[precedes(send, search)])
     assert Agent(last, model=ScriptedModel([]), final_answer_checks=[str.isascii])
+
+
+# ---- rules checked against what a run did
+
+
+@node
+async def moderate(ctx: Context, text: str) -> str:
+    if text == "bad":
+        raise ValueError(text)
+    return text
+
+
+def mailing(**settings):
+    """A strategy that may send what was not moderated, with no rules."""
+    return Strategy(
+        "mailing",
+        START >> search,
+        search.on("draft").map(str.upper) >> search,
+        search.otherwise() >> moderate >> send >> END,
+        moderate.on_error(ValueError).map(str) >> send,
+        **settings,
+    )
+
+
+GUARDED = guarded(search, by=moderate, before=send)
+
+
+async def test_a_stored_run_is_checked_by_its_journal(tmp_path):
+    """Each node that was executed against a rule is found, with the entry that led to it; a run that kept the rules has none."""
+    async with SqliteStore(tmp_path / "runs.db") as store:
+        agent = Agent(mailing(), store=store)
+        for task in ("good", "bad"):
+            await agent.run(task, run_id=task)
+        rules = [GUARDED, precedes(moderate, "send"), precedes(search, moderate), never_together(moderate, send)]
+        assert await broken_rules(store, "good", mailing(), rules=rules[:3]) == []
+        found = await broken_rules(store, "bad", agent.strategy, rules=rules)
+        assert found == [
+            BrokenRule(rules[0], "send", "search", 3),
+            BrokenRule(rules[1], "send", "START", 3),
+            BrokenRule(rules[3], "send", "moderate", 3),
+        ]
+        assert str(found[0]) == (
+            "'send' breaks the rule guarded(search, by=moderate, before=send) at 3: it was executed after 'search'"
+        )
+        entry = (await agent.history("bad"))[found[0].at - 1]
+        assert (entry.kind, entry.where, entry.next) == ("recovered", "moderate", "send")
+        assert await broken_rules(store, "bad", agent.strategy) == []
+
+
+async def test_what_cannot_be_checked_is_refused(tmp_path):
+    """A run that there is not, another strategy, a node that the strategy does not have, and no rules."""
+    async with SqliteStore(tmp_path / "runs.db") as store:
+        agent = Agent(mailing(), store=store)
+        await agent.run("good", run_id="r")
+        with pytest.raises(RunNotFoundError):
+            await broken_rules(store, "nothing", agent.strategy)
+        with pytest.raises(RunNotFoundError):
+            await broken_rules(store, "r", agent.strategy, owner="someone")
+        other = Strategy("other", START >> search >> send >> END)
+        with pytest.raises(StrategyChangedError, match="- node 'moderate', to which entry 2 led"):
+            await broken_rules(store, "r", other, rules=[never_together(search, send)])
+        with pytest.raises(StrategyError, match="names it, and it is not in the strategy"):
+            await broken_rules(store, "r", agent.strategy, rules=[precedes("approve", send)])
+        with pytest.raises(TypeError, match="rules= is a list of rules"):
+            await broken_rules(store, "r", agent.strategy, rules=GUARDED)
+
+
+async def test_a_recorded_run_is_checked_in_a_test():
+    """`record` knows when nodes began and ended; the index is that of the node in `nodes`."""
+    agent = Agent(mailing())
+    taken = record(agent)
+    await agent.run("good")
+    assert taken.broken_rules([GUARDED]) == []
+    await agent.run("bad")
+    [found] = taken.broken_rules([GUARDED])
+    assert (found.node, taken.nodes[found.at]) == ("send", "send")
+    assert taken.broken_rules() == []
+    with pytest.raises(ValueError, match=r"make it with record\(agent\)"):
+        Taken().broken_rules()
+
+
+async def test_the_runs_of_sub_agents_are_not_recorded():
+    """Their nodes are not nodes of the strategy; the record of the calling run stays whole."""
+    helper = Agent(Strategy("inner", START >> search >> END), name="helper", description="Helps.")
+    act = execute_tools()
+    ask = llm_request()
+    strategy = Strategy("outer", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+    caller = Agent(strategy, model=ScriptedModel([ToolCall("helper", {"task": "x"}), "done"]), tools=[helper])
+    taken = record(caller)
+    await caller.run("go", run_id="r")
+    assert taken.nodes == ["llm_request", "execute_tools", "llm_request"]
+    assert taken.broken_rules([precedes(act, ask)])[0].at == 0
+
+
+async def test_items_branches_and_attempts_in_a_journal(tmp_path):
+    """Items of an `each` begin with their first entry, branches with their fork; a second attempt begins anew."""
+    attempts = []
+
+    @node
+    async def flaky(ctx: Context, text: str) -> str:
+        attempts.append(text)
+        if len(attempts) == 1:
+            raise OSError(text)
+        return text
+
+    one = Strategy("one", START >> send >> search >> flaky >> END).retry(attempts=2, wait=0)
+    many = each(one, limit=1)
+    strategy = Strategy("many", START >> many >> END)
+    async with SqliteStore(tmp_path / "runs.db") as store:
+        agent = Agent(strategy, store=store)
+        taken = record(agent)
+        await agent.run(["a", "b"], run_id="r")
+        rules = [guarded(search, by=flaky, before=send), never_together("each/one/flaky", "each/one/send")]
+        stored = [(each.rule, each.node, each.after) for each in await broken_rules(store, "r", strategy, rules=rules)]
+        assert [(node, after) for rule, node, after in stored if rule is rules[0]] == [
+            ("each/0/one/send", "each/0/one/search")
+        ]
+        assert [(node, after) for rule, node, after in stored if rule is rules[1]] == [
+            ("each/0/one/flaky", "each/0/one/send"),
+            ("each/0/one/send", "each/0/one/flaky"),
+            ("each/0/one/flaky", "each/0/one/send"),
+            ("each/1/one/send", "each/0/one/flaky"),
+            ("each/1/one/flaky", "each/0/one/send"),
+        ]
+        assert [(each.rule, each.node, each.after) for each in taken.broken_rules(rules)] == stored
+
+
+# ---- the proof, and runs
+
+
+class Chance:
+    """What the nodes of a run do, by chance: return lists of lists of some length, raise, or wait."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.loops = 0
+
+    def again(self, value: Any) -> bool:
+        """Whether a loop is gone through again: not for ever, since one around an `each` without items executes no nodes."""
+        self.loops += 1
+        return self.random.random() < 0.4 and self.loops < 20
+
+    async def __call__(self, ctx: Context, value: Any) -> Any:
+        for _ in range(self.random.randrange(3)):
+            await checkpoint()
+        if self.random.random() < 0.25:
+            raise OSError("by chance")
+        return [[[0]] * self.random.randrange(3)] * self.random.randrange(3)
+
+
+def against(events, pattern, strategy):
+    """Return the nodes that a run began against a rule, by the words of the rule alone; `events` are types and paths."""
+
+    def place(path):
+        return RunWatch(strategy, []).find(path)[0]
+
+    def span(begun):
+        """When a node that began was over, and whether it came to its end: it may be tried again without beginning anew."""
+        path, over, complete = events[begun][1], len(events), False
+        retried = any(isinstance(policy, Retry) for policy in RunWatch(strategy, []).find(path)[1].policies)
+        for number in range(begun + 1, len(events)):
+            kind, other = events[number]
+            follows = kind is NodeStarted and other.rpartition("/")[0] == path.rpartition("/")[0]
+            if follows or (kind is not NodeStarted and path.startswith(f"{other}/")):
+                return min(over, number), complete
+            if kind is NodeFinished and other == path:
+                over, complete = number, True
+            if kind is NodeFailed and other == path and not retried:
+                over = number
+        return over, complete
+
+    spans = [(number, path, *span(number)) for number, (kind, path) in enumerate(events) if kind is NodeStarted]
+    found = []
+    for number, path, *_ in spans:
+        if place(path) not in pattern.then:
+            continue
+        before = [over for begun, other, over, _ in spans if begun < number and place(other) in pattern.first]
+        since = max(before, default=-1)
+        guarded = any(
+            begun > since and over < number and complete
+            for begun, other, over, complete in spans
+            if place(other) in pattern.between
+        )
+        if (before or pattern.at_start) and not guarded:
+            found.append(path)
+    return found
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(data=st.data(), seed=st.integers(0, 1_000_000))
+@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+def test_no_run_of_an_accepted_strategy_breaks_a_rule(backend, data, seed):
+    """Neither its record nor its journal has anything against it; of any strategy, the record shows just what the rule forbids."""
+    chance = Chance(seed)
+    strategy = data.draw(small_strategies([Node(chance, name=name) for name in "abcd"], chance.again))
+    rules = data.draw(st.lists(rules_of(strategy), min_size=1, max_size=3))
+
+    async def run():
+        store = MemoryStore()
+        agent = Agent(strategy, store=store, max_nodes=40)
+        taken = record(agent)
+        with contextlib.suppress(NodeFailedError, BudgetError):
+            await agent.run([[[0]], [[0]]], run_id="r")
+        return taken, [await broken_rules(store, "r", strategy, rules=[rule]) for rule in rules]
+
+    taken, stored = anyio.run(run, backend=backend)
+    events = [(type(event), event.node) for event in taken.events]
+    forks = any(isinstance(element, Each | Parallel | Race) for _, element in strategy.walk())
+    for rule, found in zip(rules, stored, strict=True):
+        seen = [broken.node for broken in taken.broken_rules([rule])]
+        if not check_rules(strategy.edges, [rule]):
+            assert (seen, found) == ([], [])
+        expected = [
+            each for pattern in patterns(rule, list(strategy.walk())) for each in against(events, pattern, strategy)
+        ]
+        assert sorted(seen) == sorted(expected)
+        if not forks:  # the journal knows the order of all that happened; the last node may not have been begun
+            assert [broken.node for broken in found][: len(seen)] == seen

@@ -1,0 +1,96 @@
+"""Rules over paths, checked against what a stored run did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphagent.errors import StrategyChangedError
+from graphagent.graph import Each, Strategy
+from graphagent.graph.rules._internal import RunWatch, first_inside
+from graphagent.run.journal._reader import read_journal
+from graphagent.run.state._entries import BranchFailed, NodeEnded, NodeEntry, Recovered, Retried, RunEdited, Started
+
+if TYPE_CHECKING:
+    from graphagent.graph import BrokenRule, PathRule
+    from graphagent.protocols import Store
+    from graphagent.run.state._entries import JournalEntry
+
+
+async def broken_rules(
+    store: Store, run_id: str, strategy: Strategy[Any, Any], *, rules: Sequence[PathRule] | None = None, owner: str = ""
+) -> list[BrokenRule]:
+    """Return where a stored run broke rules over paths, in the order of the run; none if it kept all of them.
+
+    A node counts as executed from the entry on that led to it. With a fork, all branches of a `parallel` or a `race` begin, and
+    an item of an `each` with its first entry.
+
+    Args:
+        store: The store that has the run.
+        run_id: The id of the run.
+        strategy: The strategy of the run. It need not have the rules, and may have been changed where the run did not go.
+        rules: The rules; None means those of the strategy, which only a run of another version of it can have broken.
+        owner: The owner of the run.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StrategyChangedError: the run executed a node that the strategy does not have.
+        StrategyError: a rule names a node that the strategy does not have.
+        DamagedStoreError: the run is not what was written.
+        StoreError: the store cannot be read.
+    """
+    watch = RunWatch(strategy, strategy.path_rules if rules is None else rules)
+    journal = await read_journal(store, owner, run_id)
+    items = set[str]()
+    for number in journal.numbers:
+        try:
+            _follow(watch, journal.entry(number), number, items)
+        except LookupError as error:
+            raise StrategyChangedError(run_id, [f"- node {error.args[0]!r}, to which entry {number} led"]) from None
+    return watch.broken
+
+
+def _follow(watch: RunWatch, entry: JournalEntry, number: int, items: set[str]) -> None:
+    """Tell what an entry says. `items` are the branches of `each` that have begun, by their paths."""
+    following = ""
+    if isinstance(entry, Started | RunEdited):
+        following = getattr(entry, "path", "") + entry.following if entry.following else ""
+    elif isinstance(entry, NodeEntry):
+        _begin_items(watch, entry.path, number, items)
+        path = entry.path + entry.node
+        if isinstance(entry, NodeEnded):
+            watch.ended(path)
+        elif isinstance(entry, Recovered | BranchFailed):
+            watch.failed(path)
+        if isinstance(entry, NodeEnded | Recovered):
+            following = entry.path + entry.following if entry.following else ""
+        if isinstance(entry, NodeEnded | Recovered | BranchFailed | Retried):
+            items.difference_update([each for each in items if not path or each.startswith(f"{path}/")])
+        if isinstance(entry, Retried):
+            watch.left(path)
+            for inside in first_inside(watch.find(path)[1], path):
+                _begin(watch, inside, number)
+    if following:
+        _begin(watch, following, number)
+
+
+def _begin(watch: RunWatch, path: str, number: int) -> None:
+    """Begin something, and what begins with it."""
+    watch.begun(path, number)
+    for inside in first_inside(watch.find(path)[1], path):
+        _begin(watch, inside, number)
+
+
+def _begin_items(watch: RunWatch, frame: str, number: int, items: set[str]) -> None:
+    """Begin the branches of `each` around a frame that has its first entry."""
+    parts = frame.split("/")[:-1]
+    place = 1
+    while place < len(parts):
+        around = "/".join(parts[:place])
+        fork = watch.find(around)[1]
+        if isinstance(fork, Each):
+            branch = f"{around}/{parts[place]}/{fork.branches[0].name}"
+            if branch not in items:
+                items.add(branch)
+                _begin(watch, branch, number)
+        place += 1 if isinstance(fork, Strategy) else 2  # the path of a branch has its number before its name
