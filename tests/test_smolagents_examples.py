@@ -95,3 +95,16 @@ def test_the_simple_example_asks_a_server(tmp_path):
     assert text.endswith("Final answer:\n    It is 6765.\n")
     saved = RunMemory.from_json((tmp_path / "agent_memory.json").read_text())
     assert [step.step_number for step in saved.steps if isinstance(step, ActionStep)] == [0, 1, 2]
+
+
+def test_an_agent_example_asks_the_model_that_it_is_given(tmp_path):
+    """Over HTTP, with what its own script says; and so for every example, whose options are the same."""
+    replies = [ToolCall("query", {"sql": "SELECT sum(tip) FROM receipts"}), "All tips were 6.87."]
+    with openai_server(replies) as server:
+        text = printed("smolagents/text_to_sql.py", tmp_path, "--model", "m", "--base-url", server.base_url)
+    assert "[[6.87]]" in text.replace("6.869999999999999", "6.87")
+    assert text.endswith("Final answer:\n    All tips were 6.87.\n")
+    for example in sorted((EXAMPLES / "smolagents").glob("*.py")):
+        told = printed(f"smolagents/{example.name}", tmp_path, "--help")
+        assert "--model" in told, example
+        assert "--base-url" in told, example
