@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
+from graphagent._clock import now
+from graphagent.errors import MissingExtraError
 from graphagent.llm._messages import MONEY, ModelRequest, ModelResponse, Usage
+from graphagent.llm._wrappers import check_model, inner_models
 
 if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
+
     from graphagent.protocols import Model
 
 Amount = Decimal | str | float
@@ -76,18 +82,36 @@ class PricedModel:
     What the server says itself, such as OpenRouter does, is kept.
     """
 
-    def __init__(self, model: Model, prices: Prices) -> None:
-        if (
-            isinstance(model, type) or not callable(getattr(model, "respond", None)) or not isinstance(prices, Prices)  # pyright: ignore[reportUnnecessaryIsInstance]
-        ):
-            raise TypeError(
-                f"a PricedModel is made of a model and its prices, not of {kind_of(model)} and {kind_of(prices)}; write "
-                f"PricedModel(model, Prices(input='0.15', output='0.60'))"
-            )
+    def __init__(self, model: Model, prices: Prices | Mapping[str, Prices] | None = None) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model that is asked.
+            prices: The prices; or those of several models by their names, of which the model that answered counts, as its server
+                names it or as it was asked; or None for the prices of the package `genai-prices`, in US dollars.
+
+        Raises:
+            MissingExtraError: `prices` is None, and `genai-prices` is not installed.
+            TypeError: the model is no model, or the prices are no prices.
+            ValueError: there is no price for the model, or for one of the models in it.
+        """
+        example = "PricedModel(model, Prices(input='0.15', output='0.60'))"
+        check_model("a PricedModel", model, example)
+        table = prices.values() if isinstance(prices, Mapping) else [prices] if prices is not None else []
+        for each in table:
+            if not isinstance(each, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(
+                    f"a PricedModel is made of a model and its prices, not of {kind_of(each)}; write {example}"
+                )
         self.model = model
         """The model that is asked."""
         self.prices = prices
-        """What its tokens cost."""
+        """What its tokens cost; None: what `genai-prices` says."""
+        self._table: _OwnPrices | _PublishedPrices | None = None
+        if prices is None:
+            self._table = _PublishedPrices(model)
+        elif not isinstance(prices, Prices):
+            self._table = _OwnPrices(model, prices)
 
     @property
     def name(self) -> str:
@@ -102,9 +126,103 @@ class PricedModel:
         """
         response = await self.model.respond(request, on_text)
         usage = response.usage
-        if usage.cost:
+        if usage.cost or not (usage.input_tokens or usage.output_tokens):
             return response
-        return replace(response, usage=replace(usage, cost=self.prices.cost(usage)))
+        cost = cast("Prices", self.prices).cost(usage) if self._table is None else self._table.cost(response)
+        return replace(response, usage=replace(usage, cost=cost))
 
     def __repr__(self) -> str:
-        return f"<{self.model!r} with {self.prices!r}>"
+        return f"<{self.model!r} with {'prices of genai-prices' if self.prices is None else repr(self.prices)}>"
+
+
+class _OwnPrices:
+    """Prices by the names of models."""
+
+    def __init__(self, model: Model, prices: Mapping[str, Prices]) -> None:
+        self._prices = dict(prices)
+        self._names = [each.name for each in inner_models(model)]
+        for name in self._names:
+            if name not in self._prices:
+                known = ", ".join(map(repr, self._prices)) or "none"
+                raise ValueError(f"there is no price for model {name!r}, only for {known}; add {name!r}: Prices(…)")
+
+    def cost(self, response: ModelResponse) -> Decimal:
+        """Return the cost by the prices of the model that answered, as its server names it, or else as it was asked."""
+        prices = self._prices.get(response.model) or self._prices[_asked(self._names, response)]
+        return prices.cost(response.usage)
+
+
+class _PublishedPrices:
+    """Prices of `genai-prices`: a table in that package, which neither asks a server nor starts a thread unless it is told to."""
+
+    def __init__(self, model: Model) -> None:
+        try:
+            import genai_prices
+        except ImportError:
+            raise MissingExtraError("PricedModel without Prices(…)", "prices") from None
+        self._calc_price, self._no_usage = genai_prices.calc_price, genai_prices.Usage()
+        self._found: dict[tuple[str, str], ModelInfo | None] = {}
+        self._made: dict[tuple[Decimal | None, ...], Prices] = {}
+        self._addresses = {each.name: str(getattr(each, "base_url", "")) for each in inner_models(model)}
+        self._names = list(self._addresses)
+        for name, base_url in self._addresses.items():
+            if self._find(name, base_url) is None:
+                raise ValueError(
+                    f"genai-prices has no prices for model {name!r}{f' at {base_url}' if base_url else ''}; give it its own: "
+                    f"PricedModel(model, Prices(input=…, output=…))"
+                )
+
+    def cost(self, response: ModelResponse) -> Decimal:
+        """Return the cost by the prices of today of the model that answered, as its server names it, or else as it was asked."""
+        asked, usage = _asked(self._names, response), response.usage
+        address = self._addresses[asked]
+        price = (response.model and self._find(response.model, address)) or self._find(asked, address)
+        assert price, "it was looked up when the model was wrapped"
+        found = self._prices(price, usage.input_tokens).cost(usage)
+        per_thousand = price.get_prices(_today()).requests_kcount
+        return MONEY.add(found, MONEY.scaleb(per_thousand, -3)) if isinstance(per_thousand, Decimal) else found
+
+    def _find(self, name: str, base_url: str) -> ModelInfo | None:
+        """Return what is known of a model at a server, or of that name anywhere if the server is not known."""
+        key = name, base_url
+        if key not in self._found:
+            try:
+                found = self._calc_price(self._no_usage, name, provider_api_url=base_url or None).model
+                self._found[key] = found if self._prices(found, 0) else None
+            except LookupError:
+                self._found[key] = None
+        return self._found[key]
+
+    def _prices(self, model: ModelInfo, input_tokens: int) -> Prices:
+        """Return the prices of a model for a prompt of so many tokens.
+
+        Raises:
+            LookupError: its tokens have no price.
+        """
+        price: Any = model.get_prices(_today())
+        given = (price.input_mtok, price.output_mtok, price.cache_read_mtok, price.output_reasoning_mtok)
+        amounts = tuple(_price_for(each, input_tokens) for each in given)
+        if amounts not in self._made:
+            if amounts[0] is None or amounts[1] is None:
+                raise LookupError(model.id)
+            self._made[amounts] = Prices(amounts[0], amounts[1], amounts[2], amounts[3])
+        return self._made[amounts]
+
+
+def _today() -> datetime:
+    return datetime.fromtimestamp(now() / 1_000, UTC)
+
+
+def _asked(names: list[str], response: ModelResponse) -> str:
+    """Return the name of the model in the wrappers that answered: the first that is not known to have failed."""
+    failed = {each.model for each in response.failed}
+    return next((name for name in names if name not in failed), names[0])
+
+
+def _price_for(price: Any, input_tokens: int) -> Decimal | None:
+    """Return a price of `genai-prices`, which may depend on the length of the prompt."""
+    if price is None or isinstance(price, Decimal):
+        return price
+    # A tier holds for all tokens of a request, not only for those beyond its start.
+    tiers = [each.price for each in price.tiers if input_tokens > each.start]
+    return cast("Decimal", tiers[-1] if tiers else price.base)
