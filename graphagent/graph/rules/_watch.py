@@ -140,23 +140,23 @@ def first_inside(element: Element, path: str) -> list[str]:
 
 
 def _find(strategy: Strategy[Any, Any], path: str) -> tuple[str, Element]:
-    at: Element | None = strategy
+    at: Element = strategy
     place: list[str] = []
     parts = path.split("/")
     while parts:
         part = parts.pop(0)
-        if isinstance(at, Each | Parallel | Race):  # its branches have numbers before their names
-            number = int(part) if part.isdecimal() and parts else -1
-            if isinstance(at, Each):
-                number = min(number, 0)
-            else:
+        inside: Element | None = None
+        if isinstance(at, Strategy):
+            inside = at.elements_by_name.get(part)
+        elif isinstance(at, Each | Parallel | Race) and part.isdecimal() and parts:
+            # A branch has its number and then its name.
+            if not isinstance(at, Each):
                 place.append(part)
-            branch = at.branches[number] if -1 < number < len(at.branches) else None
-            part = parts.pop(0) if parts else ""
-            at = branch if branch is not None and branch.name == part else None
-        else:
-            at = at.elements_by_name.get(part) if isinstance(at, Strategy) else None
-        if at is None:
+            number = 0 if isinstance(at, Each) else int(part)
+            part = parts.pop(0)
+            inside = next((each for each in at.branches[number : number + 1] if each.name == part), None)
+        if inside is None:
             raise LookupError(path)
+        at = inside
         place.append(part)
     return "/".join(place), at
