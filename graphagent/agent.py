@@ -13,6 +13,7 @@ import anyio
 
 from graphagent._article import a, kind_of
 from graphagent._dispatch import Handlers, Listener, by_type, check_handler, ending
+from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, OutputStreamed, TextStreamed
 from graphagent.graph import Strategy
@@ -679,18 +680,32 @@ class Agent(Generic[I, O]):
         if self.store is None:
             raise RunError("a thread is kept in a store; give the agent one: Agent(…, store=SqliteStore('runs.db'))")
 
-    def as_tool(self) -> Tool:
+    def as_tool(
+        self,
+        *,
+        approve: bool = False,
+        timeout: float | None = None,
+        retry: Retry | int | None = None,
+        concurrency: int | None = None,
+        max_size: int | None = None,
+    ) -> Tool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer.
 
         Its runs are parts of the run that calls it: they share its store and its owner, count in what it spends, and are
-        suspended with it.
+        suspended with it. The arguments are those of `graphagent.tool`.
 
         Raises:
-            TypeError: the agent has no name or no description, or a task that JSON cannot say.
+            TypeError: the agent has no name or no description, or a task that JSON cannot say; or as `Tool`.
+            ValueError: as `Tool`.
         """
         if self._tool is None:
             self._tool = tool_of(self, self._prepared)
-        return self._tool
+        if (approve, timeout, retry, concurrency, max_size) == (False, None, None, None, None):
+            return self._tool
+        again = Retry(retry) if isinstance(retry, int) else retry
+        return replace(
+            self._tool, approve=approve, timeout=timeout, retry=again, concurrency=concurrency, max_size=max_size
+        )
 
     async def aclose(self) -> None:
         """Close the connections to servers of tools in this event loop, also those of agents that are tools.

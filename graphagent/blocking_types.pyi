@@ -498,7 +498,15 @@ class BlockingAgent(Protocol[I, O]):
         images: Iterable[ImageLike] = (),
         deps: object = None,
     ) -> RunResult[O]: ...
-    def as_tool(self) -> BlockingTool:
+    def as_tool(
+        self,
+        *,
+        approve: bool = False,
+        timeout: float | None = None,
+        retry: Retry | int | None = None,
+        concurrency: int | None = None,
+        max_size: int | None = None,
+    ) -> BlockingTool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
         ...
 
@@ -680,6 +688,16 @@ class BlockingTool(Protocol):
     @property
     def retry(self) -> Retry | None:
         """How often a call that raises is tried again; None for not at all."""
+        ...
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
+        ...
+
+    @property
+    def max_size(self) -> int | None:
+        """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
         ...
 
     def check(self, arguments: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult
+from graphagent.llm._tool_limits import SHORTEST, Slots, capped
 from graphagent.llm._validation_messages import problems
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Tool:
     Raises:
         TypeError: `timeout` is no number, or `retry` no Retry.
         ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
-            three, `timeout` is not above 0, or a deferred tool, which is never called, has a `timeout` or `retry`.
+            three, `timeout` is not above 0, `concurrency` is below 1, `max_size` below 400, or a deferred tool, which is never
+            called, has a `timeout`, a `retry` or a `concurrency`.
     """
 
     name: str
@@ -83,9 +85,16 @@ class Tool:
     """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
     retry: Retry | None = field(default=None, kw_only=True)
     """How often a call that raises is tried again; None for not at all."""
+    concurrency: int | None = field(default=None, kw_only=True)
+    """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
+    max_size: int | None = field(default=None, kw_only=True)
+    """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
+    _slots: Slots | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._check_attempts()
+        self._check_limits()
+        if self.concurrency is not None:
+            object.__setattr__(self, "_slots", Slots(self.name, self.concurrency))
         if self.in_flight not in ("retry", "ask", "fail"):
             raise ValueError(f"tool {self.name!r}: in_flight is 'retry', 'ask' or 'fail', not {self.in_flight!r}")
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
@@ -93,7 +102,12 @@ class Tool:
                 f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; give it name="
             )
 
-    def _check_attempts(self) -> None:
+    def _check_limits(self) -> None:
+        for name, limit, least in (("concurrency", self.concurrency, 1), ("max_size", self.max_size, SHORTEST)):
+            if limit is not None and (type(limit) is not int or limit < least):
+                raise ValueError(
+                    f"tool {self.name!r}: {name}={limit!r} is no limit; give a whole number from {least} on"
+                )
         if self.timeout is not None:
             if not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"tool {self.name!r}: timeout is seconds or None, not {a(type(self.timeout).__name__)}")
@@ -103,8 +117,10 @@ class Tool:
             raise TypeError(
                 f"tool {self.name!r}: retry is a number of attempts or a Retry, not {a(type(self.retry).__name__)}"
             )
-        if self.deferred and (self.timeout, self.retry) != (None, None):
-            raise ValueError(f"tool {self.name!r} is deferred, so it is never called; leave out timeout= and retry=")
+        if self.deferred and (self.timeout, self.retry, self.concurrency) != (None, None, None):
+            raise ValueError(
+                f"tool {self.name!r} is deferred, so it is never called; leave out timeout=, retry= and concurrency="
+            )
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check arguments, as far as that is possible without a call.
@@ -137,6 +153,12 @@ class Tool:
             await anyio.sleep(pause)
 
     async def _attempt(self, arguments: Mapping[str, Any], context: Any) -> Any:
+        if self._slots is None:
+            return await self._limited(arguments, context)
+        async with self._slots.one():  # the time of waiting does not count
+            return await self._limited(arguments, context)
+
+    async def _limited(self, arguments: Mapping[str, Any], context: Any) -> Any:
         if self.timeout is None:
             return await self.run(arguments, context)
         with anyio.move_on_after(self.timeout):
@@ -195,6 +217,8 @@ def tool(
     in_flight: InFlight = "retry",
     timeout: float | None = None,
     retry: Retry | int | None = None,
+    concurrency: int | None = None,
+    max_size: int | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -207,6 +231,8 @@ def tool(
     in_flight: InFlight = "retry",
     timeout: float | None = None,
     retry: Retry | int | None = None,
+    concurrency: int | None = None,
+    max_size: int | None = None,
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
@@ -228,6 +254,10 @@ def tool(
         retry: How often a call is made at the most if it raises, with growing waits in between; or a `graphagent.graph.Retry`,
             which also says how long to wait, and after which errors. The model sees the last error. `ctx.idempotency_key` is
             the same in every attempt. Arguments that do not fit and a ToolError are not tried again.
+        concurrency: How many of its calls are made at once, by all runs of one event loop; by default any number. The others
+            wait, which does not count in `timeout`.
+        max_size: How many characters of a result the model sees, its head and its tail; by default all. `ToolResult.full` is the
+            whole.
 
     Raises:
         TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill; or as `Tool`.
@@ -247,8 +277,8 @@ def tool(
         return FunctionTool(
             called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
             approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
-            retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), function=function,
-            arguments=arguments,
+            retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), concurrency=concurrency,
+            max_size=max_size, function=function, arguments=arguments,
         )  # fmt: skip
 
     return decorate if function is None else decorate(function)
@@ -447,13 +477,13 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     try:
         value = await tool.call(call.arguments, context)
         if isinstance(value, ToolResult):
-            return replace(value, call_id=call.id, name=call.name)
+            return capped(replace(value, call_id=call.id, name=call.name), tool.max_size)
         content, images = _shown(await _with_images(value))
     except ToolError as error:
         return _error(call, str(error), error)
     except Exception as error:  # noqa: BLE001 — whatever a tool raises is the model's to know and to work around
         return _error(call, f"{type(error).__name__}: {error}", error)
-    return ToolResult(call.id, call.name, content, images=images, value=value)
+    return capped(ToolResult(call.id, call.name, content, images=images, value=value), tool.max_size)
 
 
 def refused(call: ToolCall, reason: str) -> ToolResult:

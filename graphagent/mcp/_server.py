@@ -35,6 +35,7 @@ T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "annotations")
 """What is kept of the description of a tool."""
 _LONGEST = 200
+_MOST_CHARACTERS = 100_000
 _MOST_PAGES = 100
 """Pages of a list of tools after which it is taken for one without end."""
 
@@ -61,6 +62,10 @@ class MCPServerOptions(TypedDict, total=False):
     retry: Retry | int | None
     """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is
     not tried again."""
+    concurrency: int | None
+    """How many calls of each tool are made at once, by all runs of one event loop; None for any number. The others wait."""
+    max_size: int | None
+    """How many characters of a result the model sees, by default 100,000; None for all. `ToolResult.full` is the whole."""
     start_timeout: float
     """Seconds that a connection may take to open, the start of the process included; by default 30."""
 
@@ -89,6 +94,7 @@ class MCPServer:
         self._in_flight: InFlight | None = options.get("in_flight")
         retry = options.get("retry")
         self._timeout, self._retry = options.get("timeout"), Retry(retry) if isinstance(retry, int) else retry
+        self._concurrency, self._max_size = options.get("concurrency"), options.get("max_size", _MOST_CHARACTERS)
         self._start_timeout = options.get("start_timeout", 30.0)
         if not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
@@ -194,7 +200,7 @@ class MCPServer:
         return MCPTool(
             name, described.get("description") or described.get("title") or called, schema, partial(self._call, called),
             approve=approve, in_flight=self._in_flight or in_flight, timeout=self._timeout,
-            retry=self._retry, server=self._name, called=called, annotations=hints,
+            retry=self._retry, concurrency=self._concurrency, max_size=self._max_size, server=self._name, called=called, annotations=hints,
             validator=validator_of(self._name, called, schema),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
-from graphagent.llm._internal import answered, call_tool, refused
+from graphagent.llm._internal import answered, call_tool, capped, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Question
@@ -104,7 +104,8 @@ async def _make(ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[
         return await _called(ctx, None, call, known)
     if tool.deferred:
         asked = f"What is the result of {call.name!r}?"
-        return answered(call, await ctx.ask(Question(call.id, asked, ctx.node, "result", call)))
+        given = await ctx.ask(Question(call.id, asked, ctx.node, "result", call))
+        return capped(answered(call, given), tool.max_size)
     if tool.approve:
         asked = f"May {call.name!r} be called?"
         verdict = await ctx.ask(Question(call.id, asked, ctx.node, "approval", call))

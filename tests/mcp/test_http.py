@@ -94,7 +94,9 @@ async def test_parallel_runs_share_a_server_over_http(url):
 
 async def test_ten_megabytes_arrive(url):
     """A long result is no error of the connection."""
-    async with agent(MCPServer.http(url, only=["text"]), ToolCall("text", {"size": 10_000_000})) as running:
+    async with agent(
+        MCPServer.http(url, only=["text"], max_size=None), ToolCall("text", {"size": 10_000_000})
+    ) as running:
         await running.run("try")
     assert len(results(running)[0].content) == 10_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from graphagent._article import a
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
 from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, structured
-from graphagent.llm._internal import is_overflow
+from graphagent.llm._internal import is_overflow, shortened
 from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
@@ -409,23 +409,6 @@ def _parts(message: Message, most: int) -> Iterator[dict[str, str]]:
             yield {"tool": part.name, "failed" if part.is_error else "gave": shortened(part.content, most)}
         elif isinstance(part, Image):
             yield {"speaker": message.role, "shows": part.media_type}
-
-
-def _left_out(left: int, _: int) -> str:
-    return f"\n[… {left:,} characters are left out here …]\n"
-
-
-def shortened(text: str, most: int, note: Callable[[int, int], str] = _left_out) -> str:
-    """Return a text of at most `most` characters: a longer one as its head and its tail with a note between.
-
-    `note` is called with the number of characters that are left out, and the position of the first of them.
-    """
-    if len(text) <= most:
-        return text
-    room = max(most - len(note(len(text), len(text))), 0)
-    tail = room // 3
-    head = room - tail
-    return f"{text[:head]}{note(len(text) - room, head)}{text[len(text) - tail :]}"
 
 
 def _check_count(name: str, count: int, least: int) -> None:

@@ -11,7 +11,8 @@ from graphagent._article import kind_of
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Text, Tool, ToolResult
-from graphagent.memory.compaction._compression import WholeHistory, compress, covered_steps, cuts, shortened
+from graphagent.llm._internal import SHORTEST, shortened
+from graphagent.memory.compaction._compression import WholeHistory, compress, covered_steps, cuts
 from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
 from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import ActionStep, MessageStep, Step, SummaryStep
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _LEAST_FOR_SUMMARIES = 2_000
 """The tokens that a request for a summary may have in even the smallest window, since its instructions take some of them."""
-_SHORTEST = 400
-"""The smallest `observation_chars`: a shorter result would mostly consist of the note about what was left out."""
 
 _LATEST_STAY = WholeHistory(keep=3)
 _LEFT_OUT = Text("[an image was left out here]")
@@ -76,7 +75,7 @@ class ContextWindow:
         observation_chars: int | None = None,
         compression: Compression = _LATEST_STAY,
     ) -> None:
-        limits = {"tokens": (tokens, 1), "images": (images, 0), "observation_chars": (observation_chars, _SHORTEST)}
+        limits = {"tokens": (tokens, 1), "images": (images, 0), "observation_chars": (observation_chars, SHORTEST)}
         for name, (limit, least) in limits.items():
             if limit is not None and (type(limit) is not int or limit < least):
                 raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
@@ -119,8 +118,8 @@ class ContextWindow:
 
     def shown(self, result: ToolResult) -> ToolResult:
         """Return a tool result as the model sees it."""
-        most, text = self.observation_chars, result.content
-        if most is None or len(text) <= most or result.name in {tool.name for tool in self.tools}:
+        most, text = self.observation_chars, result.full or result.content
+        if most is None or len(result.content) <= most or result.name in {tool.name for tool in self.tools}:
             return result
 
         def note(left: int, start: int) -> str:
@@ -128,7 +127,7 @@ class ContextWindow:
 
             return _NOTE.format(left=left, total=len(text), id=json.dumps(result.call_id), start=start)
 
-        return replace(result, content=shortened(text, most, note), full=result.full or text)
+        return replace(result, content=shortened(text, most, note), full=text)
 
     async def before_request(self, ctx: Context, tools: Sequence[Tool]) -> None:
         """Leave out images, and compress the history if the prompt would be too long.
