@@ -23,6 +23,7 @@ from graphagent.run.engine._context import missing as missing
 from graphagent.run.engine._context import no_model as no_model
 from graphagent.run.engine._decision import decide as decide
 from graphagent.run.engine._driver import begin as begin
+from graphagent.run.engine._execute import matching as matching
 from graphagent.run.engine._middleware import pass_through as pass_through
 from graphagent.run.engine._suspend import Suspend as Suspend
 from graphagent.run.engine._task_group import together as together

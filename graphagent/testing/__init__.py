@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphagent.testing._cassette import RecordedModel as RecordedModel
 from graphagent.testing._clock import fixed_clock as fixed_clock
 from graphagent.testing._clock import fixed_ids as fixed_ids
+from graphagent.testing._edges import next_node as next_node
 from graphagent.testing._model import Reply as Reply
 from graphagent.testing._model import ScriptedModel as ScriptedModel
 from graphagent.testing._providers import check_provider as check_provider

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from graphagent.events import (
@@ -36,6 +38,42 @@ class Taken:
     )
     """When nodes were begun, came to their end, and failed."""
     _strategy: Strategy[Any, Any] | None = field(default=None, repr=False, compare=False)
+
+    def assert_path(self, *nodes: str | EllipsisType) -> None:
+        """Check that the run executed these nodes, in this order, and no others; `...` fits any number of nodes, also none.
+
+        Raises:
+            AssertionError: it took another path; the text shows where they differ.
+        """
+        if _fits(nodes, self.nodes):
+            return
+        expected = ["..." if each is ... else str(each) for each in nodes]
+        changes = [line for line in difflib.ndiff(expected, self.nodes) if not line.startswith("?")]
+        raise AssertionError("\n".join(["the run took another path (- expected, + taken):", *changes]))
+
+    def assert_visited(self, *nodes: str) -> None:
+        """Check that the run executed each of these nodes at least once.
+
+        Raises:
+            AssertionError: it did not; the text names those, and the nodes that were executed.
+        """
+        missing = [each for each in nodes if each not in self.nodes]
+        if missing:
+            raise AssertionError(
+                f"the run did not execute {', '.join(map(repr, missing))}, but {', '.join(map(repr, self.nodes)) or 'nothing'}"
+            )
+
+    def assert_edges(self, *edges: tuple[str, str]) -> None:
+        """Check which choices the run made: each a node that had one, and the name of the node that came next, or `END`.
+
+        Raises:
+            AssertionError: it made others; the text shows where they differ.
+        """
+        taken = [f"{node} -> {target}" for node, _, target in self.paths]
+        expected = [f"{node} -> {target}" for node, target in edges]
+        if taken != expected:
+            changes = [line for line in difflib.ndiff(expected, taken) if not line.startswith("?")]
+            raise AssertionError("\n".join(["the run took other edges (- expected, + taken):", *changes]))
 
     def broken_rules(self, rules: Sequence[PathRule] | None = None) -> list[BrokenRule]:
         """Return where the run broke rules over paths, each with its index in `nodes`; none if it kept all of them.
@@ -70,7 +108,7 @@ def record(agent: Agent[Any, Any]) -> Taken:
     ```text
     taken = record(agent)
     await agent.run("abc")
-    assert taken.nodes == ["read", "upper"]
+    taken.assert_path("read", "upper")
     ```
     """
     taken = Taken(_strategy=agent.strategy)
@@ -109,3 +147,14 @@ def record(agent: Agent[Any, Any]) -> Taken:
     agent.on(NodeFailed, note)
     agent.on(PathTaken, choose)
     return taken
+
+
+def _fits(pattern: Sequence[str | EllipsisType], nodes: Sequence[str]) -> bool:
+    """Return whether nodes fit a pattern, in which `...` is any number of them."""
+    reached = {0}
+    for each in pattern:
+        if each is ...:
+            reached = set(range(min(reached), len(nodes) + 1)) if reached else reached
+        else:
+            reached = {at + 1 for at in reached if at < len(nodes) and nodes[at] == each}
+    return len(nodes) in reached
