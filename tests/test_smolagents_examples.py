@@ -12,8 +12,12 @@ import pytest
 from graphagent.llm import ToolCall
 from graphagent.memory import ActionStep, RunMemory
 from graphagent.testing import openai_server
+from tests.replies import reply
+from tests.thorough import some
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+HOME = Path(__file__).parents[1]
+EXAMPLES = HOME / "examples"
+OTHERS = sorted((EXAMPLES / "smolagents").glob("*.py"))
 UP = "The application is up again."
 
 
@@ -108,3 +112,17 @@ def test_an_agent_example_asks_the_model_that_it_is_given(tmp_path):
         told = printed(f"smolagents/{example.name}", tmp_path, "--help")
         assert "--model" in told, example
         assert "--base-url" in told, example
+
+
+def test_the_page_names_every_agent_example():
+    """Each program has a row, beside the example of smolagents that it is like."""
+    rows = re.findall(r"^\| `.+` \| `(\w+\.py)` \|", (HOME / "docs" / "smolagents.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(rows) == [path.name for path in OTHERS]
+
+
+@pytest.mark.parametrize("path", some(OTHERS, 2), ids=lambda path: path.stem)
+def test_every_agent_example_asks_a_server(path, tmp_path):
+    """Each runs to its end over HTTP, with a model that does what it is asked for."""
+    with openai_server(reply, model="local") as server:
+        assert printed(f"smolagents/{path.name}", tmp_path, "--model", "local", "--base-url", server.base_url)
+        assert server.requests
