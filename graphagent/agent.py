@@ -16,7 +16,7 @@ from graphagent._dispatch import Handlers, Listener, by_type, check_handler, end
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, OutputStreamed, TextStreamed
-from graphagent.graph import Strategy
+from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool, ToolCalls
 from graphagent.llm._internal import images_of, load_images
@@ -38,10 +38,12 @@ from graphagent.run._internal import (
     check_ways,
     checked_tools,
     compile_root,
+    declared_tools,
     missing,
     no_model,
     tool_of,
     tool_servers,
+    tool_with_fields,
     without_model,
 )
 
@@ -69,7 +71,8 @@ class Agent(Generic[I, O]):
     Args:
         strategy: What it does.
         model: Whom its nodes ask.
-        tools: What the model may call: functions with `@tool`, agents that have a name and a description, and servers of tools.
+        tools: What the model may call: functions with `@tool`, agents that have a name and a description, strategies
+            (`strategy.as_tool(…)`), and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
         store: Where runs are kept, so that they survive the process; without one they end with it.
         name: How the model calls this agent, where it is a tool of another one.
@@ -93,12 +96,15 @@ class Agent(Generic[I, O]):
         TypeError: an argument is not of its type, or a callback cannot be called with a step.
     """
 
+    _inherits_tools = False
+    """Whether its runs, as parts of others, have the tools of those."""
+
     def __init__(
         self,
         strategy: Strategy[I, O],
         *,
         model: Model | None = None,
-        tools: Sequence[Tool | Agent[Any, Any] | ToolServer] = (),
+        tools: Sequence[Tool | Agent[Any, Any] | StrategyTool | ToolServer] = (),
         system_prompt: str = "",
         store: Store | None = None,
         name: str = "",
@@ -128,6 +134,8 @@ class Agent(Generic[I, O]):
         """What it does."""
         self.model = model
         """Whom its nodes ask."""
+        for declared in declared_tools(strategy, tools):
+            self._make_tools(declared)
         given = checked_tools(tools)
         self.tools: tuple[Tool, ...] = tuple(each for each in given if isinstance(each, Tool))
         """What the model may call, besides the tools of servers."""
@@ -726,6 +734,15 @@ class Agent(Generic[I, O]):
     ) -> None:
         await self.aclose()
 
+    @staticmethod
+    def _make_tools(declared: object) -> None:
+        """Make the tools of strategies that become tools: each has an agent, whose runs take from the caller what it lacks."""
+        for each in cast("Sequence[object]", declared) if isinstance(declared, list | tuple) else ():
+            if isinstance(each, StrategyTool) and each.made is None:
+                agent: Agent[Any, Any] = Agent(each.strategy, name=each.name, description=each.description)
+                agent._inherits_tools = not each.strategy.without_tools
+                each.made = tool_with_fields(agent, agent._prepared, each.limits)
+
     def _kept(self, deps: object = None) -> RunConfig:
         """Return what runs of the store are read with.
 
@@ -766,7 +783,7 @@ class Agent(Generic[I, O]):
             asked = tuple(asking(self.strategy, self.tools))
             self._made = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
-                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, system_prompt=self.system_prompt, budgets=self.budgets,
+                model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, asked),
                 without_model=without_model(self.strategy, self.tools, self.model),

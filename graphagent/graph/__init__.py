@@ -34,6 +34,7 @@ from graphagent.graph._rules import never_together as never_together
 from graphagent.graph._rules import precedes as precedes
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Strategy as Strategy
+from graphagent.graph._strategy import StrategyTool as StrategyTool
 
 if not TYPE_CHECKING:  # a type checker shall report names that do not exist
     __getattr__ = _lazy(

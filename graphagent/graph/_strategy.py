@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
@@ -232,6 +232,49 @@ class Strategy(Node[I, O]):
                 raise StrategyError(self.name, problems)
         return super()._with(policy)
 
+    def as_tool(
+        self,
+        description: str,
+        *,
+        name: str = "",
+        approve: bool = False,
+        timeout: float | None = None,
+        retry: Retry | int | None = None,
+        concurrency: int | None = None,
+        max_size: int | None = None,
+    ) -> StrategyTool:
+        """Return the strategy as a tool: `Agent(…, tools=[strategy.as_tool("Finds …")])`.
+
+        A dataclass or a pydantic model that it takes gives the tool a parameter for each of its fields; any other input is the
+        parameter `task`. Each call is a run of its own, a part of the run that calls it. It asks the model that the caller asks,
+        has its features, and its tools if there is an edge for tool calls wherever these are needed; `.using(…)` gives it others.
+
+        Args:
+            description: What it does and when to use it, for the model.
+            name: How the model calls it; by default the name of the strategy.
+            approve: Whether a person is asked before each call.
+            timeout: Seconds that a call may take; by default any time.
+            retry: How often a call is made at the most if it takes too long.
+            concurrency: How many of its calls are made at once, by all runs of one event loop; by default any number.
+            max_size: How many characters of its answer the model sees; by default all.
+
+        Raises:
+            TypeError: there is no description.
+        """
+        if not isinstance(description, str) or not description:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"strategy {self.name!r} as a tool has no description; write as_tool('Finds …'), for the model"
+            )
+        again = Retry(retry) if type(retry) is int else retry
+        limits = {
+            "approve": approve,
+            "timeout": timeout,
+            "retry": again,
+            "concurrency": concurrency,
+            "max_size": max_size,
+        }
+        return StrategyTool(self, name or self.name, description, limits)
+
     def walk(self) -> Iterator[tuple[str, Element]]:
         """Yield each node and tap with its path, including branches and the nodes of subgraphs."""
         return walk(self, "")
@@ -256,6 +299,38 @@ class Strategy(Node[I, O]):
 
     def __repr__(self) -> str:
         return super().__repr__().replace("<node", "<strategy", 1)
+
+
+class StrategyTool:
+    """A strategy as a tool, which `Strategy.as_tool` returns and an agent takes in `tools=`."""
+
+    made: Any = None
+    """The tool, made by the first agent that has it, since this room knows neither tools nor agents."""
+
+    def __init__(self, strategy: Strategy[Any, Any], name: str, description: str, limits: Mapping[str, Any]) -> None:
+        self.strategy = strategy
+        """What a call executes."""
+        self.name = name
+        """How the model calls it."""
+        self.description = description
+        """What it does, for the model."""
+        self.limits = limits
+        """The settings of the tool."""
+
+    def as_tool(self) -> Any:
+        """Return the tool.
+
+        Raises:
+            TypeError: no agent has it yet.
+        """
+        if self.made is None:
+            raise TypeError(
+                f"the strategy {self.strategy.name!r} becomes a tool in an agent; write Agent(…, tools=[…]) with a list"
+            )
+        return self.made
+
+    def __repr__(self) -> str:
+        return f"<strategy {self.strategy.name!r} as the tool {self.name!r}>"
 
 
 async def _engine_only(ctx: Any, value: Any) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
-from graphagent.errors import SerializationError, StrategyError
+from graphagent.errors import ArgumentsError, SerializationError, StrategyError
 from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, ToolSelection
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
+from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run.engine._budgets import check_budgets
@@ -120,6 +122,10 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
     found: dict[object, Tool | ToolServer] = {}
     for each in tools:
+        if isinstance(each, Strategy):
+            raise TypeError(
+                f"strategy {each.name!r} is no tool yet: a model knows a tool by what it does; write strategy.as_tool('…')"
+            )
         given: object = as_tool(each)
         if isinstance(given, ToolServer) and not isinstance(given, type):
             found[id(given)] = given
@@ -180,7 +186,7 @@ def check_refusals(strategy: Strategy[Any, Any], checks: Sequence[object], callb
         raise StrategyError(strategy.name, problems)
 
 
-def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> Tool:
+def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentTool:
     if not agent.name or not agent.description:
         raise TypeError(
             f"the agent of strategy {agent.strategy.name!r} is no tool yet: a model calls it by a name and knows it by a "
@@ -199,3 +205,26 @@ def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> Tool:
     call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task
     made = tool(name=agent.name, description=agent.description)(call)
     return AgentTool(made.name, made.description, made.parameters, made.run, config=config, agent=agent)
+
+
+def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], limits: Mapping[str, Any]) -> Tool:
+    """Return an agent as a tool whose parameters are the fields of its task, if that has fields."""
+    made = tool_of(agent, config)
+    takes: Any = agent.strategy.input_type
+    if not (is_dataclass(takes) or hasattr(takes, "model_fields")):
+        return replace(made, **limits)
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import to_json
+
+    adapter: TypeAdapter[Any] = TypeAdapter(cast("Any", takes))
+
+    def read(arguments: Mapping[str, Any]) -> object:
+        try:
+            return adapter.validate_json(to_json(dict(arguments), fallback=str))
+        except ValidationError as error:
+            raise ArgumentsError(agent.name, problems(error)) from None
+
+    async def run(arguments: Mapping[str, Any], ctx: Context[Any] | None) -> Any:
+        return await run_as_child(agent.name, config(), ctx, read(arguments))
+
+    return replace(made, parameters=adapter.json_schema(), run=run, read=read, **limits)

@@ -43,6 +43,8 @@ class RunConfig:
     """Returns the `Run` of a driver, for callbacks and results."""
     servers: tuple[ToolServer, ...] = ()
     """Those among its tools, and among the tools of the subgraphs of its strategy."""
+    inherits_tools: bool = False
+    """Whether its runs, as parts of others, have the tools of those."""
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None

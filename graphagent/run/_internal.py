@@ -8,6 +8,7 @@ from graphagent.run._assembly import check_refusals as check_refusals
 from graphagent.run._assembly import check_ways as check_ways
 from graphagent.run._assembly import checked_tools as checked_tools
 from graphagent.run._assembly import tool_of as tool_of
+from graphagent.run._assembly import tool_with_fields as tool_with_fields
 from graphagent.run._assembly import without_model as without_model
 from graphagent.run._config import RunConfig as RunConfig
 from graphagent.run._deps import asking as asking
@@ -27,4 +28,5 @@ from graphagent.run.engine._execute import matching as matching
 from graphagent.run.engine._middleware import pass_through as pass_through
 from graphagent.run.engine._suspend import Suspend as Suspend
 from graphagent.run.engine._task_group import together as together
+from graphagent.run.engine._tool_servers import declared_tools as declared_tools
 from graphagent.run.engine._tool_servers import tool_servers as tool_servers

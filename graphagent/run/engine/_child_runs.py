@@ -55,6 +55,13 @@ class AgentTool(Tool):
     """The agent."""
     config: Callable[[], RunConfig] = field(kw_only=True, repr=False)
     """Returns the configuration of the agent's runs."""
+    read: Callable[[Mapping[str, Any]], object] | None = field(default=None, kw_only=True, repr=False)
+    """Returns the task that arguments make up, where they are its fields; raises ArgumentsError if they do not fit."""
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Check that arguments fit the fields of the task."""
+        if self.read is not None:
+            self.read(arguments)
 
 
 async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, task: Any) -> Any:
@@ -179,9 +186,14 @@ async def _read_again(config: RunConfig, frame: LiveFrame, path: str) -> RunDriv
 
 def _within(config: RunConfig, frame: LiveFrame) -> RunConfig:
     """Return the configuration of an agent whose run is a part of another one: it takes from the parent what it lacks."""
-    runtime = frame.runtime
+    runtime, tools = frame.runtime, config.tools
+    if config.inherits_tools:  # without itself: a call would begin another one, and so on
+        strategy = config.strategy
+        tools = tuple(
+            each for each in frame.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
+        )
     return replace(
-        config, store=runtime.journal.writer.store if runtime.journal is not None else None,
+        config, tools=tools, store=runtime.journal.writer.store if runtime.journal is not None else None,
         model=config.model or frame.model, features={**runtime.features, **config.features},
         handlers=handlers_of_child(runtime.handlers, config.handlers), deps=runtime.deps,
     )  # fmt: skip
@@ -289,7 +301,7 @@ async def read_children(run: RunDriver, store: Store, journal: JournalReader) ->
         tool = tools.get(path.partition("/")[0])
         if tool is None:
             continue
-        own = replace(tool.config(), store=store)
+        own = replace(_within(tool.config(), run.frame), store=store)
         for run_id in await _ids(journal, path, store):
             with suppress(RunNotFoundError):
                 found[run_id] = _child(runtime, run_id) or await read_run_driver(
