@@ -11,6 +11,7 @@ from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
+from urllib.parse import urlsplit
 
 import anyio
 import typer
@@ -57,8 +58,8 @@ class AgentOptions:
         list[str] | None,
         option(
             "--mcp",
-            "COMMAND",
-            "A command that starts an MCP server over stdio, whose tools the model may call. Can be repeated.",
+            "COMMAND|URL",
+            "An MCP server whose tools the model may call: the command that starts it, or its address. Can be repeated.",
         ),
     ] = None
     system_prompt: Annotated[str, option("--system-prompt", "TEXT", "Rules for the model.")] = ""
@@ -151,17 +152,19 @@ class AgentOptions:
         return shlex.join(["graphagent", "run", strategy, *words])
 
 
-def _server(number: int, command: str) -> MCPServer:
-    """Return the MCP server that a command starts. Of several with the same program, each has a name of its own."""
+def _server(number: int, place: str) -> MCPServer:
+    """Return the MCP server at an address, or the one that a command starts. Each has a name of its own."""
     from graphagent.mcp import MCPServer
 
     try:
-        words = shlex.split(command)
+        if place.startswith(("http://", "https://")):
+            return MCPServer.http(place, name=f"{urlsplit(place).hostname}-{number}")
+        words = shlex.split(place)
     except ValueError as error:
-        raise typer.BadParameter(f"{command!r} cannot be read: {error}", param_hint="--mcp") from None
+        raise typer.BadParameter(f"this is neither a command nor an address: {error}", param_hint="--mcp") from None
     if not words:
         raise typer.BadParameter("the command of the server is empty", param_hint="--mcp")
-    return MCPServer.stdio(*words, name=Path(words[0]).name if number == 1 else f"{Path(words[0]).name}-{number}")
+    return MCPServer.stdio(*words, name=f"{Path(words[0]).name}-{number}")
 
 
 def run(
@@ -200,7 +203,7 @@ def run(
         raise typer.BadParameter(
             "to resume a run, name its store, and no task: --resume RUN --store FILE", param_hint="--resume"
         )
-    streams = sys.stdout.isatty() and not as_json if stream is None else stream
+    streams = not as_json and (sys.stdout.isatty() if stream is None else stream)
     anyio.run(partial(_main, strategy, task, options, streams=streams, run_id=run_id, resume=resume, as_json=as_json))
 
 

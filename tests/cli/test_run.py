@@ -15,6 +15,7 @@ import pytest
 from graphagent.llm import ToolCall
 from graphagent.testing import openai_server
 from tests.cli.terminals import interrupt
+from tests.mcp.test_http import serving
 
 TOOLS = '''
 from graphagent import END, START, Context, Strategy, node, tool
@@ -142,7 +143,7 @@ def test_what_branches_say_is_shown_when_it_is_whole(ask):
 
 def test_programs_get_json(ask):
     """With the output, the state and what was spent."""
-    told = json.loads(ask("single_run", "Hello", "--json").out)
+    told = json.loads(ask("single_run", "Hello", "--json", "--stream").out)
     assert (told["status"], told["output"], told["turns"]) == ("done", "It is 42.", 1)
 
 
@@ -223,6 +224,12 @@ def test_tools_of_mcp_servers_are_called(ask):
     ended = ask("single_run", "What?", "--mcp", f"env {path} {server}", "--stream", replies=calls)
     assert (ended.code, ended.out) == (0, "It is 42.\n"), ended.err
     assert "  add returned 42" in ended.err.splitlines()
+    with serving() as url:
+        ended = ask("single_run", "What?", "--mcp", f"env {path} {server}", "--mcp", url, replies=calls)
+    assert ended.code == 1  # both have the same tools
+    assert "add" in ended.err
+    with serving() as url:
+        assert ask("single_run", "What?", "--mcp", url, replies=calls).out == "It is 42.\n"
     ended = ask("single_run", "What?", "--mcp", "no-such-program-1187")
     assert ended.code == 1
     assert "no-such-program-1187" in ended.err
@@ -257,7 +264,8 @@ def test_a_strategy_of_ones_own_runs(ask):
         (["react", "Hi", "--tool", "tools.py:number"], "'tools.py:number' is no function"),
         (["react", "Hi", "--tool", "nope.py:a"], "no Python file 'nope.py'"),
         (["react", "Hi", "--mcp", ""], "the command of the server is empty"),
-        (["react", "Hi", "--mcp", "a 'b"], "cannot be read: No closing quotation"),
+        (["react", "Hi", "--mcp", "a 'b"], "neither a command nor an address: No closing quotation"),
+        (["react", "Hi", "--mcp", "http://["], "neither a command nor an address"),
         (["react", "Hi", "--resume", "r"], "name its store, and no task"),
         (["react", "--resume", "r"], "name its store, and no task"),
         (["react", ""], "the task is empty"),
