@@ -83,18 +83,22 @@ def route(
         heard, asked = ctx.memory.to_messages(), Message.user(prompt) if isinstance(prompt, str) else prompt
         if isinstance(asked, Message) and asked not in heard:  # as the task of the run is
             heard = [*heard, asked]
-        try:
-            request = partial(ctx.request, turn=True, output="decision")
-            return str(await structured(request, (*heard, Message.user(f"{_CHOOSE}\n{listed}")), choice))
-        except OutputError as error:
-            return error.output
+        request = partial(ctx.request, turn=True, output="decision", recorded=False)
+        return str(await structured(request, (*heard, Message.user(f"{_CHOOSE}\n{listed}")), choice))
 
     async def decide(ctx: Context, prompt: Prompt) -> Prompt:
-        chosen = choose(prompt) if choose is not None else await ask(ctx, prompt)
-        if chosen not in experts and default is None:
-            raise OutputError(f"{chosen!r} was chosen; the experts are {', '.join(experts)}", output=chosen)
+        try:
+            # Only a choice is recorded: if there is none, and the run is resumed, the model is asked again.
+            chosen = choose(prompt) if choose is not None else await ctx.once("choice", partial(ask, ctx, prompt))
+            if chosen not in experts:
+                raise OutputError(f"{chosen!r} is none of them", output=chosen)
+        except OutputError as error:
+            if default is None:
+                named = ", ".join(experts)
+                raise OutputError(f"no expert was chosen, of {named}: {error}", output=error.output) from error
+            chosen = default
         # A step without a message is in the transcript, and no model is sent it.
-        await ctx.add(ActionStep(action_output=chosen if chosen in experts else default))
+        await ctx.add(ActionStep(action_output=chosen))
         return prompt
 
     def is_for(expert: str) -> Callable[[Context, Prompt], bool]:

@@ -11,6 +11,7 @@ from graphagent.errors import NodeFailedError, OutputError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ToolCall
 from graphagent.llm.openai import OpenAIModel
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, openai_server, record
 from graphagent_strategies import Expert, route, single_run
 from tests.strategies.resuming import left_out, resumed_everywhere
@@ -68,7 +69,17 @@ async def test_the_default_expert_answers_if_nobody_is_chosen_twice():
     with pytest.raises(NodeFailedError) as failed:
         await Agent(route(EXPERTS), model=ScriptedModel(["the boss", "me"])).run("How?")
     assert isinstance(failed.value.__cause__, OutputError)
-    assert "the experts are billing, support" in str(failed.value.__cause__)
+    assert "no expert was chosen, of billing, support: " in str(failed.value)
+
+
+async def test_a_choice_that_failed_is_asked_for_again_when_the_run_is_resumed():
+    """What was recorded is the choice, not the answers that were none; a rerun asks nobody."""
+    store = MemoryStore()
+    with pytest.raises(NodeFailedError):
+        await Agent(route(EXPERTS), model=ScriptedModel(["the boss", "me"]), store=store).run("How?", run_id="r")
+    result = await Agent(route(EXPERTS), model=ScriptedModel([{"value": "support"}, "So."]), store=store).resume("r")
+    assert (result.output, result.turns) == ("So.", 4)
+    assert (await Agent(route(EXPERTS), model=ScriptedModel(), store=store).rerun("r")).output == "So."
 
 
 async def test_a_function_may_choose():
@@ -78,6 +89,8 @@ async def test_a_function_may_choose():
         return prompt.partition(" ")[0]
 
     chosen = route(EXPERTS, choose=first_word, default="support")
+    with pytest.raises(NodeFailedError, match="no expert was chosen, of billing, support: 'what' is none of them"):
+        await Agent(route(EXPERTS, choose=lambda prompt: "what"), model=ScriptedModel()).run("Hi")
     model = ScriptedModel(["a", "b"])
     taken = record(agent := Agent(chosen, model=model))
     assert (await agent.run("billing please")).output == "a"
