@@ -17,7 +17,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, parallel, tap
 from graphagent.cli._app import app
 from graphagent.errors import GraphAgentError, StrategyError
 from graphagent.events import NodeFinished
-from graphagent.graph import Node
+from graphagent.graph import Node, precedes
 from graphagent.llm import Approve, Deny, Message, PricedModel, Prices, ToolCall, ToolCalls
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import (
@@ -126,6 +126,27 @@ def test_a_type_that_does_not_fit_can_be_mapped_as_the_error_says(paths, ended):
     code = found(error, r"(?:give Strategy one more: |map it: )(\w+\..*?>> \w+)$")
     path = done(code.replace("map(…)", "map(str)"))
     Strategy("s", *ended, path >> END)
+
+
+@pytest.mark.parametrize("named", [up, "up"], ids=["the object", "the name"])
+def test_the_path_that_a_problem_with_a_rule_suggests_names_the_node(named):
+    """A copy with a policy in a subgraph is not what the rule names; its path is in the problem, and the rule holds with it."""
+    inner = Strategy("inner", START >> up.retry(attempts=2) >> END)
+    error = refusal(lambda: Strategy("s", START >> inner >> ln >> END, rules=[precedes(named, ln)]))
+    path = found(error, r"(?:by its whole path, |the node at )'(\S+)'")
+    assert Strategy("s", START >> inner >> ln >> END, rules=[precedes(path, ln)]).path_rules
+
+
+def test_a_path_that_is_led_as_a_broken_rule_says_keeps_it():
+    """The path in the problem lacks the node that it names."""
+    paths = [START >> either, either.on(int).map(str) >> ln >> END]
+    rest = either.on(str)
+    error = refusal(lambda: Strategy("s", *paths, rest >> up >> ln, rules=[precedes(up, ln)]))
+    assert found(error, r"on the path (.*?):") == "START -> either -[on int, map str]-> ln"
+    assert found(error, r"'(\w+)' has not been executed to its end before; lead the path through it") == "up"
+    assert Strategy(
+        "s", START >> either, either.on(int).map(str) >> up >> ln >> END, rest >> up, rules=[precedes(up, ln)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,8 +144,11 @@ def _begin_inside(state: State, number: int) -> State:
     return begin(branch, f"{state.at}/{number}/{branch.name}", f"{state.place}/{place}")
 
 
-def steps_of(state: State) -> Iterator[tuple[tuple[Event, ...], Any]]:
-    """Yield all that can happen next: events, and the state after them, "ended" or "failed"."""
+def steps_of(state: State, asking: Collection[str] = ()) -> Iterator[tuple[tuple[Event, ...], Any]]:
+    """Yield all that can happen next: events, and the state after them, "ended" or "failed".
+
+    If an answer is refused, the run continues at one of its own nodes that are `asking` a model.
+    """
     element = state.element
 
     def event(kind: str) -> tuple[Event]:
@@ -156,6 +159,8 @@ def steps_of(state: State) -> Iterator[tuple[tuple[Event, ...], Any]]:
         yield event("again"), replace(begin(element, state.at, state.place), attempts=state.attempts + 1)
     if type(element) is Node or (isinstance(element, Strategy) and state.node is END):
         yield event("end"), "ended"
+        for name in asking if state.at == "" else ():
+            yield (), replace(state, node=element.elements_by_name[name], inside=(None,))
         return
     for number, inner in enumerate(state.inside):
         if inner is None:
@@ -196,6 +201,7 @@ def shortest(
     *,
     at_start: bool,
     most: int,
+    asking: Collection[str] = (),
 ) -> int | None:
     """Return how many nodes the shortest run executes that starts one of `then` against the rule.
 
@@ -216,7 +222,7 @@ def shortest(
         seen.add((state, *watched))
         if len(seen) > most:
             return -1
-        for events, after in steps_of(state):
+        for events, after in steps_of(state, asking):
             armed, active, guards = watched
             now = cost
             for event in events:

@@ -15,6 +15,7 @@ from graphagent.errors import StrategyError
 from graphagent.graph import (
     END,
     START,
+    Node,
     PathRule,
     Strategy,
     each,
@@ -24,10 +25,11 @@ from graphagent.graph import (
     precedes,
     race,
 )
+from graphagent.graph._internal import fits
 from graphagent.graph.rules._proof import patterns, shortest_break
 from graphagent.run._fingerprint import describe
 from tests.graph.interleavings import rules_of, shortest, small_strategies
-from tests.graph.parts import step, steps, taps
+from tests.graph.parts import nothing, step, steps, taps
 from tests.thorough import examples
 from tests.work import calls
 
@@ -364,15 +366,23 @@ def test_the_proof_grows_with_the_strategy(rules: list[PathRule]):
     assert made(1000) < 15 * made(100)
 
 
-@given(st.data())
+@given(st.data(), st.booleans(), st.booleans())
 @settings(max_examples=examples(3000, 150), suppress_health_check=[HealthCheck.filter_too_much])
-def test_the_proof_agrees_with_every_run_there_is(data: st.DataObject):
-    """A rule is refused just if some run breaks it, and the path that is drawn has as many nodes as the shortest such run."""
-    strategy = data.draw(small_strategies())
+def test_the_proof_agrees_with_every_run_there_is(data: st.DataObject, tried_again: bool, refused: bool):
+    """A rule is refused just if some run breaks it, and the path that is drawn has as many nodes as the shortest such run.
+
+    The strategy may be tried again as a whole, and its answers may be refused.
+    """
+    leaves = [*steps("a b c"), Node(nothing, name="d", asks_model=True)]
+    strategy = data.draw(small_strategies(leaves))
+    asking = {path.partition("/")[0] for path, element in strategy.walk() if element.asks_model and refused}
+    asking -= {name for name in asking if not fits(str, strategy.elements_by_name[name].input_type)}
     found = patterns(data.draw(rules_of(strategy)), list(strategy.walk()))
     assert isinstance(found, list)
+    whole = strategy.retry(attempts=2) if tried_again else strategy
     for pattern in found:
-        way = shortest_break(strategy.edges, pattern)
-        count = shortest(strategy, pattern.first, pattern.between, pattern.then, at_start=pattern.at_start, most=20_000)
+        way = shortest_break(strategy.edges, pattern, tried_again=tried_again, refused=refused)
+        places = (pattern.first, pattern.between, pattern.then)
+        count = shortest(whole, *places, at_start=pattern.at_start, asking=asking, most=20_000)
         assume(count != -1)  # there are too many states
         assert (None if way is None else way.cost) == count, str(way)
