@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -377,3 +378,27 @@ def test_ctrl_c_stops_a_run(home, run, kept):
             child.expect_exact("multiply returned 42")
             child.expect_exact("It is 42.")
             assert _end(child) == 0
+
+
+def test_a_run_goes_on_after_its_process_was_killed(home):
+    """The plan is not made again, nor the step that was carried out; the next one is."""
+    arrived, released = threading.Event(), threading.Event()
+
+    def slow(request):
+        if "step 2 of 2" in request.messages[-1].text:
+            arrived.set()
+            released.wait(timeout=600)
+        return {"steps": ["a", "b"]} if request.output is not None else "Carried out."
+
+    with openai_server(slow) as server:
+        child = _terminal(home, server, "plan_and_execute", "Do it.", "--store", "runs.db", "--run-id", "r")
+        arrived.wait(timeout=600)
+        child.kill(signal.SIGKILL)
+        child.close()
+        released.set()
+    with openai_server(["Also carried out.", {"steps": []}, "Done."]) as server:
+        child = _terminal(home, server, "plan_and_execute", "--resume", "r", "--store", "runs.db")
+        child.expect_exact("Also carried out.")
+        child.expect_exact("Done.")
+        assert _end(child) == 0
+        assert "step 2 of 2" in server.requests[0]["messages"][-1]["content"]
