@@ -16,7 +16,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = DOCS / "pictures"
-NAMES = ("engine", "tools", "compare", "journal", "threads", "facts", "forgetting", "imports", "notes")
+NAMES = ("engine", "tools", "wrappers", "compare", "journal", "threads", "facts", "forgetting", "imports", "notes")
 
 
 def main() -> None:

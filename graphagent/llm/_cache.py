@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent._article import kind_of
-from graphagent.llm._json_form import dumps, model_json, read_response, request_json, response_json
+from graphagent.llm._json_form import digest_of, dumps, model_json, read_response, request_json, response_json
 from graphagent.llm._messages import ModelResponse, Usage
 from graphagent.llm._wrappers import check_model, tells_cost
 from graphagent.store._internal import Cache
@@ -44,6 +43,7 @@ class CachedModel:
             owner: Whose requests they are. Answers are found for the same owner only.
 
         Raises:
+            SerializationError: a parameter of the model is not JSON.
             TypeError: the model is no model, or the store no store.
             ValueError: `ttl` is not above 0.
         """
@@ -54,7 +54,8 @@ class CachedModel:
         self.model = model
         """The model that is asked."""
         self._cache = Cache(store, "model", owner, ttl)
-        self._key_of_model = dumps([_FORMAT, model_json(model)])
+        self._asked = [_FORMAT, model_json(model)]
+        digest_of(self._asked)  # so that parameters that are not JSON are refused here
 
     @property
     def name(self) -> str:
@@ -80,7 +81,8 @@ class CachedModel:
         if response is None:
             response = await self.model.respond(request, on_text)
             if response.finish_reason not in _BROKEN_OFF:
-                await self._cache.put(name, dumps(response_json(response)))
+                # Without its usage: nothing is spent on the answer when it comes from the store.
+                await self._cache.put(name, dumps(response_json(replace(response, usage=Usage()))))
         elif on_text is not None and response.message.text:
             on_text(response.message.text)
         return response
@@ -105,15 +107,15 @@ class CachedModel:
             await self._cache.erase()
 
     def _name_of(self, request: ModelRequest) -> str:
-        return hashlib.sha256(self._key_of_model + dumps(request_json(request))).hexdigest()
+        return digest_of(self._asked, request_json(request))
 
     def __repr__(self) -> str:
         return f"<{self.model!r}, cached in {self._cache.store!r}>"
 
 
 def _read(data: bytes) -> ModelResponse | None:
-    """Return a stored answer, for which nothing is spent; None if it cannot be read."""
+    """Return a stored answer; None if it cannot be read."""
     try:
-        return replace(read_response(json.loads(data)), usage=Usage())
+        return read_response(json.loads(data.decode()))
     except (ValueError, RecursionError):
         return None

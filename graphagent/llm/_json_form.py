@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
+import orjson
+
 from graphagent.errors import SerializationError
 from graphagent.llm._images import Image
 from graphagent.llm._messages import (
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 Json = Any
 _SECRET = frozenset(("api_key", "authorization", "headers", "extra_headers"))
 """Parameters that some models take, and that are written nowhere."""
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+"""What the standard library's json refuses is refused here too."""
+_NOTHING = Usage()
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
@@ -55,8 +60,7 @@ def request_json(request: ModelRequest) -> dict[str, Json]:
     if request.output is not None:
         output = request.output
         found["output"] = {"name": output.name, "schema": output.schema, "strict": output.strict}
-    parameters = _without_secrets(request.parameters)
-    if parameters:
+    if request.parameters and (parameters := _without_secrets(request.parameters)):
         found["parameters"] = parameters
     return found
 
@@ -95,15 +99,9 @@ def read_response(data: Json) -> ModelResponse:
         ValueError: the data is something else.
     """
     try:
-        usage = data["usage"]
-        if not all(type(usage.get(name, 0)) is int for name in _COUNTS):
-            raise ValueError("a number of tokens is no number")
-        cost = Decimal(usage.get("cost", "0"))
+        parts = tuple([_read(part) for part in data["parts"]])
         return ModelResponse(
-            Message("assistant", tuple(_read(part) for part in data["parts"])),
-            Usage(**{name: usage.get(name, 0) for name in _COUNTS}, cost=cost),
-            _text(data["finish_reason"]),
-            _text(data["model"]),
+            Message("assistant", parts), _usage(data["usage"]), _text(data["finish_reason"]), _text(data["model"])
         )
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
         raise ValueError(f"it is no response of a model ({type(error).__name__})") from None
@@ -128,6 +126,19 @@ def dumps(data: Json, *, indent: int | None = None) -> bytes:
         ) from None
 
 
+def digest_of(*parts: Json) -> str:
+    """Return the SHA-256 of JSON data, in hexadecimal digits.
+
+    Raises:
+        SerializationError: something in it is not JSON.
+    """
+    try:
+        content = orjson.dumps(parts, _plain, _STRICT)
+    except TypeError:  # half a surrogate pair, or a number of more than 64 bits
+        content = dumps(parts)
+    return hashlib.sha256(content).hexdigest()
+
+
 def _plain(value: object) -> Json:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
@@ -145,6 +156,8 @@ def _digest(data: bytes) -> str:
 def _sent(part: Part, ids: dict[str, int]) -> Json:
     """Return a part of a request."""
     if isinstance(part, Text):
+        if part.provider is None:
+            return part.text
         found: dict[str, Json] = {"text": part.text}
     elif isinstance(part, Reasoning):
         found = {"reasoning": part.text}
@@ -167,7 +180,7 @@ def _sent(part: Part, ids: dict[str, int]) -> Json:
         return found
     if part.provider is not None:
         found["provider"] = {"family": part.provider.family, "data": _digest(dumps(part.provider.data))}
-    return found["text"] if len(found) == 1 and "text" in found else found
+    return found
 
 
 def _said(part: Part) -> Json:
@@ -179,7 +192,7 @@ def _said(part: Part) -> Json:
     found = _sent(part, {})
     if isinstance(part, ToolCall):
         found["id"] = part.id
-    if part.provider is not None:
+    if part.provider is not None:  # what is returned to the server, in full
         found["provider"] = {"family": part.provider.family, "data": dict(part.provider.data)}
     return found
 
@@ -201,6 +214,16 @@ def _read(data: Json) -> Part:
     return ToolCall(
         _text(data["call"]), data["arguments"], data["id"], _text(data.get("malformed", "")), provider=provider
     )
+
+
+def _usage(data: dict[str, Json]) -> Usage:
+    if not data:
+        return _NOTHING
+    counts = [data.get(name, 0) for name in _COUNTS]
+    if not all(type(each) is int for each in counts):
+        raise TypeError("a number of tokens is no number")
+    sent, said, cached, reasoning = counts
+    return Usage(sent, said, cached, reasoning, Decimal(data.get("cost", "0")))
 
 
 def _text(value: Json) -> str:

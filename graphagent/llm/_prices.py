@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Amount = Decimal | str | float
 """An amount of money: text such as `"0.15"`, a Decimal, or a number, which is taken as it is written."""
 
+_FREE = Decimal(0)
 _MILLION = -6
 """Prices are for 10 ** 6 tokens."""
 
@@ -59,9 +60,10 @@ class Prices:
             (usage.output_tokens - reasoning, self.output),
             (reasoning, self.output if self.reasoning is None else self.reasoning),
         )
-        total = Decimal(0)
+        total = _FREE
         for tokens, price in parts:
-            total = MONEY.add(total, MONEY.multiply(Decimal(tokens), Decimal(price)))
+            if tokens:
+                total = MONEY.fma(tokens, cast("Decimal", price), total)
         return MONEY.scaleb(total, _MILLION).normalize(MONEY)
 
 
@@ -162,7 +164,8 @@ class _PublishedPrices:
             raise MissingExtraError("PricedModel without Prices(…)", "prices") from None
         self._calc_price, self._no_usage = genai_prices.calc_price, genai_prices.Usage()
         self._found: dict[tuple[str, str], ModelInfo | None] = {}
-        self._made: dict[tuple[Decimal | None, ...], Prices] = {}
+        self._made: dict[int, tuple[object, Prices, Decimal]] = {}
+        """By the identity of what they were made of, which is held too, so that the identity stays its own."""
         self._addresses = {each.name: str(getattr(each, "base_url", "")) for each in inner_models(model)}
         self._names = list(self._addresses)
         for name, base_url in self._addresses.items():
@@ -176,11 +179,10 @@ class _PublishedPrices:
         """Return the cost by the prices of today of the model that answered, as its server names it, or else as it was asked."""
         asked, usage = _asked(self._names, response), response.usage
         address = self._addresses[asked]
-        price = (response.model and self._find(response.model, address)) or self._find(asked, address)
-        assert price, "it was looked up when the model was wrapped"
-        found = self._prices(price, usage.input_tokens).cost(usage)
-        per_thousand = price.get_prices(_today()).requests_kcount
-        return MONEY.add(found, MONEY.scaleb(per_thousand, -3)) if isinstance(per_thousand, Decimal) else found
+        model = (response.model and self._find(response.model, address)) or self._find(asked, address)
+        assert model, "it was looked up when the model was wrapped"
+        prices, per_request = self._rates(model, usage.input_tokens)
+        return MONEY.add(prices.cost(usage), per_request)
 
     def _find(self, name: str, base_url: str) -> ModelInfo | None:
         """Return what is known of a model at a server, or of that name anywhere if the server is not known."""
@@ -188,25 +190,33 @@ class _PublishedPrices:
         if key not in self._found:
             try:
                 found = self._calc_price(self._no_usage, name, provider_api_url=base_url or None).model
-                self._found[key] = found if self._prices(found, 0) else None
+                self._rates(found, 0)
+                self._found[key] = found
             except LookupError:
                 self._found[key] = None
         return self._found[key]
 
-    def _prices(self, model: ModelInfo, input_tokens: int) -> Prices:
-        """Return the prices of a model for a prompt of so many tokens.
+    def _rates(self, model: ModelInfo, input_tokens: int) -> tuple[Prices, Decimal]:
+        """Return the prices of a model for a prompt of so many tokens, and what the request itself costs.
 
         Raises:
             LookupError: its tokens have no price.
         """
-        price: Any = model.get_prices(_today())
+        price: Any = model.get_prices(_today()) if isinstance(model.prices, list) else model.prices
+        made = self._made.get(id(price))
+        if made is not None:
+            return made[1:]
         given = (price.input_mtok, price.output_mtok, price.cache_read_mtok, price.output_reasoning_mtok)
-        amounts = tuple(_price_for(each, input_tokens) for each in given)
-        if amounts not in self._made:
-            if amounts[0] is None or amounts[1] is None:
-                raise LookupError(model.id)
-            self._made[amounts] = Prices(amounts[0], amounts[1], amounts[2], amounts[3])
-        return self._made[amounts]
+        sent, said, cached, reasoning = (_price_for(each, input_tokens) for each in given)
+        if sent is None or said is None:
+            raise LookupError(model.id)
+        per_thousand = _price_for(price.requests_kcount, input_tokens)
+        found = Prices(sent, said, cached, reasoning), MONEY.scaleb(per_thousand or _FREE, -3)
+        if all(
+            each is None or isinstance(each, Decimal) for each in given
+        ):  # else they depend on the length of the prompt
+            self._made[id(price)] = price, *found
+        return found
 
 
 def _today() -> datetime:
@@ -215,6 +225,8 @@ def _today() -> datetime:
 
 def _asked(names: list[str], response: ModelResponse) -> str:
     """Return the name of the model in the wrappers that answered: the first that is not known to have failed."""
+    if not response.failed:
+        return names[0]
     failed = {each.model for each in response.failed}
     return next((name for name in names if name not in failed), names[0])
 
