@@ -154,11 +154,11 @@ class Tool:
 
     async def _attempt(self, arguments: Mapping[str, Any], context: Any) -> Any:
         if self._slots is None:
-            return await self._limited(arguments, context)
+            return await self._in_time(arguments, context) if self.timeout else await self.run(arguments, context)
         async with self._slots.one():  # the time of waiting does not count
-            return await self._limited(arguments, context)
+            return await self._in_time(arguments, context)
 
-    async def _limited(self, arguments: Mapping[str, Any], context: Any) -> Any:
+    async def _in_time(self, arguments: Mapping[str, Any], context: Any) -> Any:
         if self.timeout is None:
             return await self.run(arguments, context)
         with anyio.move_on_after(self.timeout):

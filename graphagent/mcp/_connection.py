@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.caching import CacheConfig
 from mcp_types import Implementation
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from graphagent._concurrency import OwnTask
 from graphagent.errors import ToolServerError
@@ -104,7 +105,7 @@ class MCPConnection:
                     limit.deadline = math.inf
                     self._client = client
                     self._opened.set()
-                    await self._over.wait()
+                    await self._until_over(client)
             self._timed_out = limit.cancelled_caught and self._client is None
         except Exception as error:  # noqa: BLE001  raised where the connection is used: nobody awaits this task
             self._failure, self._status = error, responses[-1] if responses else None
@@ -113,9 +114,28 @@ class MCPConnection:
             self._opened.set()
             self._closed.set()
 
+    async def _until_over(self, client: Client) -> None:
+        """Wait until the connection is to end, and have the client hear of changes of the list that it keeps."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            await self._over.wait()  # in earlier versions the server says it by itself
+            return
+        async with anyio.create_task_group() as group:
+            group.start_soon(_hear_changes, client)
+            await self._over.wait()
+            group.cancel_scope.cancel()
+
     async def _note(self, message: object) -> None:
         """Count what is no message: servers print to their stdout by mistake."""
         self._rubbish += isinstance(message, Exception)
+
+
+async def _hear_changes(client: Client) -> None:
+    # Without this, a list is valid for as long as the server said.
+    with suppress(MCPError, RuntimeError, TimeoutError):
+        async with client.listen(tools_list_changed=True) as changes:
+            async for _ in changes:
+                pass  # the client forgets the list before it tells of the change
 
 
 def _first(error: BaseException | None) -> BaseException | None:

@@ -12,16 +12,17 @@ from pathlib import Path
 import anyio
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0000003010100"
     "c9fe92ef0000000049454e44ae426082"
 )
-server = MCPServer("tests", log_level="CRITICAL")
+server = MCPServer("tests", log_level="CRITICAL", cache_hints={"tools/list": CacheHint(ttl_ms=3_600_000)})
 
 
 def log(what):
@@ -107,7 +108,7 @@ async def slow(seconds: float, ctx: Context) -> str:
 async def grow(ctx: Context) -> str:
     """Have one more tool from now on."""
     server.add_tool(add, name="add_more")
-    await ctx.session.send_tool_list_changed()
+    await ctx.notify_tools_changed()
     return "grown"
 
 
@@ -119,6 +120,13 @@ class Answer(BaseModel):
 async def ask(ctx: Context) -> str:
     """Ask the user."""
     return str(await ctx.elicit("Are you sure?", Answer))
+
+
+@server.tool(structured_output=False)
+def insist() -> InputRequiredResult:
+    """Ask the user, whether the client can do that or not."""
+    asked = ElicitRequestFormParams(message="Sure?", requested_schema={"type": "object", "properties": {}})
+    return InputRequiredResult(input_requests={"sure": ElicitRequest(params=asked)}, request_state="state")
 
 
 def locked(app):

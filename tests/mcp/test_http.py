@@ -111,14 +111,6 @@ async def test_a_time_limit_leaves_the_connection_open(url):
     assert pid.content.isdecimal()
 
 
-async def test_a_server_that_asks_for_input_is_refused(url):
-    """There is nobody to ask within a call: the model sees that, and can do something else."""
-    async with agent(MCPServer.http(url), ToolCall("ask")) as running:
-        await running.run("try")
-    [result] = results(running)
-    assert result.is_error
-
-
 async def test_a_key_is_sent_and_a_wrong_one_is_not_shown(tmp_path):
     """Without the key the run ends before it begins, and says which setting has it; with it, the run is resumed."""
     store = SqliteStore(tmp_path / "runs.db")

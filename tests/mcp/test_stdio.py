@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -46,6 +47,14 @@ def results(agent):
     """Return what the model was last sent of the results of tool calls."""
     parts = [part for message in agent.model.requests[-1].messages for part in message.parts]
     return [part for part in parts if isinstance(part, ToolResult)]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 async def only(server):
@@ -104,9 +113,7 @@ def test_the_end_of_the_event_loop_ends_the_process(backend):
 
     pids = [anyio.run(main, backend=backend) for _ in range(2)]
     assert len(set(pids)) == 2
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    assert not any(map(is_alive, pids))
 
 
 async def test_a_server_that_died_between_calls_is_started_again():
@@ -351,6 +358,16 @@ async def test_an_image_that_is_none_is_an_error_of_the_call():
     assert "an image that is not base64" in results(running)[0].content
 
 
+async def test_a_server_that_nobody_uses_any_more_ends():
+    """Its process ends with the object, though the event loop continues."""
+    server = stdio(only=["pid"])
+    pid = int((await (await only(server)).call({})).content)
+    del server
+    gc.collect()
+    while is_alive(pid):  # noqa: ASYNC110  another process ends
+        await anyio.sleep(0.01)
+
+
 async def test_no_schema_is_fetched_from_elsewhere():
     """A schema that refers to another one by its address is left to the server to check."""
     server = raw("reference")
@@ -360,10 +377,15 @@ async def test_no_schema_is_fetched_from_elsewhere():
 
 async def test_a_server_that_asks_for_input_is_refused():
     """There is nobody to ask within a call: the model sees that, and can do something else."""
-    async with agent(stdio(), ToolCall("ask")) as running:
+    async with agent(stdio(), ToolCalls([ToolCall("ask"), ToolCall("insist"), ToolCall("pid")])) as running:
         await running.run("try")
-    [result] = results(running)
-    assert result.is_error
+    polite, insistent, other = results(running)
+    assert "tool server 'tests' refused: Cannot send 'elicitation/create'" in polite.content
+    assert (
+        "tool server 'tests' asks for input when 'insist' was called, which is not supported; use a tool"
+        in insistent.content
+    )
+    assert not other.is_error
 
 
 async def test_tools_of_one_name_are_told_apart_by_a_prefix():
