@@ -278,10 +278,16 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
     """Return the ways through a fork. Its branches may be begun, and have their turns, in any order."""
     if isinstance(fork, Each):
         branches = [_ways(fork.branches[0], f"{path}/{fork.branches[0].name}", pattern)]
-        pairs = [(branches[0], branches[0])]  # of two items
     else:
         branches = [_ways(each, f"{path}/{number}/{each.name}", pattern) for number, each in enumerate(fork.branches)]
-        pairs = list(itertools.permutations(branches, 2))
+    # Each branch that may start one of `first`, with each other one; of an `each`, for two items.
+    pairs = [
+        (one.first, other)
+        for one in branches
+        if one.first is not None
+        for other in branches
+        if other is not one or isinstance(fork, Each)
+    ]
     # Where failures are collected, a branch may fail instead of coming to its end. A race waits for no branch that fails.
     failure = _Via("", "failure collected") if fork.failures == "collect" and not isinstance(fork, Race) else None
     arms = [_shortest(each.armed, each.first and each.first.then(failure)) for each in branches]
@@ -291,7 +297,7 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
         done, kept = Way(0, ()), Way(0, (f"{path} (no items)",))
     elif isinstance(fork, Race):  # the others may be anywhere when one has won
         done, kept = _shortest(*(each.done for each in branches)), _shortest(*(each.kept for each in branches))
-        arms += [won.done and lost.first and Way(won.done.cost + lost.first.cost, (lost.first,)) for won, lost in pairs]
+        arms += [won.done and Way(won.done.cost + first.cost, (first,)) for first, won in pairs]
     else:
         ends = [_shortest(each.done, each.fails.then(failure)) for each in branches]
         past = [_shortest(each.kept, each.fails.then(failure)) for each in branches]
@@ -302,7 +308,7 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
             for way, end in zip(arms, ends, strict=True)
         ]
     armed = _shortest(*arms)
-    both = [one.first and one.first.then(_MEANWHILE, other.then) for one, other in pairs]
+    both = [first.then(_MEANWHILE, other.then) for first, other in pairs]
     broken = _shortest(*(each.broken[0] for each in branches), *both)
     return _Ways(
         done,

@@ -40,7 +40,7 @@ class _PatternWatch:
 
 
 class RunWatch:
-    """Is told what a run does, in order, and notes in `broken` where it breaks rules.
+    """Follows a run, whose reader calls its methods in the order of what happened, and collects in `broken` where it breaks rules.
 
     Paths are those of the run, such as `each/3/send`.
 

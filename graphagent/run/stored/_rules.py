@@ -51,7 +51,7 @@ async def broken_rules(
 
 
 def _follow(watch: RunWatch, entry: JournalEntry, number: int, items: set[str]) -> None:
-    """Tell what an entry says. `items` are the branches of `each` that have begun, by their paths."""
+    """Have a run that is watched do what an entry says. `items` are the branches of `each` that have begun, by their paths."""
     following = ""
     if isinstance(entry, Started | RunEdited):
         following = getattr(entry, "path", "") + entry.following if entry.following else ""
