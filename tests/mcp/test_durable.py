@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from graphagent import END, START, Agent, Strategy
 from graphagent.errors import ToolServerError
+from graphagent.graph import select_tools
 from graphagent.llm import ToolCall
 from graphagent.mcp import MCPServer
 from graphagent.store import SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 from tests.mcp.test_stdio import agent, results, stdio
 
 HERE = Path(__file__).parent
@@ -101,3 +105,35 @@ async def test_settings_that_do_not_fit_the_list_of_a_run_are_named(tmp_path):
         await agent(stdio(prefix="p" * 64), store=store).resume("r", answer=True)
     async with agent(stdio(approve=["add"]), store=store) as later:
         assert (await later.resume("r", answer=True)).output == "done"
+
+
+async def test_a_fork_has_the_tools_of_its_origin_and_a_thread_asks_for_them_in_each_run(tmp_path):
+    """A fork is the same run up to a point; each run of a thread is one of its own."""
+    store, log = SqliteStore(tmp_path / "runs.db"), tmp_path / "log"
+    async with agent(stdio(log, approve=["add"]), ToolCall("add", {"a": 1, "b": 2}, "c1"), store=store) as first:
+        await first.run("add", run_id="r")
+    gone = MCPServer.stdio("no-such-program", name="tests", approve=["add"])
+    forked = agent(gone, store=store)
+    result = await forked.fork("r", before="execute_tools", run_id="f")
+    assert result.status == "waiting"
+    assert (await forked.resume("f", answer=False)).output == "done"
+    async with agent(stdio(log), "one", store=store) as talking:
+        for name in "ab":
+            await talking.run("hello", thread="t", run_id=name)
+            assert [each.kind for each in await talking.history(name)].count("tools") == 1
+    with pytest.raises(ToolServerError):
+        await agent(gone, store=store).run("hello", thread="t")
+
+
+async def test_a_model_chooses_among_the_tools_of_a_server(tmp_path):
+    """`select_tools()` knows the tools of servers, and the choice holds when the run is resumed."""
+    store, log = SqliteStore(tmp_path / "runs.db"), tmp_path / "log"
+    outer = Strategy("outer", START >> single_run(name="inner").using(tools=select_tools(max_tools=1)) >> END)
+    asking = ScriptedModel(['["add"]', ToolCall("add", {"a": 1, "b": 2}, "c1")])
+    async with Agent(outer, model=asking, tools=[stdio(log, approve=["add"])], store=store) as first:
+        assert (await first.run("add", run_id="r")).status == "waiting"
+    assert [each.name for each in asking.requests[1].tools] == ["add"]
+    answering = ScriptedModel(["done"])
+    async with Agent(outer, model=answering, tools=[stdio(log, approve=["add"])], store=store) as later:
+        assert (await later.resume("r", answer=True)).output == "done"
+    assert [each.name for each in answering.requests[0].tools] == ["add"]
