@@ -130,7 +130,7 @@ VALUES = {
     "parts as text": (lambda: Message("user", "hello"), "Message.user"),
     "prices first": (
         lambda: PricedModel(Prices(1, 1), ScriptedModel([])),
-        "not of a Prices and a ScriptedModel; write Priced",
+        "takes a model, not a Prices; write Priced",
     ),
     "the class of prices": (lambda: PricedModel(ScriptedModel([]), Prices), "the class Prices"),
     "subjects=": (lambda: AgentMemory(subjects=ADA), "subjects is a list"),

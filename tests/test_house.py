@@ -461,3 +461,17 @@ def test_every_dependency_earns_its_place():
 def test_the_guide_for_contributors_stays_short():
     """AGENTS.md is read at the start of every piece of work: 80 lines at most."""
     assert len((HOME / "AGENTS.md").read_text("utf-8").splitlines()) <= 80
+
+
+def test_every_test_that_a_page_names_exists():
+    """A page that names a test as its witness is wrong when the test is renamed."""
+    home = Path(__file__).parents[1]
+    named = [
+        (page.name, *found)
+        for page in sorted((home / "docs").rglob("*.md"))
+        for found in re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", page.read_text("utf-8"))
+    ]
+    assert len(named) > 20
+    for page, file, test in named:
+        assert (home / file).exists(), (page, file)
+        assert not test or f"def {test}(" in (home / file).read_text("utf-8"), (page, test)

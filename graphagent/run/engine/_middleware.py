@@ -14,7 +14,6 @@ from graphagent.errors import FeatureError, note_source
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature
-    from graphagent.run.engine._context import Context
 
 R = TypeVar("R")
 
@@ -30,7 +29,7 @@ def wrapping(features: Mapping[type[Any], Feature], method: Method) -> tuple[Fea
 async def pass_through(
     features: Sequence[Feature],
     method: Method,
-    ctx: Context[Any],
+    ctx: Any,
     value: Any,
     proceed: Proceed,
     *,
@@ -41,7 +40,7 @@ async def pass_through(
     Args:
         features: Those that define the method.
         method: The name of the method.
-        ctx: The context that they get.
+        ctx: The `Context` that they get.
         value: The request, the tool call, or the input of the node.
         proceed: Does what they are wrapped around.
         kind: The type of what each of them returns.
@@ -56,7 +55,7 @@ async def pass_through(
     return returned
 
 
-def _around(feature: Feature, method: Method, ctx: Context[Any], proceed: Proceed, kind: type[Any]) -> Proceed:
+def _around(feature: Feature, method: Method, ctx: Any, proceed: Proceed, kind: type[Any]) -> Proceed:
     source = f"{type(feature).__name__}.{method}"
 
     async def call(value: Any) -> Any:
