@@ -44,8 +44,8 @@ class CachedModel:
 
         Raises:
             SerializationError: a parameter of the model is not JSON.
-            TypeError: the model is no model, or the store no store.
-            ValueError: `ttl` is not above 0.
+            TypeError: the model is no model, the store no store, or `ttl` no number.
+            ValueError: `ttl` is not above 0, or not finite.
         """
         example = "CachedModel(model, store, ttl=3600)"
         check_model("a CachedModel", model, example)

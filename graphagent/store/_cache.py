@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING
 
+from graphagent._article import kind_of
 from graphagent._clock import now
 from graphagent.store._items import DeleteAll, Key, Put
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">BQ")
 """The format, and when the value expires, in milliseconds UTC since 1970; 0 for never."""
 _FORMAT = 1
+_LATEST = 2**64 - 1
 
 
 class Cache:
@@ -23,10 +26,16 @@ class Cache:
         """Name what is cached.
 
         Raises:
-            ValueError: `ttl` is not a number of seconds above 0.
+            TypeError: `ttl` is no number.
+            ValueError: `ttl` is not above 0, or not finite.
         """
-        if ttl is not None and not ttl > 0:
-            raise ValueError(f"ttl={ttl} is not how long something is kept; it is a number of seconds above 0, or None")
+        if ttl is not None:
+            if isinstance(ttl, bool) or not isinstance(ttl, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"ttl is a number of seconds or None, not {kind_of(ttl)}")
+            if not 0 < ttl < math.inf:
+                raise ValueError(
+                    f"ttl={ttl} is not how long something is kept; it is a number of seconds above 0, or None"
+                )
         self.store = store
         self.prefix: Key = ("cache", kind, owner)
         self.ttl = ttl
@@ -49,7 +58,7 @@ class Cache:
         Raises:
             StoreError: the store cannot be written.
         """
-        expires = 0 if self.ttl is None else now() + round(self.ttl * 1_000)
+        expires = 0 if self.ttl is None else min(now() + round(self.ttl * 1_000), _LATEST)
         await self.store.commit(Put((*self.prefix, name), _HEAD.pack(_FORMAT, expires) + value))
 
     async def erase(self, *names: str) -> None:

@@ -198,6 +198,12 @@ async def test_a_run_that_is_answered_from_the_store_spends_nothing(store):
     assert len(server.requests) == 2
 
 
+async def test_a_time_beyond_all_sense_is_for_ever():
+    """It is a number like any other."""
+    model = CachedModel(ScriptedModel(["one"]), MemoryStore(), ttl=1e300)
+    assert [(await model.respond(HELLO)).message.text for _ in range(2)] == ["one", "one"]
+
+
 @pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
 async def test_half_an_answer_is_not_stored(finish_reason):
     """It is asked for again."""
@@ -324,8 +330,11 @@ async def test_what_cannot_be_compared_is_refused():
         CachedModel(inner, "answers.db")
     with pytest.raises(TypeError, match="takes a model, not a MemoryStore"):
         CachedModel(MemoryStore(), inner)
-    with pytest.raises(ValueError, match="number of seconds above 0"):
-        CachedModel(inner, MemoryStore(), ttl=0)
+    for ttl in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="number of seconds above 0"):
+            CachedModel(inner, MemoryStore(), ttl=ttl)
+    with pytest.raises(TypeError, match="ttl is a number of seconds or None, not a str"):
+        CachedModel(inner, MemoryStore(), ttl="1h")
     model = CachedModel(OpenAIModel("m", base_url="http://h/v1", api_key="s3cret"), MemoryStore())
     assert repr(model) == "<<OpenAIModel: model 'm' at h>, cached in MemoryStore()>"
     assert not model.tells_cost
