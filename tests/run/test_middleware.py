@@ -523,3 +523,39 @@ async def test_middleware_around_a_tool_has_effects_of_its_own(tmp_path):
     agent.install(Judge)
     with pytest.raises(NodeFailedError, match="around_tool calls 'send' in place of 'think'"):
         await agent.run("go")
+
+
+async def test_forgetting_to_await_or_to_return_in_around_node_is_an_error_that_says_so():
+    """A coroutine is no output, and None is none where the node declares another type; the feature is named."""
+
+    class ForgotAwait(Feature):
+        async def around_node(self, ctx, value, proceed):
+            return proceed(value)
+
+    class ForgotReturn(Feature):
+        async def around_node(self, ctx, value, proceed):
+            await proceed(value)
+
+    @node
+    async def shout(ctx: Context, text: str) -> str:
+        return text.upper()
+
+    @node
+    async def find(ctx: Context, text: str) -> str | None:
+        return text
+
+    for feature, says in (
+        (
+            ForgotAwait,
+            r"ForgotAwait\.around_node returned a coroutine and not the output; end it with: return await proceed",
+        ),
+        (ForgotReturn, r"around_node \(ForgotReturn\) returned None for node 'shout', which returns str; end it with"),
+    ):
+        agent = Agent(Strategy("s", START >> shout >> END))
+        agent.install(feature)
+        with pytest.raises(NodeFailedError, match=says) as caught:
+            await agent.run("go")
+        assert isinstance(caught.value.__cause__, FeatureError)
+    agent = Agent(Strategy("s", START >> find >> END))
+    agent.install(ForgotReturn)
+    assert (await agent.run("go")).output is None

@@ -22,6 +22,8 @@ from graphagent.errors import (
     VetoError,
 )
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted, PathTaken
+from graphagent.graph import Node
+from graphagent.graph._internal import is_a, show
 from graphagent.run._compiled import DONE
 from graphagent.run.engine._middleware import pass_through
 from graphagent.run.engine._suspend import Suspend
@@ -131,18 +133,29 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
 async def _around(node: CompiledNode, context: Context[Any], value: Any, features: Sequence[Feature]) -> Any:
     """Execute a node within the middleware around nodes."""
     proceeded = False
+    own: Any = None
 
     async def proceed(value: Any) -> Any:
-        nonlocal proceeded
+        nonlocal proceeded, own
         if proceeded:
             raise FeatureError(
                 f"around_node executes node {context.node!r} twice, and its effects are recorded once; "
                 f"let it proceed once, and put .retry(attempts=…) on the node"
             )
         proceeded = True
-        return await node.call(context, value)
+        own = await node.call(context, value)
+        return own
 
-    return await pass_through(features, "around_node", context, value, proceed, kind=object)
+    returned = await pass_through(features, "around_node", context, value, proceed, kind=object)
+    if returned is None and own is not None and isinstance(node.element, Node):
+        declared = node.element.output_type
+        if not is_a(None, declared):
+            names = ", ".join(type(feature).__name__ for feature in features)
+            raise FeatureError(
+                f"around_node ({names}) returned None for node {context.node!r}, which returns {show(declared)}; "
+                f"end it with: return await proceed(…)"
+            )
+    return returned
 
 
 def branch_trust(frame: LiveFrame) -> Iterator[str]:

@@ -5,7 +5,7 @@ Who has none pays for none: a run asks once, when it begins, which of its featur
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
@@ -68,17 +68,20 @@ def _around(feature: Feature, method: Method, ctx: Any, proceed: Proceed, kind: 
                 raised.append(error)
                 raise
 
+        returned: object
         try:
             returned = await getattr(feature, method)(ctx, value, watched)
         except Exception as error:
             if not any(error is each for each in raised):
                 note_source(error, source)
             raise
-        if not isinstance(returned, kind):
-            raise FeatureError(
-                f"{source} returned {kind_of(returned)} and not {a(kind.__name__)}; "
-                f"end it with: return await proceed(…)"
-            )
-        return returned
+        if isinstance(returned, Coroutine):  # whoever forgot `await`; for a node, any object would do
+            returned.close()
+        elif isinstance(returned, kind):
+            return returned
+        raise FeatureError(
+            f"{source} returned {kind_of(returned)} and not {'the output' if kind is object else a(kind.__name__)}; "
+            f"end it with: return await proceed(…)"
+        )
 
     return call
