@@ -18,7 +18,19 @@ from graphagent.cli._app import app
 from graphagent.errors import GraphAgentError, StrategyError
 from graphagent.events import NodeFinished
 from graphagent.graph import Node, precedes
-from graphagent.llm import Approve, Deny, Message, PricedModel, Prices, ToolCall, ToolCalls
+from graphagent.llm import (
+    Approve,
+    CachedModel,
+    Deny,
+    FallbackModel,
+    LimitedModel,
+    Message,
+    PricedModel,
+    Prices,
+    RetryModel,
+    ToolCall,
+    ToolCalls,
+)
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import (
     ActionStep,
@@ -223,6 +235,10 @@ VALUES: dict[str, tuple[Any, str]] = {
     "a tool call": (lambda: ToolCall("1", "search"), r"write (ToolCall\(.*)$"),
     "a message": (lambda: Message("hello", "user"), r"write (Message\.user\(.*?\))"),
     "prices": (lambda: PricedModel(Prices(1, 1), ScriptedModel([])), r"write (PricedModel\(.*)$"),
+    "a model to ask again": (lambda: RetryModel("gpt", 3), r"write (RetryModel\(.*)$"),
+    "a model with another": (lambda: FallbackModel(ScriptedModel([])), r"write (FallbackModel\(.*)$"),
+    "a model with limits": (lambda: LimitedModel(ScriptedModel([])), r"write (LimitedModel\(.*)$"),
+    "a model with a store": (lambda: CachedModel(ScriptedModel([]), "a.db"), r"write (CachedModel\(.*)$"),
     "a price": (lambda: Prices("free", 1), r"such as (input='0.15')$"),
     "update_prompt": (lambda: update_prompt(3), r"write (update_prompt\(.*?\))$"),
     "a script": (lambda: ScriptedModel("one"), r"write (ScriptedModel\(.*)$"),
@@ -240,7 +256,9 @@ def test_values_that_errors_suggest_can_be_made(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     wrong, pattern = VALUES[case]
     code = found(refusal(wrong), pattern)
-    names: dict[str, Any] = {"model": ScriptedModel([]), "path": tmp_path / "a.db", "key": b"k" * 32}
+    model = ScriptedModel([])
+    names: dict[str, Any] = {"model": model, "first": model, "second": model, "store": MemoryStore()}
+    names |= {"path": tmp_path / "a.db", "key": b"k" * 32}
     if case == "a price":
         code = f"Prices({code}, output=1)"
     assert done(code, **names) is not None
