@@ -5,7 +5,8 @@ Who has none pays for none: a run asks once, when it begins, which of its featur
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
@@ -75,7 +76,7 @@ def _around(feature: Feature, method: Method, ctx: Any, proceed: Proceed, kind: 
             if not any(error is each for each in raised):
                 note_source(error, source)
             raise
-        if isinstance(returned, Coroutine):  # whoever forgot `await`; for a node, any object would do
+        if iscoroutine(returned):  # whoever forgot `await`; for a node, any object would do
             returned.close()
         elif isinstance(returned, kind):
             return returned
