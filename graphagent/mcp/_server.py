@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
 from pydantic import ValidationError
 
+from graphagent.llm import Tool
 from graphagent.mcp._connection import MCPConnection
 from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
 from graphagent.mcp._transports import Http, Stdio, advice, statuses
@@ -82,6 +83,10 @@ class MCPServer:
     """
 
     def __init__(self, transport: Transport, default_name: str, options: MCPServerOptions) -> None:
+        unknown = options.keys() - MCPServerOptions.__annotations__.keys()
+        if unknown:  # a mistyped approve= must not mean that nobody is asked
+            known = ", ".join(MCPServerOptions.__annotations__)
+            raise TypeError(f"an MCP server has no setting {min(unknown)!r}; its settings are: {known}")
         self._transport = transport
         self._name = options.get("name") or default_name
         self._prefix, self._rename = options.get("prefix", ""), dict(options.get("rename", {}))
@@ -93,8 +98,11 @@ class MCPServer:
         self._approve = approve
         self._in_flight: InFlight | None = options.get("in_flight")
         retry = options.get("retry")
-        self._timeout, self._retry = options.get("timeout"), Retry(retry) if isinstance(retry, int) else retry
-        self._concurrency, self._max_size = options.get("concurrency"), options.get("max_size", _MOST_CHARACTERS)
+        self._limits: dict[str, Any] = {
+            "timeout": options.get("timeout"), "retry": Retry(retry) if type(retry) is int else retry,
+            "concurrency": options.get("concurrency"), "max_size": options.get("max_size", _MOST_CHARACTERS),
+        }  # fmt: skip
+        Tool("any", "", {}, partial(self._call, ""), in_flight=self._in_flight or "fail", **self._limits)  # checks them
         self._start_timeout = options.get("start_timeout", 30.0)
         if not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
@@ -199,9 +207,8 @@ class MCPServer:
         in_flight: InFlight = "retry" if read_only or hints.get("idempotentHint") is True else "fail"
         return MCPTool(
             name, described.get("description") or described.get("title") or called, schema, partial(self._call, called),
-            approve=approve, in_flight=self._in_flight or in_flight, timeout=self._timeout,
-            retry=self._retry, concurrency=self._concurrency, max_size=self._max_size, server=self._name, called=called, annotations=hints,
-            validator=validator_of(self._name, called, schema),
+            approve=approve, in_flight=self._in_flight or in_flight, server=self._name, called=called, annotations=hints,
+            validator=validator_of(self._name, called, schema), **self._limits,
         )  # fmt: skip
 
     async def _call(self, name: str, arguments: Mapping[str, Any], context: Any) -> ToolResult:

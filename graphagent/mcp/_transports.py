@@ -46,7 +46,10 @@ class Stdio:
         self, command: str, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | str | None
     ) -> None:
         self.command = command
-        # A mapping of its own, so that later changes of the caller's do not matter.
+        if not all(isinstance(each, str) for each in (command, *arguments, *env, *env.values())):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                "a command, its arguments and the variables of env= are texts; write str(…)"
+            )  # they may be secret
         self._parameters = StdioServerParameters(command=command, args=list(arguments), env=dict(env), cwd=cwd)
 
     def open(self) -> AbstractAsyncContextManager[Streams]:

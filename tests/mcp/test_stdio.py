@@ -20,6 +20,7 @@ from graphagent.events import ToolProgressed, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Approve, ToolCall, ToolCalls, ToolResult, tool
 from graphagent.mcp import MCPServer
+from graphagent.memory import ContextWindow
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -401,6 +402,10 @@ async def test_tools_of_one_name_are_told_apart_by_a_prefix():
             await running.run("hello")
     async with agent(stdio(prefix="s_"), tools=[add]) as running:
         await running.run("hello")
+    async with agent(stdio(rename={"add": "read_result"})) as running:
+        running.install(ContextWindow, observation_chars=500)
+        with pytest.raises(ToolServerError, match="has a tool 'read_result', and so has the agent"):
+            await running.run("hello")
     with pytest.raises(ValueError, match="two tool servers are named 'tests'"):
         agent(stdio(), tools=[stdio()])
 
@@ -423,6 +428,16 @@ def test_settings_that_make_no_sense_are_refused():
         stdio(approve="add")
     with pytest.raises(ValueError, match="start_timeout=0 must be more than 0"):
         stdio(start_timeout=0)
+    with pytest.raises(
+        TypeError, match="has no setting 'aprove'; its settings are: name, prefix, rename, only, approve"
+    ):
+        stdio(aprove=True)
+    for name, value in (("timeout", 0), ("concurrency", 0), ("max_size", 1), ("in_flight", "never")):
+        with pytest.raises(ValueError, match=f"tool 'any': {name}"):
+            stdio(**{name: value})
+    with pytest.raises(TypeError, match="are texts") as caught:
+        MCPServer.stdio("python", env={"KEY": b"swordfish"})
+    assert "swordfish" not in str(caught.value)
 
 
 async def test_a_subgraph_has_servers_of_its_own():

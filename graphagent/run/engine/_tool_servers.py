@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphagent._features import implementing
 from graphagent.codec._internal import decode
 from graphagent.errors import ToolServerError
 from graphagent.graph import Strategy
@@ -57,12 +58,13 @@ async def list_tools(config: RunConfig, runtime: Runtime, known: Mapping[str, Li
             listed[server.name] = server.tools_from(found)
             if runtime.journal is not None:
                 runtime.journal.tools_listed(server.name, found)
+    of_features = {tool.name for feature in implementing(runtime.features, "tools") for tool in feature.tools}
     for declared in declared_tools(config.strategy, config.tools):
-        _check_names(declared, listed)
+        _check_names(declared, listed, of_features)
 
 
-def _check_names(declared: Iterable[Any], listed: Mapping[str, Sequence[Tool]]) -> None:
-    taken = {each.name for each in declared if not isinstance(each, ToolServer)}
+def _check_names(declared: Iterable[Any], listed: Mapping[str, Sequence[Tool]], of_features: Iterable[str]) -> None:
+    taken = {*of_features, *(each.name for each in declared if not isinstance(each, ToolServer))}
     for server in declared:
         if isinstance(server, ToolServer):
             for tool in listed[server.name]:
