@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Any, TypeVar, assert_type
+from typing import TYPE_CHECKING, Any, TypeVar, assert_type
 
 from graphagent import Agent, RunResult, tool
 from graphagent.errors import NodeFailedError
@@ -30,7 +30,18 @@ from graphagent.graph import (
     select_tools,
     tap,
 )
-from graphagent.llm import Moderation, ToolCall, ToolCalls, ToolResults
+from graphagent.llm import (
+    CachedModel,
+    FallbackModel,
+    LimitedModel,
+    Moderation,
+    PricedModel,
+    Prices,
+    RetryModel,
+    ToolCall,
+    ToolCalls,
+    ToolResults,
+)
 from graphagent.llm.openai import OpenAIModerator
 from graphagent.memory import AgentMemory, FileMemoryProvider
 from graphagent.nodes import (
@@ -49,7 +60,10 @@ from graphagent.nodes import (
     verify,
 )
 from graphagent.run import Context
-from graphagent.testing import Reply, ScriptedModel
+from graphagent.testing import RecordedModel, Reply, ScriptedModel, next_node, record
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Model, Store
 
 
 class Mood(enum.Enum):
@@ -393,3 +407,20 @@ async def with_deps(agent: Agent[str, int], quiet: Agent[None, int]) -> None:
     assert_type(await quiet.run(deps=Db()), RunResult[int])
     async with agent.stream("a", deps=Db()) as events:
         assert_type(events.result, RunResult[int])
+
+
+# Models around models
+
+
+def wrapped(model: Model, store: Store) -> Model:
+    """Every wrapper is a model of a model."""
+    model = FallbackModel(model, RetryModel(model, 3), on=(ConnectionError, TimeoutError))
+    model = FallbackModel(model, model, on=lambda error: "quota" in str(error))
+    model = PricedModel(PricedModel(model, {"small": Prices(1, "2")}))
+    return RecordedModel("a.json", CachedModel(LimitedModel(model, per_minute=60), store, ttl=60))
+
+
+def path_of(agent: Agent[str, str], strategy: Strategy[str, str]) -> str:
+    """`...` is a part of a path."""
+    record(agent).assert_path("ask", ..., "answer")
+    return next_node(strategy, "ask", "text", ctx=None)
