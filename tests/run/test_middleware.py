@@ -15,8 +15,10 @@ from graphagent import END, START, Agent, Context, Strategy, each, node, paralle
 from graphagent.errors import (
     BudgetError,
     FeatureError,
+    HandlerError,
     ModelRequestError,
     NodeFailedError,
+    ScriptError,
     ToolError,
     TruncatedError,
 )
@@ -25,7 +27,7 @@ from graphagent.llm import Approve, Message, ModelRequest, ModelResponse, Text, 
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, llm_request
 from graphagent.protocols import Feature
-from graphagent.run import list_runs
+from graphagent.run import Question, list_runs
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -559,3 +561,98 @@ async def test_forgetting_to_await_or_to_return_in_around_node_is_an_error_that_
     agent = Agent(Strategy("s", START >> find >> END))
     agent.install(ForgotReturn)
     assert (await agent.run("go")).output is None
+
+
+class CatchesAll(Feature):
+    """Turns whatever is raised into something else, as a fallback does that somebody wrote too broadly."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def _handled(self, method: str, error: BaseException, value):
+        if method != self.method:
+            raise error
+        return value
+
+    async def around_model(self, ctx, request, proceed):
+        try:
+            return await proceed(request)
+        except BaseException as error:
+            return self._handled("model", error, ModelResponse(Message.assistant("caught")))
+
+    async def around_tool(self, ctx, call, proceed):
+        try:
+            return await proceed(call)
+        except BaseException as error:
+            return self._handled("tool", error, ToolResult(call.id, call.name, "caught"))
+
+    async def around_node(self, ctx, value, proceed):
+        try:
+            return await proceed(value)
+        except BaseException as error:
+            return self._handled("node", error, "caught")
+
+
+@tool
+async def ask(question: str, ctx: Context) -> str:
+    """Ask a model, and then a person."""
+    response = await ctx.request(ModelRequest((Message.user(question),)))
+    return await ctx.ask(Question("sure", f"{response.message.text}?", ctx.node))
+
+
+@pytest.mark.parametrize("method", ["model", "tool", "node"])
+async def test_middleware_that_catches_everything_undoes_neither_a_limit_nor_the_end_of_a_run(method):
+    """Used-up budgets, errors of event handlers, a script's end and suspensions pass through it; the run can be resumed."""
+    asks = ToolCall("ask", {"question": "Really"}, "1")
+
+    def agent(*replies, store=None, **limits) -> Agent:
+        made = Agent(single_run(), model=ScriptedModel(list(replies)), tools=[ask], store=store, **limits)
+        made.install(CatchesAll, method)
+        return made
+
+    with pytest.raises(BudgetError):
+        await agent(asks, "inner", "done", max_tokens=1).run("go")
+    with pytest.raises(NodeFailedError) as caught:
+        await agent(asks).run("go")
+    assert isinstance(caught.value.__cause__, ScriptError)
+
+    def fails(event: object) -> None:
+        raise RuntimeError("a broken listener")
+
+    for event in (ModelRequested, ToolCalled) if method != "model" else (ModelRequested,):
+        listening = agent(asks, "inner", "done")
+        listening.on(event, fails)
+        with pytest.raises(HandlerError):
+            await listening.run("go")
+
+    store = MemoryStore()
+    asking = agent(asks, "inner", "done", store=store)
+    assert (await asking.run("go", run_id="r")).status == "waiting"
+    result = await asking.resume("r", answer="yes")
+    assert (result.output, [each.content for each in result.memory.steps[1].results]) == ("done", ["yes"])
+
+
+async def test_middleware_that_raises_something_else_for_a_used_up_budget_does_not_hide_it():
+    """Neither does one that proceeds again."""
+
+    class Renames(Feature):
+        async def around_model(self, ctx, request, proceed):
+            try:
+                return await proceed(request)
+            except BudgetError:
+                try:
+                    return await proceed(request)
+                except BudgetError as error:
+                    raise ToolError("no money") from error
+
+    agent = Agent(single_run(), model=ScriptedModel(["one", "two"]), max_turns=1)
+    agent.install(Renames)
+    chat = await agent.run("go")
+    assert chat.output == "one"
+    two = llm_request(tools=False)
+    agent = Agent(
+        Strategy("two", START >> two >> two.named("second") >> END), model=ScriptedModel(["one", "two"]), max_turns=1
+    )
+    agent.install(Renames)
+    with pytest.raises(BudgetError):
+        await agent.run("go")

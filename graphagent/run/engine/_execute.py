@@ -9,22 +9,16 @@ from anyio.lowlevel import checkpoint
 
 from graphagent.errors import (
     BudgetError,
-    DivergedError,
     FeatureError,
-    HandlerError,
-    JournalError,
     NodeFailedError,
     NoPathError,
-    RunClaimedError,
     RunError,
-    RunNotFoundError,
-    ScriptError,
-    VetoError,
 )
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted, PathTaken
 from graphagent.graph import Node
 from graphagent.graph._internal import is_a, show
 from graphagent.run._compiled import DONE
+from graphagent.run.engine._final_errors import is_final
 from graphagent.run.engine._middleware import pass_through
 from graphagent.run.engine._suspend import Suspend
 
@@ -240,16 +234,6 @@ def matching(error: Exception, kinds: tuple[type[Exception], ...], run_id: str) 
         if cause is not None:
             return cause
     return error if isinstance(error, kinds) else None
-
-
-def is_final(error: BaseException | None, run_id: str) -> bool:
-    """Return whether nothing may catch an error: the run's journal cannot be written, or a handler or callback ended the run."""
-    while isinstance(error, NodeFailedError):
-        error = error.__cause__
-    if isinstance(error, ScriptError | DivergedError):
-        return True
-    ends = (HandlerError, JournalError, RunClaimedError, RunNotFoundError, VetoError)
-    return isinstance(error, ends) and error.run_id == run_id
 
 
 def ends_all(error: Exception, run_id: str) -> bool:

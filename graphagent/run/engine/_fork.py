@@ -10,7 +10,8 @@ import anyio
 from graphagent.errors import NodeFailedError
 from graphagent.run._compiled import DONE
 from graphagent.run.engine._context import LiveFrame
-from graphagent.run.engine._execute import branch_trust, ends_all, execute, is_final
+from graphagent.run.engine._execute import branch_trust, ends_all, execute
+from graphagent.run.engine._final_errors import is_final
 from graphagent.run.engine._suspend import Suspend
 from graphagent.run.engine._task_group import together
 

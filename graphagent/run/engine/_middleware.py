@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from graphagent._article import a, kind_of
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, note_source
+from graphagent.run.engine._final_errors import stops
+from graphagent.run.engine._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.protocols import Feature
@@ -48,11 +50,32 @@ async def pass_through(
 
     Raises:
         FeatureError: one returned something of another type.
-        Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note.
+        Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note. An error of `proceed` that
+            stops the run is raised whatever the features make of it.
     """
+    stopped: list[BaseException] = []
+
+    async def watched(passed: Any) -> Any:
+        if stopped:
+            raise stopped[0]
+        try:
+            return await proceed(passed)
+        except (Exception, Suspend) as error:
+            if stops(error, ctx.run_id):
+                stopped.append(error)
+            raise
+
+    passing: Proceed = watched
     for feature in reversed(features):
-        proceed = _around(feature, method, ctx, proceed, kind)
-    returned: R = await proceed(value)
+        passing = _around(feature, method, ctx, passing, kind)
+    try:
+        returned: R = await passing(value)
+    except Exception as error:
+        if stopped and error is not stopped[0]:  # what it raised instead could be caught, or be shown to a model
+            raise stopped[0] from error
+        raise
+    if stopped:  # a feature that catches everything
+        raise stopped[0]
     return returned
 
 

@@ -10,7 +10,8 @@ from anyio.lowlevel import current_token
 from graphagent.events import NodeFailed
 from graphagent.graph import Retry, Timeout
 from graphagent.run._compiled import Call, counts
-from graphagent.run.engine._execute import is_final, matching
+from graphagent.run.engine._execute import matching
+from graphagent.run.engine._final_errors import is_final
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
