@@ -53,59 +53,62 @@ async def pass_through(
         Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note. An error of `proceed` that
             stops the run is raised whatever the features make of it.
     """
-    stopped: list[BaseException] = []
+    raised: list[BaseException] = []
 
     async def watched(passed: Any) -> Any:
-        if stopped:
-            raise stopped[0]
+        if raised:
+            _stop(raised, ctx.run_id)
         try:
             return await proceed(passed)
         except (Exception, Suspend) as error:
-            if stops(error, ctx.run_id):
-                stopped.append(error)
+            raised.append(error)
             raise
 
     passing: Proceed = watched
     for feature in reversed(features):
-        passing = _around(feature, method, ctx, passing, kind)
+        passing = _around(feature, method, ctx, passing, kind, raised)
     try:
         returned: R = await passing(value)
-    except Exception as error:
-        if stopped and error is not stopped[0]:  # what it raised instead could be caught, or be shown to a model
-            raise stopped[0] from error
+    except Exception:
+        _stop(raised, ctx.run_id)  # what a feature raised instead could be caught, or be shown to a model
         raise
-    if stopped:  # a feature that catches everything
-        raise stopped[0]
+    if raised:  # a feature that catches everything
+        _stop(raised, ctx.run_id)
     return returned
 
 
-def _around(feature: Feature, method: Method, ctx: Any, proceed: Proceed, kind: type[Any]) -> Proceed:
-    source = f"{type(feature).__name__}.{method}"
+def _stop(raised: Sequence[BaseException], run_id: str) -> None:
+    """Raise the first of some errors that stops the run, if one does."""
+    for error in raised:
+        if stops(error, run_id):
+            raise error
+
+
+def _around(
+    feature: Feature,
+    method: Method,
+    ctx: Any,
+    proceed: Proceed,
+    kind: type[Any],
+    raised: Sequence[BaseException],
+) -> Proceed:
+    """Return what passes a value through one feature; `raised` has the errors that come from inside all of them."""
 
     async def call(value: Any) -> Any:
-        raised: list[BaseException] = []
-
-        async def watched(passed: Any) -> Any:
-            try:
-                return await proceed(passed)
-            except BaseException as error:
-                raised.append(error)
-                raise
-
         returned: object
         try:
-            returned = await getattr(feature, method)(ctx, value, watched)
+            returned = await getattr(feature, method)(ctx, value, proceed)
         except Exception as error:
             if not any(error is each for each in raised):
-                note_source(error, source)
+                note_source(error, f"{type(feature).__name__}.{method}")
             raise
         if iscoroutine(returned):  # whoever forgot `await`; for a node, any object would do
             returned.close()
         elif isinstance(returned, kind):
             return returned
         raise FeatureError(
-            f"{source} returned {kind_of(returned)} and not {'the output' if kind is object else a(kind.__name__)}; "
-            f"end it with: return await proceed(…)"
+            f"{type(feature).__name__}.{method} returned {kind_of(returned)} and not "
+            f"{'the output' if kind is object else a(kind.__name__)}; end it with: return await proceed(…)"
         )
 
     return call
