@@ -106,9 +106,18 @@ async def test_each_gives_a_list_in_the_order_of_the_items():
 
 @pytest.mark.parametrize("given", [[], (), iter(()), {}, ""], ids=["list", "tuple", "iterator", "dict", "text"])
 async def test_each_of_nothing_is_an_empty_list(given):
-    """An empty iterable of any kind gives an empty list, and executes nothing."""
+    """An empty iterable of any kind gives an empty list, executes nothing, and counts as one node."""
     result = await only(each(upper)).run(given)
-    assert (result.output, result.nodes) == ([], 0)
+    assert (result.output, result.nodes) == ([], 1)
+
+
+async def test_a_loop_around_an_each_of_nothing_ends():
+    """It counts as one node, since nothing in it does, and other tasks get a turn."""
+    nothing = each(upper, name="nothing")
+    again = nothing.map(list)
+    agent = Agent(Strategy("s", START >> nothing, nothing.when(len) >> END, again >> nothing), max_nodes=10)
+    with anyio.fail_after(60), pytest.raises(BudgetError, match="10"):
+        await agent.run([])
 
 
 @pytest.mark.parametrize(("limit", "peak"), [(1, 1), (3, 3), (50, 20), (None, 20)])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from graphagent.errors import NodeFailedError
 from graphagent.run._compiled import DONE
@@ -36,8 +37,12 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork that has a branch for each item of its input."""
 
     async def fork(ctx: Context[Any], values: Any) -> Any:
-        items = items_of(values)
-        return await _join(ctx.__frame__, node, branches * len(items), items)
+        items, frame = items_of(values), ctx.__frame__
+        if not items:
+            # Nothing in it is executed and counted, so a loop around it would have no end, and let no other task run.
+            frame.meter.count_node(frame.runtime)
+            await checkpoint()
+        return await _join(frame, node, branches * len(items), items)
 
     return fork
 
