@@ -29,6 +29,7 @@ from graphagent.run._internal import (
     agent_tools,
     asking,
     begin,
+    cached_without_store,
     callbacks_with_types,
     check_budgets,
     check_deps,
@@ -41,6 +42,7 @@ from graphagent.run._internal import (
     declared_tools,
     missing,
     no_model,
+    no_store,
     tool_of,
     tool_servers,
     tool_with_fields,
@@ -668,6 +670,8 @@ class Agent(Generic[I, O]):
         config = self._made or self._config()
         if config.without_model:
             raise no_model(config.without_model)
+        if config.without_store:
+            raise no_store(config.without_store)
         config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
             config = replace(config, deps=deps)
@@ -787,6 +791,7 @@ class Agent(Generic[I, O]):
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, asked),
                 without_model=without_model(self.strategy, self.tools, self.model),
+                without_store="" if self.store is not None else cached_without_store(self.strategy, self.tools),
             )  # fmt: skip
         return self._made
 

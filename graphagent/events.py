@@ -198,6 +198,15 @@ class ToolReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CacheHit(Event):
+    """The output of a node, or the result of a tool call, was found in the store: nothing is executed."""
+
+    node: str
+    call: ToolCall | None = field(default=None, repr=False)
+    """The tool call; None where it is the output of the node."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolProgressed(Event):
     """A tool server reported the progress of a call."""
 

@@ -15,6 +15,7 @@ from graphagent.codec._errors import as_str as as_str
 from graphagent.codec._errors import readable as readable
 from graphagent.codec._typed_objects import defaults_of as defaults_of
 from graphagent.codec._typed_objects import made as made
+from graphagent.codec._typed_objects import outline as outline
 from graphagent.codec._values import Json as Json
 from graphagent.codec._values import check_type as check_type
 from graphagent.codec._values import decode as decode

@@ -378,6 +378,32 @@ def _check(part: Any, plain: frozenset[type], seen: set[Any]) -> None:
         _check_within(place, kind, plain, seen)
 
 
+def outline(kind: Any) -> list[str]:
+    """Return a declared type as lines: the type, and each class within it with its fields. They change with the form of its values."""
+    found: dict[str, None] = {show(kind): None}
+    todo, seen = [kind], set[Any]()
+    for each in todo:
+        for part in members(each):
+            owner = class_of(part)
+            if owner is None or part in seen:
+                continue
+            seen.add(part)
+            form = shape(owner)
+            fields: Mapping[str, Any] = {}
+            if form in ("fields", "model", "named"):
+                fields = field_kinds(part, owner)
+            elif issubclass(owner, enum.Enum):
+                found[f"{show(part)}: {', '.join(owner.__members__)}"] = None
+            elif is_typed_dict(owner) or any(is_subclass(form, owner) for form in CONTAINERS):
+                fields = key_kinds(part)
+                todo += [each for each in get_args(part) if each is not Ellipsis]
+            if fields:
+                lines = ", ".join(f"{name} {show(within)}" for name, within in fields.items())
+                found[f"{show(part)}: {lines}"] = None
+                todo += fields.values()
+    return list(found)
+
+
 def _check_within(place: str, kind: Any, plain: frozenset[type], seen: set[Any]) -> None:
     """Check that values of at least one member of a type can be stored: a field that may be None may always be None."""
     text = ""

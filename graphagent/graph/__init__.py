@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphagent._cache_policy import CachePolicy as CachePolicy
 from graphagent._lazy import lazy as _lazy
 from graphagent._retry import Retry as Retry
 from graphagent.graph._check import Problem as Problem

@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
+from graphagent._article import a
+from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._policies import Policy, Timeout
@@ -159,6 +161,11 @@ class _Tapping:
         return f"<tap {self.name!r}>"
 
     if not TYPE_CHECKING:
+
+        def cached(self, *args: object, **options: object) -> Never:
+            raise TypeError(
+                f"the tap {self.name!r} has no output to keep; .cached(…) is for nodes that compute something"
+            )
 
         def __rshift__(self, other: object) -> Never:
             raise TypeError(f"a path cannot begin at the tap {self.name!r}; begin it at START, a node or an outlet")
@@ -380,7 +387,7 @@ class Node(Outlet[I, O]):
         self.context = context
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
-        """Retries and timeouts around its execution, the innermost first."""
+        """Retries, timeouts and the cache around its execution, the innermost first."""
         super().__init__(self, ())
 
     @property
@@ -468,6 +475,37 @@ class Node(Outlet[I, O]):
     def timeout(self, seconds: float) -> Self:
         """Return a node that is cancelled, and raises TimeoutError, after this many seconds."""
         return self._with(Timeout(seconds))
+
+    def cached(self, ttl: float | None = None, *, key: str = "", version: str | int = "") -> Self:
+        """Return a node whose output is kept in the store of the run, and used by later executions with the same input.
+
+        Values are found by runs of the same owner, in any process. The input and the declared types count; the code of the
+        function, the transcript, `deps` and features do not, so the node should compute its output from its input. Errors are
+        not kept. An agent with such a node needs a store.
+
+        Args:
+            ttl: Seconds for which an output is kept; by default as long as the store.
+            key: The name under which outputs are kept; by default those of this node in its strategy are used by it alone.
+            version: Outputs that were kept under another version are not used. Change it when the function computes something else.
+
+        Raises:
+            TypeError: it is a strategy or a fork, it asks a model, it needs a feature, or it is cached already; or as CachePolicy.
+            ValueError: `ttl` is not above 0.
+        """
+        refusal = ""
+        if type(self) is not Node:
+            refusal = f"is {a(type(self).__name__.lower())}; write .cached(…) on the nodes inside it"
+        elif self.asks_model:
+            refusal = "asks a model, whose answer depends on the transcript; keep the answers of the model: CachedModel(model, store)"
+        elif self.needs:
+            refusal = (
+                f"needs {self.needs[0].__name__}, so its output depends on more than its input; it cannot be cached"
+            )
+        elif any(isinstance(policy, CachePolicy) for policy in self.policies):
+            refusal = "is cached already; write .cached(…) once"
+        if refusal:
+            raise TypeError(f"{self.name!r} {refusal}")
+        return self._with(CachePolicy(ttl, key, version))
 
     def __repr__(self) -> str:
         return f"<node {self.name!r}: {_types.show(self.input_type)} -> {_types.show(self.output_type)}>"

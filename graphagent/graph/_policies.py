@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Timeout:
             raise ValueError(f"timeout({self.seconds}) must be more than 0 seconds")
 
 
-Policy = Retry | Timeout
+Policy = Retry | Timeout | CachePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import anyio
 from anyio import to_thread
 
 from graphagent._article import a
+from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
 from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
@@ -59,10 +60,10 @@ class Tool:
     """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
 
     Raises:
-        TypeError: `timeout` is no number, or `retry` no Retry.
+        TypeError: `timeout` is no number, `retry` no Retry, or `cached` no CachePolicy.
         ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
             three, `timeout` is not above 0, `concurrency` is below 1, `max_size` below 400, or a deferred tool, which is never
-            called, has a `timeout`, a `retry` or a `concurrency`.
+            called, has a `timeout`, a `retry`, a `concurrency` or a `cached`.
     """
 
     name: str
@@ -89,6 +90,8 @@ class Tool:
     """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
     max_size: int | None = field(default=None, kw_only=True)
     """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
+    cached: CachePolicy | None = field(default=None, kw_only=True)
+    """How long a result is kept in the store of the run, for later calls with the same arguments; None for not at all."""
     _slots: Slots | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,9 +120,13 @@ class Tool:
             raise TypeError(
                 f"tool {self.name!r}: retry is a number of attempts or a Retry, not {a(type(self.retry).__name__)}"
             )
-        if self.deferred and (self.timeout, self.retry, self.concurrency) != (None, None, None):
+        if self.cached is not None and not isinstance(self.cached, CachePolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"tool {self.name!r}: cached is seconds or a CachePolicy, not {a(type(self.cached).__name__)}"
+            )
+        if self.deferred and (self.timeout, self.retry, self.concurrency, self.cached) != (None, None, None, None):
             raise ValueError(
-                f"tool {self.name!r} is deferred, so it is never called; leave out timeout=, retry= and concurrency="
+                f"tool {self.name!r} is deferred, so it is never called; leave out timeout=, retry=, concurrency= and cached="
             )
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -219,6 +226,7 @@ def tool(
     retry: Retry | int | None = None,
     concurrency: int | None = None,
     max_size: int | None = None,
+    cached: CachePolicy | float | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -233,6 +241,7 @@ def tool(
     retry: Retry | int | None = None,
     concurrency: int | None = None,
     max_size: int | None = None,
+    cached: CachePolicy | float | None = None,
 ) -> Any:
     """Make a tool of a function, or of a method: `@tool` or `@tool(name=…, description=…)`.
 
@@ -258,6 +267,10 @@ def tool(
             wait, which does not count in `timeout`.
         max_size: How many characters of a result the model sees, its head and its tail; by default all. `ToolResult.full` is the
             whole.
+        cached: Seconds for which a result is kept in the store of the run, and used for calls of the same owner with the same
+            arguments; or a `graphagent.graph.CachePolicy`; by default none is kept. Only the arguments count: not the code of the
+            function, `deps` or the rest of the context. Errors are not kept, and a person is asked all the same. An agent with such
+            a tool needs a store.
 
     Raises:
         TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill; or as `Tool`.
@@ -278,7 +291,7 @@ def tool(
             called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
             approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
             retry=cast("Retry | None", Retry(retry) if type(retry) is int else retry), concurrency=concurrency,
-            max_size=max_size, function=function, arguments=arguments,
+            max_size=max_size, cached=cache_policy(cached), function=function, arguments=arguments,
         )  # fmt: skip
 
     return decorate if function is None else decorate(function)

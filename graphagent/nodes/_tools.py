@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
-from graphagent.events import ToolCalled, ToolReturned
+from graphagent.events import CacheHit, ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.llm._internal import answered, call_tool, capped, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Question
-from graphagent.run._internal import Suspend, child_run_of, pass_through, together
+from graphagent.run._internal import CacheEntry, Suspend, child_run_of, pass_through, together
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -151,15 +151,35 @@ async def _returned(
     ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[str, Tool], intent: str
 ) -> ToolResult:
     ctx.emit(ToolCalled(ctx.run_id, ctx.node, call))
+    entry = None if tool is None or call.malformed else _entry(ctx, tool, call)
+    found = await entry.get(ToolResult) if entry is not None else None
+    if found is not None:
+        result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
+        ctx.emit(CacheHit(ctx.run_id, ctx.node, call))
+        ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
+        return result
     if intent:
         await ctx.__frame__.begin_effect(intent)
     started = time.perf_counter()
     result = await call_tool(tool, call, known=known, context=ctx.__frame__.for_call(call).context)
     if _is_of_run(result.value, ctx.run_id):
         raise result.value
+    if entry is not None and not result.is_error:
+        await entry.put(replace(result, call_id=""), ToolResult)
     result = replace(result, seconds=round(time.perf_counter() - started, 6), run_id=child_run_of(ctx.__frame__, call))
     ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
     return result
+
+
+def _entry(ctx: Context, tool: Tool, call: ToolCall) -> CacheEntry | None:
+    """Return the place of the result of a call in the store, if the tool is cached."""
+    policy = tool.cached
+    if policy is None:
+        return None
+    name = {"key": policy.key} if policy.key else [tool.name, tool.description]
+    identity = ["tool", name, dict(tool.parameters)]
+    arguments = dict(sorted(call.arguments.items()))  # in what order a model names them means nothing
+    return CacheEntry(ctx.__frame__.runtime, policy, identity, arguments, Any, what=f"tool {tool.name!r}")
 
 
 async def _uncertain(ctx: Context, tool: Tool, call: ToolCall) -> tuple[str, ToolResult | None]:

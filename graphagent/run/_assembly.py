@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
-from graphagent.graph import Each, Node, Parallel, Race, Retry, Strategy, ToolSelection
+from graphagent.graph import CachePolicy, Each, Node, Parallel, Race, Retry, Strategy, ToolSelection
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
 from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run.engine._budgets import check_budgets
-from graphagent.run.engine._child_runs import AgentTool, agent_tools, run_as_child
+from graphagent.run.engine._child_runs import AgentTool, agent_tools, all_tools, run_as_child
 from graphagent.run.engine._context import Context, as_tool
 
 if TYPE_CHECKING:
@@ -109,6 +109,21 @@ def without_model(strategy: Strategy[Any, Any], tools: Sequence[Any], model: Mod
         path for path, element, asked, _ in placed(strategy, tools, model, None) if element.asks_model and asked is None
     )
     return next(found, "")
+
+
+def cached_without_store(strategy: Strategy[Any, Any], tools: Sequence[Any], path: str = "") -> str:
+    """Return the first node or tool that is cached, as an error names it; empty if there is none."""
+    for name, element in strategy.walk():
+        if any(isinstance(policy, CachePolicy) for policy in element.policies):
+            return f"node {path + name!r}"
+    for each in all_tools(strategy, tools):
+        if each.cached is not None:
+            return f"tool {path + each.name!r}"
+        if isinstance(each, AgentTool):
+            found = cached_without_store(each.agent.strategy, each.agent.tools, f"{path}{each.name}/")
+            if found:
+                return found
+    return ""
 
 
 def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:

@@ -52,6 +52,8 @@ class RunConfig:
     """Checks that all who ask for `deps` get what they expect, and raises TypeError with the call to write."""
     without_model: str = ""
     """The path of the first node that asks a model and has none."""
+    without_store: str = ""
+    """The first node or tool that is cached, if there is no store."""
     deps: Any = None
     """The `deps` of one run; None in the configuration of all runs of an agent."""
     threads: dict[tuple[str, str], RunMemory] = field(default_factory=dict[tuple[str, str], "RunMemory"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.run._assembly import cached_without_store as cached_without_store
 from graphagent.run._assembly import check_kept as check_kept
 from graphagent.run._assembly import check_prices as check_prices
 from graphagent.run._assembly import check_refusals as check_refusals
@@ -15,6 +16,8 @@ from graphagent.run._deps import asking as asking
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._fingerprint import StrategyDescription as StrategyDescription
 from graphagent.run.engine._budgets import check_budgets as check_budgets
+from graphagent.run.engine._cache import CacheEntry as CacheEntry
+from graphagent.run.engine._cache import no_store as no_store
 from graphagent.run.engine._callbacks import Check as Check
 from graphagent.run.engine._callbacks import callbacks_with_types as callbacks_with_types
 from graphagent.run.engine._child_runs import agent_tools as agent_tools

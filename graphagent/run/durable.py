@@ -20,6 +20,7 @@ from graphagent.run.stored._inspect import run_head as run_head
 from graphagent.run.stored._manage import RunSize as RunSize
 from graphagent.run.stored._manage import Thread as Thread
 from graphagent.run.stored._manage import choose_runs as choose_runs
+from graphagent.run.stored._manage import clear_cache as clear_cache
 from graphagent.run.stored._manage import family as family
 from graphagent.run.stored._manage import forget_runs as forget_runs
 from graphagent.run.stored._manage import forget_thread as forget_thread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphagent._article import kind_of
 from graphagent._clock import now
-from graphagent.store._items import DeleteAll, Key, Put
+from graphagent.store._items import Change, DeleteAll, Key, Put
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -52,14 +52,14 @@ class Cache:
         form, expires = _HEAD.unpack_from(item.value)
         return item.value[_HEAD.size :] if form == _FORMAT and (not expires or now() < expires) else None
 
-    async def put(self, name: str, value: bytes) -> None:
-        """Store a value, in the place of any other of its name.
+    async def put(self, name: str, value: bytes, *along: Change) -> None:
+        """Store a value, in the place of any other of its name, and make other changes in the same commit.
 
         Raises:
             StoreError: the store cannot be written.
         """
         expires = 0 if self.ttl is None else min(now() + round(self.ttl * 1_000), _LATEST)
-        await self.store.commit(Put((*self.prefix, name), _HEAD.pack(_FORMAT, expires) + value))
+        await self.store.commit(Put((*self.prefix, name), _HEAD.pack(_FORMAT, expires) + value), *along)
 
     async def erase(self, *names: str) -> None:
         """Erase the values of these names, or all without one, together with their bytes.

@@ -146,6 +146,17 @@ def prune(
         _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or a fork of theirs.")
 
 
+def clear_cache(
+    target: RunsTarget,
+    expired: Annotated[bool, flag("--expired", text="Only what has expired.")] = False,
+) -> None:
+    """Remove what cached nodes and tools have kept for an owner; it is computed again when it is needed."""
+    from graphagent.run.durable import clear_cache
+
+    count = target.use(lambda store: clear_cache(store, owner=target.owner, expired=expired))
+    print(f"Removed: {counted(count, 'cached value')}.")
+
+
 def forget(
     target: RunsTarget,
     thread: Annotated[str | None, option("--thread", "NAME", "Only this thread, with all its runs.")] = None,

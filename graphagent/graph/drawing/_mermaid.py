@@ -8,7 +8,7 @@ from typing import Any
 from graphagent._retry import Retry
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import END, START, End, Node, Start
-from graphagent.graph._policies import ToolSelection
+from graphagent.graph._policies import Timeout, ToolSelection
 from graphagent.graph._strategy import Edge, Element, Strategy
 
 _INDENT = "    "
@@ -39,7 +39,12 @@ def notes(element: Element) -> list[str]:
         limits = {"nodes": setting.max_nodes, "turns": setting.max_turns, "tokens": setting.max_tokens}
         said += [f"max {limit} {what}" for what, limit in limits.items() if limit is not None]
     for policy in element.policies:
-        said.append(f"retry {policy.attempts}" if isinstance(policy, Retry) else f"timeout {policy.seconds:g} s")
+        if isinstance(policy, Retry):
+            said.append(f"retry {policy.attempts}")
+        elif isinstance(policy, Timeout):
+            said.append(f"timeout {policy.seconds:g} s")
+        else:
+            said.append("cached" if policy.ttl is None else f"cached {policy.ttl:g} s")
     return said
 
 

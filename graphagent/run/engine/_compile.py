@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import NodeFailedError, RunError
@@ -23,7 +24,7 @@ def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
 
     Its nodes are executed in the frame of the run itself, so its name is not part of their paths.
     """
-    compiled = compile_strategy(strategy, _compile_node)
+    compiled = compile_strategy(strategy, partial(_compile_node, around=f"{strategy.name}/"))
 
     async def enter(ctx: Context[Any], value: Any) -> Any:
         frame = ctx.__frame__
@@ -31,7 +32,7 @@ def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
             return await execute(compiled.first, frame, value)
         return await execute(frame.compiled, frame, frame.value)
 
-    call = with_policies(enter, strategy)
+    call = with_policies(enter, strategy, strategy.name)
 
     async def named(ctx: Context[Any], value: Any) -> Any:
         try:
@@ -44,34 +45,37 @@ def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
     return compiled, named if strategy.policies else enter
 
 
-def _compile_node(element: Element) -> CompiledNode:
+def _compile_node(element: Element, around: str) -> CompiledNode:
+    """Compile an element. `around` begins its path, in which all items of an `each` have one branch, with the agent's strategy."""
+    path = around + element.name
     if not isinstance(element, Node):
-        call = with_policies(element.function, element)
+        call = with_policies(element.function, element, path)
         if getattr(element.function, "learns", False):
             call = learning(call)
         return CompiledNode(element.name, call, counts=True, passes_input=True, element=element)
     inside: Inside = ()
     if isinstance(element, Strategy):
-        inside = compile_strategy(element, _compile_node)
-        call = with_policies(_strategy_call(inside, element), element)
+        inside = compile_strategy(element, partial(_compile_node, around=f"{path}/"))
+        call = with_policies(_strategy_call(inside, element), element, path)
     elif isinstance(element, Each):
-        inside = tuple(map(_compile_branch, element.branches))
-        call = with_same_items(with_policies(each_call(element, inside), element))
+        inside = _compile_branches(element, path)
+        call = with_same_items(with_policies(each_call(element, inside), element, path))
     elif isinstance(element, Race):
-        inside = tuple(map(_compile_branch, element.branches))
-        call = with_policies(race_call(element, inside), element)
+        inside = _compile_branches(element, path)
+        call = with_policies(race_call(element, inside), element, path)
     elif isinstance(element, Parallel):
-        inside = tuple(map(_compile_branch, element.branches))
-        call = with_policies(parallel_call(element, inside), element)
+        inside = _compile_branches(element, path)
+        call = with_policies(parallel_call(element, inside), element, path)
     else:
-        call = with_policies(element.function, element)
+        call = with_policies(element.function, element, path)
     return CompiledNode(element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside)
 
 
-def _compile_branch(node: Node[Any, Any]) -> CompiledNode:
-    """Compile a branch of a fork: a node that END follows."""
-    compiled = _compile_node(node)
-    compiled.following = DONE
+def _compile_branches(fork: Each | Parallel | Race, path: str) -> tuple[CompiledNode, ...]:
+    """Compile the branches of a fork: nodes that END follows."""
+    compiled = tuple(_compile_node(node, f"{path}/{number}/") for number, node in enumerate(fork.branches))
+    for each in compiled:
+        each.following = DONE
     return compiled
 
 

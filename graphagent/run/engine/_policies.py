@@ -1,4 +1,4 @@
-"""The policies of a node: a time limit, and retries."""
+"""The policies of a node: a time limit, retries, and the cache of its output."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.lowlevel import current_token
 
-from graphagent.events import NodeFailed
-from graphagent.graph import Retry, Timeout
+from graphagent.codec._internal import outline
+from graphagent.events import CacheHit, NodeFailed
+from graphagent.graph import CachePolicy, Node, Retry, Timeout
+from graphagent.llm import ModelResponse
 from graphagent.run._compiled import Call, counts
+from graphagent.run.engine._cache import CacheEntry
 from graphagent.run.engine._execute import matching
 from graphagent.run.engine._final_errors import is_final
+from graphagent.run.state._entries import CACHED
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element
-    from graphagent.run.engine._context import Context
+    from graphagent.run.engine._context import Context, LiveFrame
 
 
-def with_policies(call: Call, element: Element) -> Call:
-    """Return a call of an element with its policies around it, the first innermost."""
+def with_policies(call: Call, element: Element, path: str) -> Call:
+    """Return a call of an element with its policies around it, the first innermost; `path` is that of its declaration."""
     for number, policy in enumerate(element.policies):
         if isinstance(policy, Timeout):
             call = _with_timeout(call, policy)
+        elif isinstance(policy, CachePolicy):
+            assert isinstance(element, Node)
+            call = _with_cache(call, policy, element, path)
         else:
             call = _with_retry(call, policy, element, number)
     return call
@@ -96,3 +103,47 @@ def _with_retry(call: Call, policy: Retry, element: Element, number: int) -> Cal
                 frame.meter.count_node(runtime)
 
     return retrying
+
+
+def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: str) -> Call:
+    taken, returned = element.input_type, element.output_type
+    identity = ["node", {"key": policy.key} if policy.key else path, outline(taken), outline(returned)]
+
+    async def cached(ctx: Context[Any], value: Any) -> Any:
+        frame = ctx.__frame__
+        runtime = frame.runtime
+        entry = CacheEntry(runtime, policy, identity, value, taken, what=f"node {frame.node_path!r}")
+
+        async def find_or_compute() -> Any:
+            found = await entry.get(returned)
+            if found is not None:
+                runtime.emit(CacheHit(runtime.run_id, frame.node_path))
+                return found[0]
+            output = await call(ctx, value)
+            _check_silent(frame)
+            await entry.put(output, returned)
+            return output
+
+        # One effect, of whichever it was, so that a run that is resumed or executed again does not ask the cache a second time.
+        return await frame.once(CACHED, find_or_compute)
+
+    return cached
+
+
+def _check_silent(frame: LiveFrame) -> None:
+    """Check that a cached node did nothing that would be missing in a run that finds its output.
+
+    Raises:
+        TypeError: it added to the transcript, or asked a model or a person.
+    """
+    if frame.savepoint is not None and frame.savepoint.added:
+        what = "adds to the transcript"
+    elif any(isinstance(effect.value, ModelResponse) for effect in (frame.effects or {}).values()):
+        what = "asks a model"
+    elif any(effect.answer >= 0 for effect in (frame.effects or {}).values()):
+        what = "asks a person"
+    else:
+        return
+    raise TypeError(
+        f"node {frame.node_path!r} is cached and {what}, which a run that finds its output would not do; leave out .cached(…)"
+    )

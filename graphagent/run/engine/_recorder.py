@@ -20,6 +20,7 @@ from graphagent.run.engine._stored_refs import StoredRef
 from graphagent.run.journal._references import refers_to_facts, refers_to_notes
 from graphagent.run.state._entries import (
     ABSENT,
+    CACHED,
     BranchFailed,
     EffectBegun,
     EffectDone,
@@ -279,6 +280,13 @@ class Recorder:
             common = self._of_node(frame, ran=True, answered=(key, response))
             self._append(EffectDone(key=key, response=response, **common))
             frame.remember_ref(StoredRef(outcome.message, _at(self.writer.last, "message")))
+        elif key == CACHED:
+            assert frame.compiled is not None
+            assert isinstance(frame.compiled.element, Node)
+            value, ref = self._stored(frame, outcome, frame.compiled.element.output_type)
+            self._append(EffectDone(key=key, value=value, **self._of_node(frame, ran=True)))
+            if ref is not None:
+                frame.remember_ref(ref)
         else:
             value = encode(outcome, self.writer)
             self._append(EffectDone(key=key, value=value, **self._of_node(frame, ran=True)))

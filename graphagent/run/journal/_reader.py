@@ -21,6 +21,7 @@ from graphagent.run.journal._payloads import LostPayloadError, Payloads, check_p
 from graphagent.run.journal._transcripts import Branches, Transcript, transcripts
 from graphagent.run.state._entries import (
     ABSENT,
+    CACHED,
     BranchFailed,
     EffectDone,
     Finished,
@@ -413,7 +414,9 @@ class JournalReader:
             return self.output_type
         if isinstance(entry, RunEdited):
             return self.type_before(entry.path, entry.following or "")
-        node = self.node(entry.path + entry.node) if isinstance(entry, NodeEnded) else None
+        node = None
+        if isinstance(entry, NodeEnded) or (isinstance(entry, EffectDone) and entry.key == CACHED):
+            node = self.node(entry.path + entry.node)
         return node.element.output_type if node is not None and isinstance(node.element, Node) else Any
 
     def type_before(self, path: str, name: str) -> Any:

@@ -20,6 +20,8 @@ Json = Any
 """Data that JSON can hold, as `graphagent.codec` made it."""
 ABSENT: Any = object()
 """Stands in the place of a value that an entry does not have; None is a value."""
+CACHED = "cached:output"
+"""The key of the effect that is the output of a cached node: computed now, or found in the store."""
 
 
 def _named(name: str, default: Any = MISSING) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from graphagent import _clock
 from graphagent.errors import ConflictError, DamagedStoreError, RunClaimedError, RunNotFoundError, StoreError
+from graphagent.run.engine._cache import KIND
 from graphagent.run.journal._header import RunHeader
 from graphagent.run.journal._keys import (
     ENTRIES,
@@ -28,6 +29,7 @@ from graphagent.run.journal._keys import (
 )
 from graphagent.run.journal._payloads import payloads_of
 from graphagent.store import Delete, DeleteAll, Put, Receipt
+from graphagent.store._internal import Cache
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -241,7 +243,7 @@ async def prune_runs(
 ) -> Receipt:
     """Remove runs of an owner, with the runs of sub-agents that are parts of them.
 
-    What is chosen fits all that is given. A run that a process executes stays, and so does one that has a fork which a process
+    Values of cached nodes and tools that have expired are erased as well. What is chosen fits all that is given. A run that a process executes stays, and so does one that has a fork which a process
     executes. Another fork keeps what it shared with its origin, and so does the next run of a thread: it keeps the transcript.
 
     Args:
@@ -283,7 +285,30 @@ async def prune_runs(
         gone, size = gone + runs, size + less
         if chosen:
             known = await _known(store, owner)
+    await Cache(store, KIND, owner, None).erase_expired()
     return Receipt(runs=gone, bytes=size)
+
+
+async def clear_cache(store: Store, *, owner: str = "", expired: bool = False) -> int:
+    """Erase what `.cached(…)` nodes and tools have kept for an owner, and return how many values that were.
+
+    Args:
+        store: The store of the runs.
+        owner: Whose values.
+        expired: Whether only those are erased that have expired.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    cache = Cache(store, KIND, owner, None)
+    if expired:
+        return await cache.erase_expired()
+    count = 0
+    with suppress(DamagedStoreError):  # what cannot be read can be erased
+        async for _ in store.scan(cache.prefix):
+            count += 1
+    await cache.erase()
+    return count
 
 
 async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
@@ -323,18 +348,22 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
 async def forget_runs(store: Store, *, owner: str = "") -> Receipt:
     """Remove all runs of an owner from the disk; in a sealed store, with their keys. One that is executed breaks off.
 
+    The values of cached nodes and tools that were kept for the owner are removed with them.
+
     Raises:
         StoreError: the store cannot be written.
     """
-    size, run_ids = 0, set[str]()
+    size, run_ids, cached = 0, set[str](), Cache(store, KIND, owner, None).prefix
     try:
         async for item in store.scan((ROOM, owner)):
             size += len(item.value)
             if item.key[2] == HEADS:
                 run_ids.add(str(item.key[3]))
+        async for item in store.scan(cached):
+            size += len(item.value)
     except DamagedStoreError:
         pass  # what cannot be read can be forgotten; the receipt says what was counted
-    await store.commit(DeleteAll((ROOM, owner)))
+    await store.commit(DeleteAll((ROOM, owner)), DeleteAll(cached))
     return Receipt(runs=len(run_ids), bytes=size)
 
 

@@ -13,7 +13,9 @@ import anyio
 import pexpect
 import pytest
 
+from graphagent._clock import clock
 from graphagent.store import Put, SqliteStore, new_key
+from graphagent.store._internal import Cache
 
 STORE = ["--store", "runs.db"]
 AGENT = ["--agent", "program.py:agent", *STORE]
@@ -252,3 +254,23 @@ def test_a_run_that_is_forgotten_breaks_off(run, begun, home):
     assert out == "RunNotFoundError\n"
     assert _ids(run, "--owner", "ada", *STORE) == []
     assert "last" not in (home / "effects.log").read_text()
+
+
+def test_cached_values_are_cleared(run, home):
+    """Those of one owner; with --expired only those whose time is over."""
+
+    async def keep():
+        async with SqliteStore(home / "runs.db") as store:
+            for owner, ttl in (("", 10), ("", None), ("ada", None)):
+                await Cache(store, "run", owner, ttl).put(f"{ttl}", b"[]")
+            await store.commit(Put(("cache", "model", "", "x"), b"another's"))
+
+    token = clock.set(lambda: 1_000_000)
+    try:
+        anyio.run(keep)
+    finally:
+        clock.reset(token)
+    for options, said in ((["--expired"], "1 cached value"), ([], "1 cached value"), ([], "0 cached values"),
+                          (["--owner", "ada"], "1 cached value")):  # fmt: skip
+        ended = run("runs", "clear-cache", *options, *STORE)
+        assert (ended.code, ended.out) == (0, f"Removed: {said}.\n"), ended.err
