@@ -23,10 +23,12 @@ from openai import (
     AsyncOpenAI,
     DefaultAsyncHttpxClient,
     OpenAIError,
+    omit,
 )
 
 from graphagent._clock import now
 
+_OPENAI = "https://api.openai.com/v1"
 _LONGEST_DETAIL = 2_000
 
 _ADVICE = {
@@ -78,7 +80,7 @@ class Server:
             raise ValueError("max_retries is a number of 0 or more")
         self._asked = f"{asked} at {_taken_apart(base_url)[1]}" if base_url else asked
         self._error = error
-        self._base_url = base_url or None
+        self._base_url = (base_url or "").strip() or None
         self._api_key = api_key
         self._headers = dict(headers or {})
         self._settings: dict[str, Any] = {"max_retries": max_retries, "default_query": dict(query or {})}
@@ -152,6 +154,8 @@ class Server:
             return self._error(f"{self} did not answer in time; try again, or give it a larger timeout=")
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
+            if type(cause).__name__ == "LocalProtocolError":  # its text shows the header, and the key in it
+                return self._bad_header()
             return self._error(
                 f"{self} cannot be reached ({type(cause).__name__}); check base_url, and that the server is running",
                 detail=str(cause)[:_LONGEST_DETAIL],
@@ -166,7 +170,7 @@ class Server:
                 f"clean the text with .encode('utf-8', 'replace').decode()"
             )
         if isinstance(error, UnicodeEncodeError):
-            return self._error(f"the key or a header for {self} holds a character that HTTP has no place for")
+            return self._bad_header()
         if isinstance(error, json.JSONDecodeError | RecursionError):
             return self.no_json()
         # While a stream is read, errors come from the HTTP library, httpx or httpx2, as the client's version has it.
@@ -174,6 +178,11 @@ class Server:
         if isinstance(error, OSError | EndOfStream) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
             return self._error(f"the connection to {self} broke before the answer's end ({name}); try again")
         return None
+
+    def _bad_header(self) -> Exception:
+        return self._error(
+            f"the key or a header for {self} holds a character that HTTP has no place for, such as a line break at its end"
+        )
 
     def _advice_for(self, status: int) -> str:
         if status == 401:  # a server that was named is not sent the key of the environment
@@ -184,11 +193,11 @@ class Server:
         base_url, headers = self._with_login()
         try:
             # The client that openai makes for itself starts a task when it is collected, in whatever loop runs by then.
-            return AsyncOpenAI(
+            client = AsyncOpenAI(
                 # The client refuses to be made without a key.
                 api_key="none" if self._has_none() else self._api_key,
                 base_url=base_url,
-                default_headers=headers,
+                default_headers=self._with_own(headers),
                 http_client=DefaultAsyncHttpxClient(),
                 **self._settings,
             )
@@ -196,24 +205,36 @@ class Server:
             raise self._error(
                 f"{self} needs a key: set OPENAI_API_KEY, give api_key=, or base_url= for a server without keys"
             ) from None
+        if self._base_url:  # OPENAI_ORG_ID and OPENAI_PROJECT_ID belong to the key of the environment
+            client.organization = client.project = None
+        return client
 
     def _has_none(self) -> bool:
         """Return whether no key is meant for this server. A key from the environment is meant for the server from the environment."""
-        named = self._base_url or ("OPENAI_BASE_URL" in environ and "OPENAI_API_KEY" not in environ)
+        named = self._base_url or (address_of_environment() and "OPENAI_API_KEY" not in environ)
         return self._api_key is None and bool(named)
 
-    def _with_login(self) -> tuple[str | None, dict[str, str]]:
+    def _with_login(self) -> tuple[str, dict[str, str]]:
         """Return the address and the headers. A password in the address is moved to these, because HTTP clients log addresses."""
-        given = self._base_url or environ.get("OPENAI_BASE_URL")
-        if not given or "@" not in given:
-            return self._base_url, self._headers
         try:
-            address, _, login = _taken_apart(given)
+            address, _, login = _taken_apart(self._base_url or address_of_environment() or _OPENAI)
         except ValueError:
             raise self._error("OPENAI_BASE_URL is no address such as 'http://localhost:11434/v1'") from None
         if login is None or "authorization" in map(str.lower, self._headers):
             return address, self._headers
         return address, {**self._headers, "Authorization": login}
+
+    def _with_own(self, headers: dict[str, str]) -> dict[str, Any]:
+        """Return headers that keep those of OPENAI_CUSTOM_HEADERS, which may hold a key, from a server that was named."""
+        if not self._base_url:
+            return headers
+        lines = environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
+        kept_back: dict[str, Any] = {line.partition(":")[0].strip(): omit for line in lines if ":" in line}
+        if "authorization" in map(str.lower, kept_back):
+            kept_back = {name: value for name, value in kept_back.items() if name.lower() != "authorization"}
+            if "authorization" not in map(str.lower, headers):
+                kept_back["Authorization"] = f"Bearer {self._api_key or 'none'}"
+        return kept_back | headers
 
 
 class _Client:
@@ -270,6 +291,11 @@ async def _clients_here() -> dict[ref[Any], _Client]:
         if client is not None:
             await client.close()
     return here.clients
+
+
+def address_of_environment() -> str:
+    """Return the address in OPENAI_BASE_URL; one that is set to nothing is none."""
+    return environ.get("OPENAI_BASE_URL", "").strip()
 
 
 def _is_closed(loop: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -10,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urlsplit
 
-from graphagent._openai_http import Server
+from graphagent._openai_http import Server, address_of_environment
 from graphagent.llm import _responses, _wire
 from graphagent.llm._endpoint import Endpoint, request_error
 from graphagent.llm._families import ModelFamily, family_named, family_of
@@ -27,6 +26,8 @@ _SCHEMA_REFUSALS = {
 _DATA = r"(reasoning(_content|_details)?|extra_content|thought_signature)\b"
 _UNKNOWN = r"(extra_forbidden|not permitted|not allowed|not support|unsupported|unknown|unrecognized|unexpected)"
 _UNKNOWN_DATA = rf"{_DATA}.*{_UNKNOWN}|{_UNKNOWN}.*{_DATA}"
+_CALL_IDS = r"tool.?(call|use)[^ ]{0,20}\W+id\b.{0,120}(must be|too long|match pattern)"
+"""Mistral: "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9." Others limit the length or the characters."""
 _MISSING_DATA = r"(reasoning|signature).*(must be passed back|is missing)|missing.*(reasoning|signature)"
 
 
@@ -191,7 +192,7 @@ class OpenAIChatModel:
             family = None
         given = {**self.parameters, **request.parameters}
         extra = cast("dict[str, Any]", given.pop("extra_body", None) or {})
-        refusals: dict[str, str] = {}
+        refusals = {"call ids": _CALL_IDS}
         if on_text is not None:
             refusals["stream_options"] = "stream_options"
         if request.output is not None:
@@ -210,6 +211,8 @@ class OpenAIChatModel:
                 family=None if "data" in left_out else family,
                 fill="missing data" in left_out,
             )
+            if "call ids" in left_out:
+                _wire.shorten_ids(body["messages"])
             if on_text is not None:
                 body["stream"] = True
                 if "stream_options" not in left_out:
@@ -293,6 +296,9 @@ class OpenAIResponsesModel:
         refusals = {
             # Models without reasoning say: "Encrypted content is not supported with this model."
             "include": r"encrypted content is not supported|\binclude\)",
+            # Models without reasoning, of a history with that of other models: "Reasoning input items can only be provided to a
+            # reasoning or computer use model. Remove reasoning items from your input and try again."
+            "reasoning": r"reasoning input items|remove reasoning items",
             # Of a history that was encrypted for another account.
             "this reasoning": r"invalid_encrypted_content|encrypted content .*could not be",
         }
@@ -303,7 +309,7 @@ class OpenAIResponsesModel:
             body = _responses.to_body(
                 request,
                 self.name,
-                family="" if "this reasoning" in left_out else family,
+                family=family if left_out.isdisjoint(("reasoning", "this reasoning")) else "",
                 schema_in_prompt=not left_out.isdisjoint(_SCHEMA_REFUSALS),
                 encrypted="include" not in left_out,
             )
@@ -361,14 +367,14 @@ def _server(
 def _host(base_url: str | None) -> str:
     """Return the host that is asked; empty for OpenAI's own, where none is named, and for an address that is none."""
     try:
-        return urlsplit(base_url or os.environ.get("OPENAI_BASE_URL", "")).hostname or ""
+        return urlsplit(base_url or address_of_environment()).hostname or ""
     except ValueError:
         return ""
 
 
 def _address(base_url: str | None) -> str:
     try:
-        parts = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+        parts = urlsplit(base_url or address_of_environment() or "https://api.openai.com/v1")
     except ValueError:
         return ""
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -468,6 +468,61 @@ async def test_a_server_without_keys_gets_a_placeholder(monkeypatch):
     assert server.headers[0]["authorization"] == "Bearer none"
 
 
+@pytest.mark.parametrize("settings", [{}, {"api_key": "k"}, {"api_key": "k", "headers": {"X-Team": "mine"}}])
+async def test_a_named_server_gets_no_header_of_the_environment(settings, monkeypatch):
+    """The organisation, the project and the headers that are meant for OpenAI may be secret; its own key and headers arrive."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "topsecret")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "topsecret")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"x-team: topsecret\nauthorization: Bearer {KEY}\nX-Gateway: topsecret")
+    async with openai_server(["Hi."]) as server, OpenAIModel("m", base_url=server.base_url, **settings) as model:
+        await model.respond(HELLO)
+    [sent] = server.headers
+    assert "topsecret" not in str(sent)
+    assert sent["authorization"] == f"Bearer {settings.get('api_key', 'none')}"
+    assert sent.get("x-team") == settings.get("headers", {}).get("X-Team")
+
+
+async def test_the_server_of_the_environment_gets_its_headers(monkeypatch):
+    """OPENAI_BASE_URL, OPENAI_ORG_ID and OPENAI_CUSTOM_HEADERS belong together."""
+    async with openai_server(["Hi."]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+        monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "x-team: mine")
+        async with OpenAIModel("m") as model:
+            await model.respond(HELLO)
+    assert (server.headers[0]["openai-organization"], server.headers[0]["x-team"]) == ("org-1", "mine")
+
+
+@pytest.mark.parametrize("address", ["localhost:11434/v1", "http://[::1", "models.example.org"])
+async def test_an_address_of_the_environment_that_is_none(address, monkeypatch):
+    """The error names the variable."""
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(ModelRequestError, match="OPENAI_BASE_URL is no address such as"):
+        await OpenAIModel("m", api_key=KEY).respond(HELLO)
+
+
+@pytest.mark.parametrize("address", ["", " "])
+async def test_an_empty_address_of_the_environment_is_none(address, monkeypatch):
+    """OpenAI itself is asked then, for which a key is needed."""
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    model = OpenAIModel("m")
+    assert model.base_url == "https://api.openai.com/v1"
+    with pytest.raises(ModelRequestError, match="set OPENAI_API_KEY, give api_key="):
+        await model.respond(HELLO)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the request would go there
+    with pytest.raises(ModelRequestError, match="ConnectError"):
+        await OpenAIModel("m", api_key=KEY, max_retries=0).respond(HELLO)
+
+
+async def test_a_key_with_a_line_break():
+    """As one that was read from a file: the error says so, and shows the key neither in its text nor in its detail."""
+    async with openai_server([]) as server:
+        with pytest.raises(ModelRequestError, match="such as a line break at its end") as caught:
+            await OpenAIModel("m", base_url=server.base_url, api_key=f"{KEY}\n", max_retries=0).respond(HELLO)
+    assert KEY not in "".join(traceback.format_exception(caught.value)) + caught.value.detail
+
+
 async def test_the_environment_names_server_and_key(monkeypatch):
     """OPENAI_BASE_URL and OPENAI_API_KEY belong together."""
     async with openai_server(["Hi."] * 2) as server:
