@@ -178,8 +178,8 @@ def add_parameters(body: dict[str, Any], parameters: Mapping[str, Any]) -> None:
                 body["text"] = {**mapping(body.get("text")), "format": _format(value)}
             case "reasoning" | "text" if isinstance(value, Mapping):
                 body[name] = {**mapping(body.get(name)), **cast("Mapping[str, Any]", value)}
-            case "include":
-                body[name] = [*dict.fromkeys([*body.get(name, ()), *value])]
+            case "include" if isinstance(value, Iterable) and not isinstance(value, str):
+                body[name] = [*dict.fromkeys([*body.get(name, ()), *cast("Iterable[object]", value)])]
             case "extra_body":
                 body |= mapping(value)
             case _:
@@ -228,7 +228,7 @@ def _part(item: Mapping[str, Any], family: str) -> Part | None:
     """Return the part for an item; None where there is nothing in it."""
     match item.get("type"):
         case "message":
-            text = "".join(map(_text, cast("list[object]", item.get("content") or [])))
+            text = "".join(map(_text, _pieces(item.get("content"))))
             return Text(text, provider=_kept(item, family, "content", "role", "type", "status")) if text else None
         case "function_call":
             arguments, malformed = read_arguments(item.get("arguments"))
@@ -236,7 +236,7 @@ def _part(item: Mapping[str, Any], family: str) -> Part | None:
             kept = _kept(item, family, "name", "arguments", "call_id", "type", "status")
             return ToolCall(name, arguments, identity, malformed, provider=kept)
         case "reasoning":
-            text = "\n\n".join(filter(None, map(_text, [*(item.get("summary") or ()), *(item.get("content") or ())])))
+            text = "\n\n".join(filter(None, map(_text, [*_pieces(item.get("summary")), *_pieces(item.get("content"))])))
             # By its id alone the server would not find it, since it stores nothing.
             returnable = item.get("encrypted_content") or item.get("content")
             kept = _kept(item, family, "status") if returnable else None
@@ -246,14 +246,22 @@ def _part(item: Mapping[str, Any], family: str) -> Part | None:
             return Reasoning("", provider=_kept(item, family))
 
 
+def _pieces(content: object) -> list[object]:
+    """Return the pieces of an item; some servers send a text in their place."""
+    if isinstance(content, str):
+        return [{"text": content}]
+    return cast("list[object]", content) if isinstance(content, list) else []
+
+
 def _text(piece: object) -> str:
     said = mapping(piece)
     return str(said.get("text") or said.get("refusal") or "")
 
 
 def _is_refusal(item: Mapping[str, Any]) -> bool:
-    content = cast("list[object]", item.get("content") or [])
-    return item.get("type") == "message" and any(mapping(each).get("type") == "refusal" for each in content)
+    return item.get("type") == "message" and any(
+        mapping(each).get("type") == "refusal" for each in _pieces(item.get("content"))
+    )
 
 
 def _kept(item: Mapping[str, Any], family: str, *apart: str) -> ProviderData | None:

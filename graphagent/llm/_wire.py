@@ -6,7 +6,9 @@ The format is that of https://platform.openai.com/docs/api-reference/chat, with 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from graphagent.llm._families import ModelFamily
     from graphagent.llm._output import OutputFormat
 
+_MOST_TOKENS = 10**15
+"""What is taken for a number of tokens; JSON can say infinity."""
 _LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
 """What is taken for an amount: further digits come of binary fractions."""
 
@@ -134,6 +138,15 @@ def _assistant(message: Message) -> dict[str, Any]:
     if not calls:
         return {"role": "assistant", "content": message.text}
     return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+
+
+def shorten_ids(messages: Iterable[dict[str, Any]]) -> None:
+    """Replace the ids of calls by ones that every server takes, the same in each request: nine letters or digits."""
+    for message in messages:
+        for holder, name in [(message, "tool_call_id"), *((call, "id") for call in message.get("tool_calls", ()))]:
+            identity = holder.get(name)
+            if identity is not None and re.fullmatch("[a-zA-Z0-9]{9}", identity) is None:
+                holder[name] = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -314,7 +327,7 @@ def money(value: object) -> Decimal:
 
 def number(value: object) -> int:
     """Return a number of tokens; 0 for anything else."""
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and 0 < value < _MOST_TOKENS else 0
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -338,7 +351,7 @@ class Chunks:
         self._extra: dict[str, Any] = {}
         self._calls: list[dict[str, Any]] = []
         self._arguments: list[list[str]] = []
-        self._at_index: dict[object, int] = {}
+        self._at_index: dict[str, int] = {}
 
     def add(self, chunk: object, server: str) -> str:
         """Accept one chunk, and return the text in it.
@@ -384,13 +397,13 @@ class Chunks:
             return
         for name, value in said.items():
             if name in ("text", "summary") and isinstance(value, str):
-                known[name] = (known.get(name) or "") + value
+                known[name] = str(known.get(name) or "") + value
             elif value is not None:
                 known[name] = value
 
     def _add_call(self, said: Mapping[str, Any]) -> None:
         function = mapping(said.get("function"))
-        index, identity, name = said.get("index"), said.get("id"), function.get("name")
+        index, identity, name = str(said.get("index")), said.get("id"), function.get("name")
         at = self._at_index.get(index)
         # Some servers leave the index out, or give every call the same: then a new id with a name begins a call.
         known = self._calls[at]["id"] if at is not None else ""

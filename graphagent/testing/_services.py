@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -38,6 +39,7 @@ _MISTRAL_PARAMETERS = (
     "model messages temperature top_p max_tokens stream stream_options stop random_seed response_format tools tool_choice n prediction "
     "presence_penalty frequency_penalty parallel_tool_calls prompt_mode reasoning_effort metadata safe_prompt"
 )
+_MISTRAL_ID = "[a-zA-Z0-9]{9}"
 _MISTRAL_FIELDS = {
     "system": "content role",
     "user": "content role",
@@ -72,6 +74,8 @@ def finish_chat(service: Service, message: Json, body: Mapping[str, Any], number
     """Attach to the message of an answer what the service attaches, and leave out what it does not show."""
     calls = message.get("tool_calls") or ()
     for at, call in enumerate(calls):
+        if service == "mistral" and re.fullmatch(_MISTRAL_ID, call["id"]) is None:
+            call["id"] = f"{number:07d}{at:02d}"
         call["id"] = call["id"] or f"call_{number:06d}{at:02d}"
     if service == "deepseek" and _deepseek_thinks(body):
         message.setdefault("reasoning_content", "Let me think.")
@@ -399,6 +403,12 @@ def _check_mistral(body: Mapping[str, Any], key: str) -> None:
     error: Json = {"object": "error", "type": "invalid_request_error", "param": None, "code": None}
     if extra:
         raise RefusedError("Extra inputs", status=422, body={**error, "message": {"detail": extra}})
+    for message in body["messages"]:
+        for call in message.get("tool_calls") or ():
+            if re.fullmatch(_MISTRAL_ID, call["id"]) is None:
+                text = f"Tool call id was {call['id']} but must be a-z, A-Z, 0-9, with a length of 9."
+                changed = {"type": "invalid_function_call", "message": text, "code": "3280"}
+                raise RefusedError(text, body={**error, **changed})
     if _unpaired(body["messages"]):
         text = "Not the same number of function calls and responses"
         changed = {"type": "invalid_request_message_order", "message": text, "code": "3230"}

@@ -11,7 +11,7 @@ from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import ModelRequestError, NodeFailedError, OutputError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ModelRequest, OutputFormat, Reasoning, Text, ToolCall, Usage
-from graphagent.llm.openai import OpenAIModel
+from graphagent.llm.openai import OpenAIModel, OpenAIResponsesModel
 from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore
 from graphagent.testing import RawResponse, openai_server
@@ -194,3 +194,34 @@ async def test_reasoning_in_two_fields_is_read_once():
     """Some servers send it under its old and its new name."""
     response = await asked(stream(delta(reasoning="Hm.", reasoning_content="Hm."), delta("stop", content="Yes.")))
     assert response.message.parts == (Reasoning("Hm."), Text("Yes."))
+
+
+@BOTH
+async def test_more_tokens_than_there_are(streaming):
+    """Infinity, which JSON can say, is no number of tokens."""
+    body = '{"choices": [{"index": 0, "FIELD": {"content": "Hi."}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1e999}}'
+    reply = RawResponse(200, {"content-type": "application/json"}, body.replace("FIELD", "message"))
+    if streaming:
+        event = f"data: {body.replace('FIELD', 'delta')}\n\ndata: [DONE]\n\n"
+        reply = RawResponse(200, {"content-type": "text/event-stream"}, event)
+    response = await asked(reply, streaming=streaming)
+    assert (response.message.text, response.usage) == ("Hi.", Usage())
+
+
+@pytest.mark.parametrize("index", [[0], {}, "0"])
+async def test_a_call_whose_index_is_no_number(index):
+    """The pieces of the call are joined anyway."""
+    response = await asked(stream(begun("c1", index), piece('{"a": 1}', index), delta("tool_calls")))
+    assert response.message.tool_calls == (ToolCall("add", {"a": 1}, "c1"),)
+
+
+@pytest.mark.parametrize(("content", "text"), [("Hi.", "Hi."), (5, ""), ([5], ""), (None, "")])
+async def test_content_over_responses_that_is_no_list(content, text):
+    """A text is taken for the answer; anything else is nothing."""
+    items = [{"type": "reasoning", "summary": content}, {"type": "message", "role": "assistant", "content": content}]
+    body = json.dumps({"status": "completed", "output": items})
+    async with (
+        openai_server([RawResponse(200, {"content-type": "application/json"}, body)]) as server,
+        OpenAIResponsesModel("m", base_url=server.base_url) as model,
+    ):
+        assert (await model.respond(ASK)).message.text == text

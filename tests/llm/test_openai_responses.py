@@ -262,6 +262,28 @@ async def test_a_model_without_reasoning_is_not_asked_for_it(streaming):
     assert ["include" in each for each in server.requests] == [True, False, False]
 
 
+@BOTH
+async def test_a_model_without_reasoning_is_not_sent_that_of_another(streaming):
+    """A conversation can move to it; the refusal costs one request for each model object."""
+    message = (
+        "Reasoning input items can only be provided to a reasoning or computer use model. Remove reasoning items from your "
+        "input and try again."
+    )
+    replies = [whole(thought(1), said("Hi.")), refusal(message, param="input"), "Hello.", "Hello."]
+    async with (
+        openai_server(replies) as server,
+        OpenAIResponsesModel("gpt-5.6-sol", base_url=server.base_url) as first,
+        OpenAIResponsesModel("gpt-4o", base_url=server.base_url) as second,
+    ):
+        answer = await first.respond(HELLO)
+        messages = (*HELLO.messages, answer.message, Message.user("And now?"))
+        for _ in range(2):
+            await second.respond(ModelRequest(messages), [].append if streaming else None)
+    sent = [[each.get("type") or each["role"] for each in body["input"]] for body in server.requests[1:]]
+    assert sent == [["user", "reasoning", "message", "user"], *[["user", "assistant", "user"]] * 2]
+    assert "id" not in server.requests[2]["input"][1]
+
+
 # Failures
 
 

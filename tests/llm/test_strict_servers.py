@@ -123,7 +123,7 @@ async def test_a_tool_loop_that_waits_for_a_person(name, tmp_path):
 
 
 async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
-    """Each run of a thread asks another server, and then all of them once more; each refusal is of an effort or of missing data."""
+    """Each run of a thread asks another server, and then all of them once more; each refusal is of an effort, missing data or ids of calls."""
     replies = iter(
         [reply for number in range(10) for reply in (thinking(*calls(number, "look")), thinking(Text(f"{number}.")))]
     )
@@ -140,7 +140,8 @@ async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
             reasons += [(number, each.reason.partition(" answered ")[2]) for each in failed]
     effort = "400 (invalid_request_error, reasoning_effort): it does not take the request as it is"
     missing = "400 (invalid_request_error): it does not take the request as it is"
-    assert reasons == [(1, effort), (2, missing), (6, effort), (7, missing)]
+    ids = "400 (3280, invalid_function_call): it does not take the request as it is"
+    assert reasons == [(1, effort), (2, missing), (4, ids), (6, effort), (7, missing), (9, ids)]
 
 
 @BOTH

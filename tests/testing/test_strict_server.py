@@ -169,8 +169,12 @@ CHAT_REFUSALS = {
         ),
     ),
     "mistral: a call without a result": (
-        {"messages": [*HELLO, called(), *HELLO]},
+        {"messages": [*HELLO, called(id="AbCdEf012"), *HELLO]},
         ("Not the same number of function calls and responses", None, "3230"),
+    ),
+    "mistral: the id of another server's call": (
+        {"messages": [*HELLO, called(), *HELLO]},
+        ("Tool call id was c1 but must be a-z, A-Z, 0-9, with a length of 9.", None, "3280"),
     ),
 }
 
