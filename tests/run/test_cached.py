@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent._clock import clock
-from graphagent.errors import FeatureError, NodeFailedError, RunNotFoundError
+from graphagent.errors import DivergedError, FeatureError, NodeFailedError, RunNotFoundError
 from graphagent.events import CacheHit, NodeFinished, NodeStarted
 from graphagent.graph import CachePolicy, Node
 from graphagent.llm import Message, ModelRequest
@@ -516,6 +516,16 @@ async def test_a_rerun_takes_the_recorded_output(store):
         assert await cached_keys(store) == []
         await agent.run("ab")
         executed = 1
+
+
+async def test_a_rerun_of_a_run_that_did_not_cache_diverges(store):
+    """The node does something else than what was recorded, and the error names it; nothing is kept."""
+    work = Counted()
+    await only(work.node(), store).run("a", run_id="r")
+    with pytest.raises(DivergedError, match="node 'work' does not do what was recorded"):
+        await only(work.node().cached(), store).rerun("r")
+    assert work.executed == 1
+    assert await cached_keys(store) == []
 
 
 async def test_a_value_is_in_a_journal_once(store):
