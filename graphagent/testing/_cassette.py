@@ -5,14 +5,19 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ScriptError
 from graphagent.llm._internal import dumps, read_response, request_json, response_json, tells_cost
 from graphagent.testing._model import words
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from graphagent.llm import ModelRequest, ModelResponse
@@ -34,7 +39,8 @@ class RecordedModel:
 
     Requests are the same if everything in them is that the model sees. Equal requests are answered in the order in which they were
     recorded. Streamed text comes word by word. The file is JSON, for people to read and to review; it contains neither keys nor
-    headers, and images of requests by their hash. It is replaced as a whole after each recorded answer.
+    headers, and images of requests by their hash. It is replaced as a whole after each recorded answer. Several objects, threads and
+    processes may record into one file; each replays what was there when it was made, and what it has recorded itself.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: Model | None = None, *, record: bool | None = None) -> None:
@@ -102,7 +108,7 @@ class RecordedModel:
         with self._lock:
             self._used.add(len(self._recorded))
             self._recorded.append(entry)
-        await to_thread.run_sync(self._write)
+        await to_thread.run_sync(_add, self.path, entry)
         return response
 
     def _find(self, asked: dict[str, Any]) -> dict[str, Any] | None:
@@ -140,21 +146,42 @@ class RecordedModel:
             [f"{what}. The nearest is number {nearest + 1} there, which differs in this:", *shown, *more, how]
         )
 
-    def _write(self) -> None:
-        """Replace the file by one with all recordings, so that it is whole whenever the process ends."""
-        with self._lock:
-            content = dumps({"format": _FORMAT, "recorded": self._recorded}, indent=2) + b"\n"
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-            try:
-                beside.write_bytes(content)
-                beside.replace(self.path)
-            finally:
-                beside.unlink(missing_ok=True)
-
     def __repr__(self) -> str:
         how = "recording" if self.record else "replaying"
         return f"<RecordedModel {how} {str(self.path)!r}>"
+
+
+_writing = threading.Lock()
+"""Held while a thread of this process replaces a file."""
+
+
+def _add(path: Path, entry: dict[str, Any]) -> None:
+    """Replace the file by one with a further recording, so that it is whole whenever the process ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _writing, _locked(path.parent):
+        # Read again, since others may have recorded into it.
+        content = dumps({"format": _FORMAT, "recorded": [*_read(path), entry]}, indent=2) + b"\n"
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            beside.write_bytes(content)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Keep other processes from replacing files of the folder, which leaves no lock file beside those that are committed."""
+    if sys.platform == "win32":  # a folder cannot be opened there
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -247,3 +247,45 @@ def test_a_file_of_another_kind_is_refused(path, content, reason):
     path.write_text(content.replace("RESPONSE", '{"model":"m","parts":[],"finish_reason":"stop","usage":{}}'), "utf-8")
     with pytest.raises(ValueError, match=f"oslo.json is no file of a RecordedModel .*{reason}.*; restore it"):
         RecordedModel(path)
+
+
+async def test_two_objects_record_into_one_file(path):
+    """What one recorded is kept by the other, which was made before that."""
+    models = [RecordedModel(path, ScriptedModel([name], name="small"), record=True) for name in ("one", "two")]
+    requests = [ModelRequest((Message.user(name),)) for name in ("first", "second")]
+    for model, request in zip(models, requests, strict=True):
+        await model.respond(request)
+    replayed = RecordedModel(path)
+    assert [(await replayed.respond(each)).message.text for each in requests] == ["one", "two"]
+
+
+RECORDING = """
+import sys
+from threading import Thread
+import anyio
+from graphagent.llm import Message, ModelRequest
+from graphagent.testing import RecordedModel, ScriptedModel
+
+async def record(name):
+    model = RecordedModel(sys.argv[1], ScriptedModel([name] * 20), record=True)
+    for number in range(20):
+        await model.respond(ModelRequest((Message.user(f"{name} {number}"),)))
+
+threads = [Thread(target=anyio.run, args=(record, f"{sys.argv[2]}-{thread}")) for thread in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_of_two_processes_record_into_one_file(path):
+    """Nothing that one of them recorded is lost, and nothing but the file remains."""
+    processes = [subprocess.Popen([sys.executable, "-c", RECORDING, path, name]) for name in "ab"]
+    assert [each.wait(60) for each in processes] == [0, 0]
+    replayed = RecordedModel(path)
+    for name in ("a-0", "a-1", "b-0", "b-1"):
+        for number in range(20):
+            response = anyio.run(replayed.respond, ModelRequest((Message.user(f"{name} {number}"),)))
+            assert response.message.text == name
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
