@@ -198,7 +198,7 @@ class ToolReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CacheHit(Event):
+class CacheUsed(Event):
     """The output of a node, or the result of a tool call, was found in the store: nothing is executed."""
 
     node: str

@@ -61,11 +61,11 @@ class Held:
     """Keeps the server's answers to embeddings back until it is told to give them."""
 
     def __init__(self, server):
-        self.embed, server.embed = server.embed, self
+        self.serve, server.serve = server.serve, self
         self.arrived, self.release = threading.Event(), threading.Event()
 
-    def __call__(self, body, headers):
-        answer = self.embed(body, headers)
+    def __call__(self, path, body, headers):
+        answer = self.serve(path, body, headers)
         self.arrived.set()
         assert self.release.wait(600)
         return answer
@@ -206,7 +206,7 @@ async def test_the_advice_names_the_key_that_is_sent(kind, monkeypatch):
     """OPENAI_API_KEY is no remedy for a server that was named, since it is not sent there."""
     refusal = RawResponse(401, {"content-type": "application/json"}, "{}")
     with openai_server([refusal] * 2) as server:
-        server.embed = lambda body, headers: refusal
+        server.serve = lambda path, body, headers: refusal
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         for named, advice in (({"base_url": server.base_url}, "api_key="), ({}, "api_key=, or set OPENAI_API_KEY")):
             async with kind("m", **named) as asked:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
-from graphagent.events import CacheHit, ToolCalled, ToolReturned
+from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.llm._internal import answered, call_tool, capped, refused
@@ -155,7 +155,7 @@ async def _returned(
     found = await entry.get(ToolResult) if entry is not None else None
     if found is not None:
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
-        ctx.emit(CacheHit(ctx.run_id, ctx.node, call))
+        ctx.emit(CacheUsed(ctx.run_id, ctx.node, call))
         ctx.emit(ToolReturned(ctx.run_id, ctx.node, result))
         return result
     if intent:

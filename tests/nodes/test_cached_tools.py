@@ -12,7 +12,7 @@ import pytest
 from graphagent import Agent, Context, tool
 from graphagent._clock import clock
 from graphagent.errors import FeatureError, NodeFailedError
-from graphagent.events import CacheHit, ToolCalled, ToolReturned
+from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.graph import CachePolicy
 from graphagent.llm import Approve, Deny, Image, Tool, ToolCall, ToolCalls, ToolResult
 from graphagent.run.durable import clear_cache, forget_runs
@@ -123,14 +123,14 @@ async def test_errors_are_not_kept(store):
 
 
 async def test_events_say_that_a_result_was_found(store):
-    """A call and its result are events as before, with a CacheHit between them where nothing was called."""
+    """A call and its result are events as before, with a CacheUsed between them where nothing was called."""
     heard = []
     call = ToolCall("weather", {"city": "Oslo"})
     made = agent(store, Weather().tool, calls=[ToolCalls([call]), ToolCalls([call])])
-    for kind in (ToolCalled, CacheHit, ToolReturned):
+    for kind in (ToolCalled, CacheUsed, ToolReturned):
         made.on(kind, heard.append)
     await made.run("go")
-    assert [type(each) for each in heard] == [ToolCalled, ToolReturned, ToolCalled, CacheHit, ToolReturned]
+    assert [type(each) for each in heard] == [ToolCalled, ToolReturned, ToolCalled, CacheUsed, ToolReturned]
     assert heard[3].call == heard[2].call
     assert heard[4].result.call_id == heard[2].call.id
 

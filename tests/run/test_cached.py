@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent._clock import clock
 from graphagent.errors import DivergedError, FeatureError, NodeFailedError, RunNotFoundError
-from graphagent.events import CacheHit, NodeFinished, NodeStarted
+from graphagent.events import CacheUsed, NodeFinished, NodeStarted
 from graphagent.graph import CachePolicy, Node
 from graphagent.llm import Message, ModelRequest
 from graphagent.memory import ActionStep
@@ -179,14 +179,14 @@ async def test_items_of_a_fork_share_values_and_branches_do_not(store):
 
 
 async def test_a_hit_is_an_event(store):
-    """NodeStarted, CacheHit, NodeFinished; the first execution has no CacheHit, and a node counts in the budget either way."""
+    """NodeStarted, CacheUsed, NodeFinished; the first execution has no CacheUsed, and a node counts in the budget either way."""
     agent = only(Counted().node().cached(), store)
-    for expected in ([NodeStarted, NodeFinished], [NodeStarted, CacheHit, NodeFinished]):
+    for expected in ([NodeStarted, NodeFinished], [NodeStarted, CacheUsed, NodeFinished]):
         heard = []
         run = agent.start("a")
         run.listen(heard.append)
         result = await run.finish()
-        heard = [event for event in heard if isinstance(event, NodeStarted | CacheHit | NodeFinished)]
+        heard = [event for event in heard if isinstance(event, NodeStarted | CacheUsed | NodeFinished)]
         assert [type(event) for event in heard] == expected
         assert result.nodes == 1
     assert (heard[1].node, heard[1].call) == ("work", None)

@@ -342,6 +342,8 @@ def sample(kind):
         "task",
         "task_id",
         "model",
+        "progress",
+        "total",
     }
     plain |= {"error"} if kind.__name__.startswith("Memory") else set()  # there it is a type's name
     plain |= (

@@ -8,7 +8,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from graphagent.codec._internal import outline
-from graphagent.events import CacheHit, NodeFailed
+from graphagent.events import CacheUsed, NodeFailed
 from graphagent.graph import CachePolicy, Node, Retry, Timeout
 from graphagent.llm import ModelResponse
 from graphagent.run._compiled import Call, counts
@@ -117,7 +117,7 @@ def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: 
         async def find_or_compute() -> Any:
             found = await entry.get(returned)
             if found is not None:
-                runtime.emit(CacheHit(runtime.run_id, frame.node_path))
+                runtime.emit(CacheUsed(runtime.run_id, frame.node_path))
                 return found[0]
             output = await call(ctx, value)
             _check_silent(frame)

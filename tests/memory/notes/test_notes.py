@@ -45,19 +45,19 @@ async def test_the_obvious_program_leaves_nothing_open(server, tmp_path):
 
 async def test_an_embedder_may_be_shared(server, tmp_path):
     """Closing one of two notes breaks nothing of the other, not even what it is having embedded at that moment."""
-    arrived, release, embed = threading.Event(), threading.Event(), server.embed
+    arrived, release, serve = threading.Event(), threading.Event(), server.serve
     embedder = OpenAIEmbedder("m", base_url=server.base_url)
 
-    def held(body, headers):
+    def held(path, body, headers):
         arrived.set()
         assert release.wait(600)
-        return embed(body, headers)
+        return serve(path, body, headers)
 
     async with Notes(tmp_path / "one.db", embedder=embedder) as one:
         other = Notes(tmp_path / "other.db", embedder=embedder)
         await one.remember("Lunch is at noon.")
         await other.remember("Dogs bark.")
-        server.embed = held
+        server.serve = held
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.remember, "The staging port is 8000.")
             assert await anyio.to_thread.run_sync(arrived.wait, 600)
