@@ -330,6 +330,8 @@ class ResponseEvents:
         """Return the whole response, as if it had not been streamed.
 
         Its items are those that were reported as done: their encrypted reasoning is whole, and some servers leave them out at
-        the end.
+        the end. What was cut off may be in the response only, and follows them.
         """
-        return {**self._response, "output": self._items or self._response.get("output")}
+        output = self._response.get("output")
+        cut_off = cast("list[object]", output)[len(self._items) :] if isinstance(output, list) else []
+        return {**self._response, "output": [*self._items, *cut_off] or output}

@@ -428,6 +428,27 @@ async def test_a_refusal_instead_of_json_is_not_asked_for_again(kind):
     assert (result.output, result.finish_reason, len(server.requests)) == ("I will not.", "refusal", 2)
 
 
+async def test_a_message_that_was_cut_off_before_it_was_done():
+    """Its text, which was heard, is in the answer, after the reasoning that was done."""
+    half = said("Half an", status="incomplete")
+    response = {
+        "status": "incomplete",
+        "incomplete_details": {"reason": "max_output_tokens"},
+        "output": [thought(1), half],
+    }
+    events = [
+        {"type": "response.output_item.done", "item": thought(1)},
+        {"type": "response.output_text.delta", "delta": "Half an"},
+        {"type": "response.incomplete", "response": response},
+    ]
+    async with openai_server(
+        [RawResponse(200, EVENTS, "".join(f"data: {json.dumps(each)}\n\n" for each in events))]
+    ) as server:
+        answer = await asked(server, on_text=(heard := []).append)
+    assert ([type(part) for part in answer.message.parts], answer.message.text) == ([Reasoning, Text], "Half an")
+    assert (heard, answer.finish_reason) == (["Half an"], "length")
+
+
 # Which protocol
 
 
