@@ -25,6 +25,7 @@ GraphAgentError
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
+├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
@@ -371,6 +372,17 @@ class TruncatedError(OutputError):
         self.usage = usage
         """The tokens that it took; they count in the run."""
         super().__init__(message, output=output)
+
+
+class CacheError(GraphAgentError):
+    """A node is cached that does more than compute its output, which a run that finds the output in the store would not do."""
+
+    def __init__(self, node: str, what: str) -> None:
+        self.node = node
+        """The path of the node."""
+        super().__init__(
+            f"node {node!r} is cached and {what}, which a run that finds its output would not do; leave out .cached(…)"
+        )
 
 
 class ToolServerError(GraphAgentError):

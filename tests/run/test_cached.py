@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent._clock import clock
-from graphagent.errors import DivergedError, FeatureError, NodeFailedError, RunNotFoundError
+from graphagent.errors import CacheError, DivergedError, FeatureError, NodeFailedError, RunNotFoundError
 from graphagent.events import CacheUsed, NodeFinished, NodeStarted
 from graphagent.graph import CachePolicy, Node
 from graphagent.llm import Message, ModelRequest
@@ -437,8 +437,8 @@ async def test_a_node_that_does_more_than_compute_is_refused_when_it_does(store)
     async def refused(running, text):
         with pytest.raises(NodeFailedError) as info:
             await running
-        assert isinstance(info.value.__cause__, TypeError)
-        assert text in str(info.value.__cause__)
+        assert isinstance(info.value.__cause__, CacheError)
+        assert text in str(info.value)
 
     for step, text in ((adds, "adds to the transcript"), (requests, "asks a model")):
         await refused(only(step.cached(), store, model=ScriptedModel(["hi"])).run("a"), text)

@@ -8,6 +8,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from graphagent.codec._internal import outline
+from graphagent.errors import CacheError
 from graphagent.events import CacheUsed, NodeFailed
 from graphagent.graph import CachePolicy, Node, Retry, Timeout
 from graphagent.llm import ModelResponse
@@ -134,7 +135,7 @@ def _check_silent(frame: LiveFrame) -> None:
     """Check that a cached node did nothing that would be missing in a run that finds its output.
 
     Raises:
-        TypeError: it added to the transcript, or asked a model or a person.
+        CacheError: it added to the transcript, or asked a model or a person.
     """
     if frame.savepoint is not None and frame.savepoint.added:
         what = "adds to the transcript"
@@ -144,6 +145,4 @@ def _check_silent(frame: LiveFrame) -> None:
         what = "asks a person"
     else:
         return
-    raise TypeError(
-        f"node {frame.node_path!r} is cached and {what}, which a run that finds its output would not do; leave out .cached(…)"
-    )
+    raise CacheError(frame.node_path, what)
