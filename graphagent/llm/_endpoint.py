@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,6 +16,7 @@ from graphagent.errors import ModelRequestError
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import read_json
+from graphagent.llm._wire import paired
 from graphagent.llm._wrappers import TextRelay
 
 if TYPE_CHECKING:
@@ -147,16 +149,17 @@ class Endpoint:
     async def _read_events(
         self, pieces: AsyncIterator[bytes], on_text: Callable[[str], None], read: Read
     ) -> ModelResponse:
-        events, answer = Events(), self._streamed()
+        events, answer, half = Events(), self._streamed(), ""
         with CancelScope() as scope:
             while True:
                 with self._server.failures():
                     piece = await anext(pieces, None)
                 for event in events.add(piece):
                     if event != b"[DONE]":
-                        text = answer.add(self._read_json(event.decode("utf-8", "replace")), str(self._server))
-                        if text:
-                            on_text(text)
+                        text = half + answer.add(self._read_json(event.decode("utf-8", "replace")), str(self._server))
+                        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+                        if len(text) > len(half):
+                            on_text(paired(text.removesuffix(half)))
                     if event == b"[DONE]" or answer.last:
                         # To read on to the end keeps the connection for the next request, if the end comes soon.
                         scope.deadline = current_time() + _LAST_WORDS
@@ -177,6 +180,12 @@ class Endpoint:
         try:
             return read_json(content)
         except ValueError:
+            if "\\ud" not in content.lower():
+                raise self._server.no_json(content) from None
+        # Some servers cut a text into pieces in the middle of a surrogate pair, which only Python's own reader takes.
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
             raise self._server.no_json(content) from None
 
 

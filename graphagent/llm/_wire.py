@@ -335,6 +335,15 @@ def mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
+def paired(text: str) -> str:
+    """Return a text in which the halves of surrogate pairs that came in two pieces are joined; a half alone becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 class Chunks:
     """A streamed answer: chunks go in as they come, and it becomes the JSON of a whole answer."""
 
@@ -422,9 +431,9 @@ class Chunks:
 
     def body(self) -> dict[str, Any]:
         """Return the whole response, as if it had not been streamed."""
-        message: dict[str, Any] = {key: "".join(pieces) for key, pieces in self._texts.items()}
+        message: dict[str, Any] = {key: paired("".join(pieces)) for key, pieces in self._texts.items()}
         for call, pieces in zip(self._calls, self._arguments, strict=True):
-            call["function"]["arguments"] = "".join(pieces)
+            call["function"]["arguments"] = paired("".join(pieces))
         message |= self._extra
         if self._details:
             message["reasoning_details"] = self._details
