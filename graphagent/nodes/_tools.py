@@ -141,7 +141,9 @@ async def _called(
 
     context = ctx.__frame__.for_call(call).for_middleware("call").context
     try:
-        result = await pass_through(features, "around_tool", context, call, proceed, kind=ToolResult)
+        result = await pass_through(
+            features, "around_tool", context, call, proceed, kind=ToolResult, kept_on=(Exception, Suspend)
+        )
     except ToolError as error:
         return refused(call, str(error))
     return result if result.call_id == call.id else replace(result, call_id=call.id)

@@ -656,3 +656,76 @@ async def test_middleware_that_raises_something_else_for_a_used_up_budget_does_n
     agent.install(Renames)
     with pytest.raises(BudgetError):
         await agent.run("go")
+
+
+async def test_what_was_done_before_middleware_asks_a_person_is_not_done_again(tmp_path):
+    """The person decides on the answer and on the result that pass on, and not on others that are made when the run is resumed."""
+    sent: list[str] = []
+
+    @tool
+    async def order(what: str) -> str:
+        """Order something."""
+        sent.append(what)
+        return f"order {len(sent)}"
+
+    class Asks(Feature):
+        async def around_model(self, ctx, request, proceed):
+            response = await proceed(request)
+            if response.message.text:
+                await ctx.ask(Question("say", f"Say {response.message.text!r}?", ctx.node))
+            return response
+
+        async def around_tool(self, ctx, call, proceed):
+            result = await proceed(call)
+            await ctx.ask(Question("show", f"Show {result.content!r}?", ctx.node))
+            return result
+
+    model = ScriptedModel([ToolCall("order", {"what": "tea"}, "1"), "first", "second"])
+    agent = Agent(single_run(), model=model, tools=[order], store=SqliteStore(tmp_path / "runs.db"))
+    agent.install(Asks)
+    asked: list[str] = []
+    result = await agent.run("go", run_id="r")
+    while result.status == "waiting":
+        asked.append(result.pending.question)
+        result = await agent.resume("r", answer=True)
+    assert (asked, sent) == (["Show 'order 1'?", "Say 'first'?"], ["tea"])
+    assert (result.output, result.turns, len(model.requests)) == ("first", 2, 2)
+    again = await agent.rerun("r")
+    assert (again.output, sent, len(model.requests)) == ("first", ["tea"], 2)
+
+
+@pytest.mark.parametrize("refusal", [False, True])
+async def test_a_tool_is_not_called_again_because_middleware_raised_after_it(tmp_path, refusal):
+    """The run goes on with the result of the call; but what a refusal withholds is not stored."""
+    sent: list[str] = []
+
+    @tool
+    async def order(what: str) -> str:
+        """Order something."""
+        sent.append(what)
+        return "marzipan"
+
+    class Breaks(Feature):
+        async def around_tool(self, ctx, call, proceed):
+            result = await proceed(call)
+            if refusal:
+                raise ToolError("not for you")
+            if len(failures) == 0:
+                failures.append(1)
+                raise LookupError("a bug")
+            return result
+
+    failures: list[int] = []
+    path = tmp_path / "runs.db"
+    model = ScriptedModel([ToolCall("order", {"what": "tea"}, "1"), "done"])
+    agent = Agent(single_run(), model=model, tools=[order], store=SqliteStore(path))
+    agent.install(Breaks)
+    if refusal:
+        assert (await agent.run("go", run_id="r")).output == "done"
+        assert b"marzipan" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    else:
+        with pytest.raises(NodeFailedError, match="LookupError"):
+            await agent.run("go", run_id="r")
+        assert (await agent.resume("r")).output == "done"
+        assert model.requests[-1].messages[-1].text == "marzipan"
+    assert sent == ["tea"]

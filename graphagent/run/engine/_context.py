@@ -519,6 +519,13 @@ class LiveFrame(Frame):
         """Return the key of an effect: in a tool, with the id of its call."""
         return f"{self.prefix}{key}" if self.prefix else key
 
+    def has_outcome(self, key: str) -> bool:
+        """Return whether the outcome of an effect is recorded, here or in the run whose outcomes are used."""
+        key, recorded = self._key(key), self.runtime.recorded
+        if self.effects is not None and key in self.effects:
+            return True
+        return recorded is not None and recorded.has_outcome(self, key)
+
     def outcome(self, key: str) -> Any:
         """Return the outcome that is recorded under a key of this execution, or None."""
         effect = self.effects.get(key) if self.effects is not None else None
@@ -539,17 +546,17 @@ class LiveFrame(Frame):
             work: Does it.
             like: Its input, which is compared when a run is executed again on the outcomes of another one.
         """
-        key = self._key(key)
-        if self.effects is not None and key in self.effects:
-            return cast("T", self.effects[key].value)
+        full = self._key(key)
+        if self.effects is not None and full in self.effects:
+            return cast("T", self.effects[full].value)
         runtime = self.runtime
         if runtime.attention:
             runtime.stop_if_due()
-        if runtime.recorded is not None and runtime.recorded.is_next(self, key, like):
-            outcome = cast("T", self._taken(runtime.recorded, key))
+        if runtime.recorded is not None and runtime.recorded.is_next(self, full, like):
+            outcome = cast("T", self._taken(runtime.recorded, full))
         else:
             outcome = await work()
-        await self._record(key, outcome)
+        await self.record(key, outcome)
         return outcome
 
     def _taken(self, recorded: RecordedOutcomes, key: str) -> Any:
@@ -576,7 +583,9 @@ class LiveFrame(Frame):
             self.charge(charge)
         return winner
 
-    async def _record(self, key: str, outcome: Any) -> None:
+    async def record(self, key: str, outcome: Any) -> None:
+        """Record the outcome of an effect that was done."""
+        key = self._key(key)
         journal = self.runtime.journal
         if journal is None:
             self.effect_done(key, value=outcome)
@@ -734,7 +743,9 @@ class LiveFrame(Frame):
                 return answers[-1]
 
             context = self.for_middleware(key).context
-            response = await pass_through(features, "around_model", context, request, proceed, kind=ModelResponse)
+            response = await pass_through(
+                features, "around_model", context, request, proceed, kind=ModelResponse, kept_on=(Suspend,)
+            )
             if not any(response.message is each.message for each in answers):
                 response = self.runtime.with_ids(response)
         if check is not None:

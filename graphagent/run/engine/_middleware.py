@@ -6,12 +6,13 @@ Who has none pays for none: a run asks once, when it begins, which of its featur
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
 from graphagent._features import implementing
-from graphagent.errors import FeatureError, note_source
+from graphagent.errors import FeatureError, ToolError, note_source
 from graphagent.run.engine._final_errors import stops
 from graphagent.run.engine._suspend import Suspend
 
@@ -37,6 +38,7 @@ async def pass_through(
     proceed: Proceed,
     *,
     kind: type[R],
+    kept_on: tuple[type[BaseException], ...] = (),
 ) -> R:
     """Return what comes out of the features when a value is passed through them: the first is the outermost.
 
@@ -47,6 +49,8 @@ async def pass_through(
         value: The request, the tool call, or the input of the node.
         proceed: Does what they are wrapped around.
         kind: The type of what each of them returns.
+        kept_on: If one of these ends the features, what `proceed` returned is recorded, and is not done again when the run is resumed.
+            A `ToolError` is not among them: it is an outcome, and may withhold the result.
 
     Raises:
         FeatureError: one returned something of another type.
@@ -54,27 +58,44 @@ async def pass_through(
             stops the run is raised whatever the features make of it.
     """
     raised: list[BaseException] = []
+    done: list[Any] = []
+    frame = ctx.__frame__
+    recorded = 0
 
     async def watched(passed: Any) -> Any:
         if raised:
             _stop(raised, ctx.run_id)
+        nonlocal recorded
+        key = _key(len(done))
+        if kept_on and frame.has_outcome(key):
+            recorded += 1
+            done.append(await frame.once(key, partial(proceed, passed)))
+            return done[-1]
         try:
-            return await proceed(passed)
+            done.append(await proceed(passed))
         except (Exception, Suspend) as error:
             raised.append(error)
             raise
+        return done[-1]
 
     passing: Proceed = watched
     for feature in reversed(features):
         passing = _around(feature, method, ctx, passing, kind, raised)
     try:
         returned: R = await passing(value)
-    except Exception:
+    except (Exception, Suspend) as error:
+        if isinstance(error, kept_on) and not isinstance(error, ToolError):
+            for number in range(recorded, len(done)):
+                await frame.record(_key(number), done[number])
         _stop(raised, ctx.run_id)  # what a feature raised instead could be caught, or be shown to a model
         raise
     if raised:  # a feature that catches everything
         _stop(raised, ctx.run_id)
     return returned
+
+
+def _key(number: int) -> str:
+    return f"proceed:{number + 1}"
 
 
 def _stop(raised: Sequence[BaseException], run_id: str) -> None:

@@ -345,7 +345,7 @@ def _content(journal: JournalReader, number: int) -> dict[str, Any]:
     """Return an entry as JSON data, without times."""
     entry = journal.entry(number)
     data = {name: value for name, value in entry.to_json().items() if name not in ("at", "ran")}
-    if isinstance(entry, EffectDone) and entry.key.startswith("call:"):
+    if isinstance(entry, EffectDone) and "call:" in entry.key:
         data["value"] = _timeless(data["value"])
     if isinstance(entry, EffectDone) and entry.key.rpartition("/")[2].startswith("sleep:"):
         data.pop("value", None)
