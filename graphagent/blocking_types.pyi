@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from graphagent.events import Event
-from graphagent.graph import Retry, Strategy
+from graphagent.graph import CachePolicy, Retry, Strategy
 from graphagent.llm import ImageLike, InFlight, Tool
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
@@ -698,6 +698,11 @@ class BlockingTool(Protocol):
     @property
     def max_size(self) -> int | None:
         """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
+        ...
+
+    @property
+    def cached(self) -> CachePolicy | None:
+        """How long a result is kept in the store of the run, for later calls with the same arguments; None for not at all."""
         ...
 
     def check(self, arguments: Mapping[str, Any]) -> None:

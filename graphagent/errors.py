@@ -25,6 +25,7 @@ GraphAgentError
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
+├ QuestionError                       .node; a node asks a second question in one execution
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
@@ -372,6 +373,18 @@ class TruncatedError(OutputError):
         self.usage = usage
         """The tokens that it took; they count in the run."""
         super().__init__(message, output=output)
+
+
+class QuestionError(GraphAgentError):
+    """A node, its tools or middleware around it ask a second question in one execution, and each execution has one answer."""
+
+    def __init__(self, node: str, first: str, second: str) -> None:
+        self.node = node
+        """The path of the node."""
+        super().__init__(
+            f"node {node!r} asks question {second!r} after question {first!r}, and an execution of a node has one answer; ask both in "
+            f"one question, or each in a node of its own"
+        )
 
 
 class CacheError(GraphAgentError):

@@ -38,7 +38,7 @@ out. What is blocking only where it is one of ours, such as the store of an agen
 
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 '''
-DOORS = {"graphagent._retry": "graphagent.graph"}
+DOORS = {"graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph"}
 """The doors of files that stand in no room."""
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 PLAIN = {"AsyncIterator": "Iterator[{}]", "AsyncGenerator": "Generator[{}, None, None]"}

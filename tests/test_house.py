@@ -334,6 +334,7 @@ SAMPLES = [
     errors.ToolError("no such city"),
     errors.ArgumentsError("weather", ["city: is missing"]),
     errors.ToolTimeoutError("weather", 2.5),
+    errors.QuestionError("ask", "first", "second"),
     errors.CacheError("ask", "asks a model"),
     errors.ToolServerError("files", "cannot be reached"),
     errors.Veto("not like that"),

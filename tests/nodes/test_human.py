@@ -592,3 +592,19 @@ async def test_the_json_schema_of_a_question_names_the_fields_of_its_type():
     assert (list(schema["properties"]), schema["required"]) == (["sides", "name"], ["sides"])
     run.answer({"sides": 4, "name": "square"})
     assert (await run.finish()).output == Shape(sides=4)
+
+
+async def test_a_second_question_of_a_node_is_refused():
+    """It would be given the answer of the first; nobody is asked, and the error says what to do."""
+
+    @node
+    async def two(ctx: Context, said: str) -> str:
+        first = await ctx.ask(Question("first", "First?", ctx.node, type=str))
+        second = await ctx.ask(Question("second", "Second?", ctx.node, type=str))
+        return f"{first} {second}"
+
+    agent = Agent(Strategy("s", START >> two >> END), store=MemoryStore())
+    waiting = await agent.run("x", run_id="r")
+    assert waiting.pending.id == "first"
+    with pytest.raises(NodeFailedError, match="asks question 'second' after question 'first'"):
+        await agent.resume("r", answer="yes")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
 
 from graphagent._article import kind_of
 from graphagent._features import implementing
-from graphagent.errors import FeatureError, ModelRequestError
+from graphagent.errors import FeatureError, ModelRequestError, QuestionError
 from graphagent.events import (
     AnswerTruncated,
     ModelRequested,
@@ -827,6 +827,11 @@ class LiveFrame(Frame):
     async def answer_to(self, question: Question) -> tuple[Any] | None:
         """Return the answer to a question; or open it and return None: the node suspends when nothing is left to do."""
         key, runtime = question.key, self.runtime
+        if key == "answer":
+            # The journal has one answer for each execution of a node, so another question would be given that of the first.
+            asked = runtime.asked_by.setdefault(self.execution, question.id)
+            if asked != question.id:
+                raise QuestionError(self.node_path, asked, question.id)
         if self.effects is not None and key in self.effects:
             return (self.effects[key].value,)
         if runtime.recorded is not None and runtime.recorded.has_outcome(self, key):

@@ -135,6 +135,8 @@ class Runtime:
         """The open questions."""
         self.asking: dict[str, LiveFrame] = {}
         """The frames whose nodes ask them."""
+        self.asked_by: dict[str, str] = {}
+        """The id of the question of a person that each execution of a node asked first."""
         self.answers: dict[str, object] = {}
         """The answers that are given when the run is resumed."""
         self.added: list[Step] = []
