@@ -46,7 +46,7 @@ SCHEMA = (
     "CREATE INDEX notes_by_scope ON notes_rows (owner, scope, created, private, source, said)",
     "CREATE INDEX notes_by_session ON notes_rows (owner, session, place) WHERE session <> ''",
     "CREATE INDEX notes_by_speaker ON notes_rows (owner, speaker) WHERE speaker > ''",
-    "CREATE INDEX notes_by_time ON notes_rows (owner, ifnull(said, created))",
+    "CREATE INDEX notes_by_time ON notes_rows (owner, ifnull(said, created), said)",
     "CREATE INDEX notes_same ON notes_rows (owner, sameness) WHERE sameness IS NOT NULL",
     "CREATE INDEX notes_private ON notes_rows (owner, source) WHERE private = 1",
     "CREATE TABLE notes_categories (row INTEGER NOT NULL, category TEXT NOT NULL, PRIMARY KEY (row, category)) WITHOUT ROWID",
@@ -188,17 +188,24 @@ def candidates(connection: IndexConnection, words: Sequence[str], fits: Filter, 
     return found
 
 
-def dated(connection: IndexConnection, spans: Iterable[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-    """Return the rows that fit and were said, or else saved, in one of some stretches of time; the newest of each."""
+def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
+    """Return the rows that fit and were said in one of some stretches of time, the newest of each.
+
+    If none was, the result is the rows without a time that were saved then, for the reason in `_ranking.dated`.
+    """
     found: list[int] = []
-    for first, last in spans:
-        since = first if fits.since is None else max(first, fits.since)
-        until = last if fits.until is None else min(last, fits.until)
-        where, values = condition(replace(fits, since=since, until=until))
-        rows = connection.execute(
-            f"SELECT row FROM notes_rows WHERE {where} ORDER BY ifnull(said, created) DESC LIMIT ?", (*values, most)
-        )
-        found += [row for (row,) in rows]
+    for is_known in ("said IS NOT NULL", "said IS NULL"):
+        for first, last in spans:
+            since = first if fits.since is None else max(first, fits.since)
+            until = last if fits.until is None else min(last, fits.until)
+            where, values = condition(replace(fits, since=since, until=until))
+            rows = connection.execute(
+                f"SELECT row FROM notes_rows WHERE {where} AND {is_known} ORDER BY ifnull(said, created) DESC LIMIT ?",
+                (*values, most),
+            )
+            found += [row for (row,) in rows]
+        if found:
+            break
     return found
 
 

@@ -102,17 +102,25 @@ def speakers(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, 
 
 def dates(rows: Mapping[int, Row], query: Query, weight: float) -> dict[int, float]:
     """Add a weight to what was said at a time that a question names."""
+    return dict.fromkeys(dated(rows, query), weight)
+
+
+def dated(rows: Mapping[int, Row], query: Query) -> set[int]:
+    """Return the rows that were said at a time that the question names.
+
+    If none was, the result is the rows without a time that were saved then. So a user who never passes `at` finds what was noted
+    today, whereas after an import, which saves hundreds of old notes today, the one note that was said today is not lost among them.
+    """
     if not query.spans and not query.months:
-        return {}
-    return {row.row: weight for row in rows.values() if is_dated(row, query)}
+        return set()
 
+    def is_asked(time: int) -> bool:
+        if any(span.since <= time <= span.until for span in query.spans):
+            return True
+        return bool(query.months) and datetime.fromtimestamp(time / 1000, UTC).month in query.months
 
-def is_dated(row: Row, query: Query) -> bool:
-    """Return whether a row was said at a time that a question names."""
-    time = row.said if row.said is not None else row.created
-    if any(span.since <= time <= span.until for span in query.spans):
-        return True
-    return bool(query.months) and datetime.fromtimestamp(time / 1000, UTC).month in query.months
+    said = {row.row for row in rows.values() if row.said is not None and is_asked(row.said)}
+    return said or {row.row for row in rows.values() if row.said is None and is_asked(row.created)}
 
 
 def roles(rows: Mapping[int, Row], weights: Mapping[str, float]) -> dict[int, float]:

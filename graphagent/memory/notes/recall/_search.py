@@ -214,8 +214,9 @@ async def _relevance(repository: NoteRepository, records: Mapping[int, Record], 
     # A time that is asked for counts like a word. A note has it if it was said then, or if its text names it.
     if query.spans or query.months:
         weights[_WHEN] = max(weights.values(), default=1.0)
+        dated = _ranking.dated(found.rows, query)
         for row in records:
-            if named <= stems[row] or _ranking.is_dated(found.rows[row], query):
+            if row in dated or named <= stems[row]:
                 stems[row].add(_WHEN)
     shares = {row: _ranking.share(each, weights) for row, each in stems.items()}
     return {row: min(1.0, max(share, found.cosines.get(row, 0.0))) for row, share in shares.items()}

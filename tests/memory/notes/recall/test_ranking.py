@@ -118,9 +118,11 @@ def test_one_speaker_who_is_named_is_raised():
 
 
 def test_a_time_that_is_named_raises():
-    """What was said then is raised; where that is not known, what was kept then; months without a year, in any."""
+    """What was said then is raised; if nothing was, what was saved then and has no time; months without a year, in any."""
     rows = {1: row(1, said=5 * DAY, created=900 * DAY), 2: row(2, created=5 * DAY), 3: row(3, said=40 * DAY)}
-    assert ranking.dates(rows, Query("", (), spans=(Span(4 * DAY, 6 * DAY),)), 0.2) == {1: 0.2, 2: 0.2}
+    asked = Query("", (), spans=(Span(4 * DAY, 6 * DAY),))
+    assert ranking.dates(rows, asked, 0.2) == {1: 0.2}
+    assert ranking.dates({2: rows[2], 3: rows[3]}, asked, 0.2) == {2: 0.2}
     assert ranking.dates(rows, Query("", (), months=frozenset({2})), 0.2) == {3: 0.2}
     assert ranking.dates(rows, ASKED, 0.2) == {}
 
