@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from email.utils import parsedate_to_datetime
 from os import environ
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import ref
 
@@ -22,11 +22,15 @@ from openai import (
     APITimeoutError,
     AsyncOpenAI,
     DefaultAsyncHttpxClient,
+    Omit,
     OpenAIError,
     omit,
 )
 
 from graphagent._clock import now
+
+if TYPE_CHECKING:
+    from openai._types import RequestOptions
 
 _OPENAI = "https://api.openai.com/v1"
 _LONGEST_DETAIL = 2_000
@@ -91,11 +95,6 @@ class Server:
     def __str__(self) -> str:
         return self._asked
 
-    @property
-    def has_authorization(self) -> bool:
-        """Whether a key is meant for this server, or a header or the password of the address in its place."""
-        return not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
-
     @asynccontextmanager
     async def client(self) -> AsyncGenerator[AsyncOpenAI]:
         """Yield the client of this event loop. Within the block it stays open even if `aclose` is called.
@@ -113,6 +112,22 @@ class Server:
         finally:
             client.users -= 1
             await client.close_if_done()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> object:
+        """Return the JSON that answers a request for something else than a response of a model.
+
+        Raises:
+            The error of whoever asks: there is no key, or the server refused, cannot be reached, or answered with no JSON.
+        """
+        # Without a key, and without a header or the password of the address in its place, no header is sent at all.
+        keyed = not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
+        options: RequestOptions = {} if keyed else {"headers": {"Authorization": Omit()}}
+        async with self.client() as client:
+            with self.failures():
+                answer = await client.post(path, body=body, cast_to=object, options=options)
+        if isinstance(answer, str):  # what the client makes of other kinds of content
+            raise self.no_json(answer)
+        return answer
 
     async def aclose(self) -> None:
         """Close the connections of this event loop: at once, or as soon as pending requests are answered."""

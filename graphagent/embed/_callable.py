@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
-from inspect import isawaitable, iscoroutinefunction
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
-from anyio import to_thread
-
+from graphagent._functions import call, name_of
 from graphagent.embed._texts import check_texts
 
 Vectors: TypeAlias = Iterable[Iterable[float]]
@@ -36,7 +33,7 @@ class CallableEmbedder:
         """
         if not callable(function):
             raise TypeError(f"an embedder is made of a function of a list of texts, not of {type(function).__name__}")
-        self.name = name or _name_of(function)
+        self.name = name or name_of(function)
         """What the vectors are stored under."""
         if not name and any(part in self.name for part in ("<lambda>", "<locals>")):
             raise ValueError(
@@ -57,16 +54,5 @@ class CallableEmbedder:
         given = check_texts(texts)
         if not given:
             return []
-        if iscoroutinefunction(self._function) or iscoroutinefunction(getattr(self._function, "__call__", None)):  # noqa: B004  it is looked at, and not called
-            return await cast("Awaitable[Vectors]", self._function(given))
-        # In a list, since trio takes no coroutine from a thread.
-        found: list[Any] = await to_thread.run_sync(lambda: [self._function(given)])
-        vectors: Vectors = await found[0] if isawaitable(found[0]) else found[0]
+        vectors: Vectors = await call(self._function, given)
         return vectors
-
-
-def _name_of(function: object) -> str:
-    while isinstance(function, partial):
-        function = cast("partial[object]", function).func
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"

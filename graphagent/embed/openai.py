@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
-
-from openai import Omit
+from typing import Any, Self, cast
 
 from graphagent._openai_http import Server
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
-
-if TYPE_CHECKING:
-    from openai._types import RequestOptions
 
 _ADVICE = {
     400: "it does not take the request as it is; an empty text, one that is too long or too many at once (batch=) may be why",
@@ -112,13 +107,8 @@ class OpenAIEmbedder:
         await self.aclose()
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
-        options: RequestOptions = {} if self._server.has_authorization else {"headers": {"Authorization": Omit()}}
-        async with self._server.client() as client:
-            with self._server.failures():
-                # The client's own method asks for base64, which many servers do not have.
-                answer = await client.post(
-                    "/embeddings", body=self._body | {"input": texts}, cast_to=object, options=options
-                )
+        # Not the client's own method, which asks for base64: many servers do not have that.
+        answer = await self._server.post("/embeddings", self._body | {"input": texts})
         vectors = _vectors(answer)
         if vectors is None:
             raise EmbedderError(

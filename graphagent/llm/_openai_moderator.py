@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
-
-from openai import Omit
+from typing import Any, Self, cast
 
 from graphagent._openai_http import Server
 from graphagent.errors import ModelRequestError
 from graphagent.llm._moderation import Moderation
-
-if TYPE_CHECKING:
-    from openai._types import RequestOptions
 
 
 class OpenAIModerator:
@@ -69,13 +64,7 @@ class OpenAIModerator:
         """
         if not text.strip():
             return Moderation(flagged=False)
-        options: RequestOptions = {} if self._server.has_authorization else {"headers": {"Authorization": Omit()}}
-        body = {"model": self.name, "input": text}
-        async with self._server.client() as client:
-            with self._server.failures():
-                answer = await client.post("/moderations", body=body, cast_to=object, options=options)
-        if isinstance(answer, str):  # what the client makes of other kinds of content
-            raise self._server.no_json(answer)
+        answer = await self._server.post("/moderations", {"model": self.name, "input": text})
         try:
             result: dict[str, Any] = cast("Any", answer)["results"][0]
             flagged: object = result["flagged"]
