@@ -153,6 +153,27 @@ class Embedder(Protocol):
         ...
 
 
+@runtime_checkable
+class WordEmbedder(Embedder, Protocol):
+    """An embedder that also makes a vector of each word of a text, from the same computation.
+
+    With these, notes compare every word of a question with the nearest word of a note (late interaction).
+    """
+
+    async def embed_words(
+        self, texts: Sequence[str]
+    ) -> tuple[Iterable[Iterable[float]], Iterable[Iterable[Iterable[float]]]]:
+        """Return the vectors that `embed` returns, and for each text the vectors of its words, in the order of the words.
+
+        Vectors of words have as many dimensions as those of texts: lists, or for each text a numpy array with a row for each
+        word. A text may have none. Which parts of a text are words is up to the embedder.
+
+        Raises:
+            EmbedderError: they could not be made.
+        """
+        ...
+
+
 class NoteIndex(Protocol):
     """A search engine for notes, besides their store. What it finds is ranked by the notes."""
 

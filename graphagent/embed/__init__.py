@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from graphagent.embed._callable import CallableEmbedder as CallableEmbedder
 from graphagent.embed._checked import checked as checked
+from graphagent.embed._checked import checked_words as checked_words
 from graphagent.embed._config import embedder_from as embedder_from

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._concurrency import turn
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from graphagent.protocols import Embedder
+    from graphagent.protocols import Embedder, WordEmbedder
 
 
 async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -26,20 +27,106 @@ async def checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
         TypeError: `texts` are no texts.
         ValueError: a text is no Unicode text.
     """
-    try:
-        import numpy as np
-    except ModuleNotFoundError:
-        raise MissingExtraError("comparing vectors", "static") from None
+    _check_numpy()
+    import numpy as np
+
     given = check_texts(texts)
     if not given:
         return np.empty((0, 0), np.float32)
-    matrix = await _matrix(embedder.name, await embedder.embed(given), len(given))
+    return await _checked(embedder.name, await embedder.embed(given), len(given))
+
+
+async def checked_words(
+    embedder: WordEmbedder, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
+    """Return the rows of `checked`, and for each text a row of length 1 for each of its words.
+
+    Raises:
+        EmbedderError: the embedder failed, or what it gave is not as `checked` says; or the vectors of a text's words are of another
+            length than those of texts, of zeros alone, or not of finite numbers. The error names the text by its number.
+        MissingExtraError: numpy is not installed.
+        TypeError: `texts` are no texts.
+        ValueError: a text is no Unicode text.
+    """
+    _check_numpy()
+    import numpy as np
+
+    given = check_texts(texts)
+    if not given:
+        return np.empty((0, 0), np.float32), []
+    name = embedder.name
+    both: object = await embedder.embed_words(given)
+    if not isinstance(both, tuple) or len(cast("tuple[object, ...]", both)) != 2:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EmbedderError(
+            f"embedder {name!r} gave a {type(both).__name__} for words instead of two values: the vectors of the texts, and for "
+            "each text those of its words"
+        )
+    vectors, words = cast("tuple[object, object]", both)
+    matrix = await _checked(name, vectors, len(given))
+    if isinstance(words, str | bytes) or not isinstance(words, Iterable):
+        raise EmbedderError(
+            f"embedder {name!r} gave a {type(words).__name__} instead of the vectors of each text's words"
+        )
+    of_texts: list[object] = [*words]
+    if len(of_texts) != len(given):
+        raise EmbedderError(
+            f"embedder {name!r} gave vectors of words for {len(of_texts):,} texts of {len(given):,}; a text without words has none"
+        )
+    found: list[NDArray[np.float32]] = []
+    for place, each in enumerate(of_texts, start=1):
+        await turn(place)
+        found.append(_words(name, each, matrix.shape[1], f"the words of text {place} of {len(given)}"))
+    return matrix, found
+
+
+def _check_numpy() -> None:
+    if find_spec("numpy") is None:
+        raise MissingExtraError("comparing vectors", "static")
+
+
+def _words(name: str, vectors: object, dimensions: int, of: str) -> NDArray[np.float32]:
+    import numpy as np
+
+    if isinstance(vectors, Iterable) and not isinstance(vectors, np.ndarray | str | bytes):
+        vectors = [*cast("Iterable[object]", vectors)]
+    try:
+        rows = np.asarray(vectors)
+    except (TypeError, ValueError):
+        raise EmbedderError(f"embedder {name!r} gave something else than vectors of one length for {of}") from None
+    if rows.shape[:1] == (0,):
+        return np.empty((0, dimensions), np.float32)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiu":
+        raise EmbedderError(f"embedder {name!r} gave something else than vectors of one length for {of}")
+    if rows.shape[1] != dimensions:
+        raise EmbedderError(
+            f"embedder {name!r} gave {rows.shape[1]:,} numbers for {of}, and {dimensions:,} for the texts; all its vectors must be "
+            "of one length"
+        )
+    if rows.dtype == np.float32:
+        squares = np.vecdot(rows, rows)
+        if np.abs(squares - 1).max() < 1e-5:  # which is the rule; false if one is no number
+            found: NDArray[np.float32] = rows
+            return found
+    return _unit_rows(
+        rows.astype(np.float64), lambda found, place: f"embedder {name!r} gave {found} for word {place} of {of}"
+    )
+
+
+async def _checked(name: str, vectors: object, count: int) -> NDArray[np.float32]:
+    matrix = await _matrix(name, vectors, count)
+    return _unit_rows(matrix, lambda found, place: f"embedder {name!r} gave {found} for text {place} of {count}")
+
+
+def _unit_rows(matrix: NDArray[np.float64], message: Callable[[str, int], str]) -> NDArray[np.float32]:
+    """Return rows of length 1, or raise an error with a message about the first of them that has none."""
+    import numpy as np
+
     largest: NDArray[np.float64] = np.abs(matrix).max(axis=1, keepdims=True)
     sound = (largest > 0) & np.isfinite(largest)  # what is no number is neither
     if not sound.all():
         place = int(sound.argmin())
         found = "nothing but zeros" if largest[place, 0] == 0 else "a number that is infinite or none (NaN)"
-        raise EmbedderError(f"embedder {embedder.name!r} gave {found} for text {place + 1} of {len(given)}")
+        raise EmbedderError(message(found, place + 1))
     matrix /= largest  # so that no square is too small or too large
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix.astype(np.float32)

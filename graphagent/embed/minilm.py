@@ -29,6 +29,8 @@ documentation of onnxruntime."""
 def graph(weights: bytes) -> bytes:
     """Return the ONNX graph of the weights: from the ids of one text's pieces, `ids`, to one vector of length 1, `vector`.
 
+    Its second output, `pieces`, is the last hidden state: a vector of each piece, not normalised, whose mean is that of the text.
+
     It takes one text at a time. Activations are quantised by the largest number among them, so in a batch the vector of a text
     would depend on its neighbours.
     """
@@ -51,9 +53,11 @@ class _ModelWriter:
             now = self._layer(f"encoder.layer.{layer}.", now)
         mean = self._node("ReduceMean", now, axis, keepdims=0)
         self._node("LpNormalization", mean, out="vector", axis=-1, p=2)
-        ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["pieces"])
+        self._node("Identity", now, out="pieces")
+        ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["count"])
         vector = helper.make_tensor_value_info("vector", TensorProto.FLOAT, [WIDTH])
-        drawn = helper.make_graph(self._nodes, "all-MiniLM-L6-v2", [ids], [vector], self._tensors)
+        pieces = helper.make_tensor_value_info("pieces", TensorProto.FLOAT, ["count", WIDTH])
+        drawn = helper.make_graph(self._nodes, "all-MiniLM-L6-v2", [ids], [vector, pieces], self._tensors)
         made = helper.make_model(drawn, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
         content: bytes = made.SerializeToString()
         return content

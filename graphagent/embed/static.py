@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, cast
 
@@ -30,6 +32,7 @@ _PIECES = (
 )
 _REMEDY = "pip install --force-reinstall wordllama==0.4.0.post1"
 _SPACE = "▁"
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _INLINE = 2_000
 """Characters that are embedded where they are; for more, another thread is worth its while."""
 _TOGETHER = 1_024
@@ -47,6 +50,19 @@ _OF_ONE_CHARACTER = 0.03
 """How much of a text a piece of one character makes up, such as a full stop."""
 _RARE = 3e-3
 """How much of a text a piece makes up that counts half of what a rare one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    pieces: Tokenizer
+    rows: NDArray[np.float32]
+    """A row for each piece, weighted."""
+    space: int
+    """The id of a space."""
+    is_letter: NDArray[np.bool_]
+    """Whether a piece has a letter or digit."""
+    is_first: NDArray[np.bool_]
+    """Whether a piece begins a word."""
 
 
 class StaticEmbedder:
@@ -72,7 +88,7 @@ class StaticEmbedder:
         if folder is None:
             raise MissingExtraError("StaticEmbedder", "static")
         self._folder = folder
-        self._table: tuple[Tokenizer, NDArray[np.float32], int] | None = None
+        self._table: _Table | None = None
         self._loading = Lock()
 
     def __repr__(self) -> str:
@@ -95,26 +111,99 @@ class StaticEmbedder:
         starts = range(0, len(given), _TOGETHER)
         return np.concatenate([await to_thread.run_sync(self._embed, given[at : at + _TOGETHER]) for at in starts])
 
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
-        pieces, table, space = self._table or self._load()
-        ids = [each.ids or [space] for each in pieces.encode_batch_fast(texts, add_special_tokens=False)]
-        pieces_of = np.fromiter(map(len, ids), np.intp, len(ids))
-        rows = table[np.concatenate(ids)]
-        sums: NDArray[np.float32] = np.add.reduceat(rows, np.cumsum(pieces_of) - pieces_of, axis=0)
-        lengths: NDArray[np.float32] = np.linalg.norm(sums, axis=1, keepdims=True)
-        return sums / lengths
+    async def embed_words(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
+        """Return the rows of `embed`, and for each text a row of length 1 for each word that has a letter or digit.
 
-    def _load(self) -> tuple[Tokenizer, NDArray[np.float32], int]:
+        A word ends with a space or any other sign. Each Chinese or Japanese character is a word.
+
+        Raises:
+            EmbedderError: the table is not the one that it should be.
+            TypeError: `texts` are no texts.
+            ValueError: a text is no Unicode text.
+        """
+        given = check_texts(texts)
+        if not given:
+            return np.empty((0, 256), np.float32), []
+        if self._table is not None and sum(map(len, given)) <= _INLINE:
+            await checkpoint()
+            return self._embed_words(given)
+        starts = range(0, len(given), _TOGETHER)
+        parts = [await to_thread.run_sync(self._embed_words, given[at : at + _TOGETHER]) for at in starts]
+        return np.concatenate([rows for rows, _ in parts]), [each for _, words in parts for each in words]
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        ids, starts = self._pieces(texts)
+        return _sums(self._loaded().rows[ids], starts)
+
+    def _embed_words(self, texts: list[str]) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
+        table = self._loaded()
+        ids, starts = self._pieces(texts)
+        rows = table.rows[ids]
+        is_letter, is_first = table.is_letter[ids], table.is_first[ids]
+        is_first[1:] |= is_letter[1:] != is_letter[:-1]
+        is_first[starts] = True
+        firsts = np.flatnonzero(is_first)
+        counts = np.diff(firsts, append=len(ids))
+        is_word = is_letter[firsts]
+        words = rows[firsts[is_word]]
+        longer = is_word & (counts > 1)  # most words are one piece, and reduceat takes much longer than a copy
+        others = counts[longer]
+        words[longer[is_word]] = np.add.reduceat(rows[np.repeat(longer, counts)], np.cumsum(others) - others, axis=0)
+        words /= np.sqrt(np.vecdot(words, words))[:, None]
+        ends = np.searchsorted(firsts[is_word], starts).tolist()
+        of_texts = [words[first:last] for first, last in zip(ends, [*ends[1:], len(words)], strict=True)]
+        return _sums(rows, starts), of_texts
+
+    def _pieces(self, texts: list[str]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """Return the ids of the pieces of all texts, and where each text begins in them. Every text has a piece."""
+        table = self._loaded()
+        encoded = table.pieces.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [each.ids or [table.space] for each in encoded]
+        counts = np.fromiter(map(len, ids), np.intp, len(ids))
+        return np.concatenate(ids), np.cumsum(counts) - counts
+
+    def _loaded(self) -> _Table:
+        if self._table is not None:
+            return self._table
         with self._loading:
             if self._table is None:
                 rows = load(read_weights(self._folder / _TABLE[0], _TABLE[1], _REMEDY))["embedding.weight"]
                 pieces = Tokenizer.from_buffer(read_weights(self._folder / _PIECES[0], _PIECES[1], _REMEDY))
                 pieces.no_padding()
                 pieces.no_truncation()
-                space = cast(int, pieces.token_to_id(_SPACE))
-                weights = _weights([pieces.id_to_token(place) or "" for place in range(len(rows))])
-                self._table = pieces, (rows * weights[:, None]).astype(np.float32), space
+                names = [pieces.id_to_token(place) or "" for place in range(len(rows))]
+                self._table = _Table(
+                    pieces,
+                    (rows * _weights(names)[:, None]).astype(np.float32),
+                    cast(int, pieces.token_to_id(_SPACE)),
+                    np.array([_is_letter(name) for name in names]),
+                    np.array([_is_first(name) for name in names]),
+                )
             return self._table
+
+
+def _sums(rows: NDArray[np.float32], starts: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Return a row of length 1 for the sum of the rows from each start to the next one."""
+    sums: NDArray[np.float32] = np.add.reduceat(rows, starts, axis=0)
+    lengths: NDArray[np.float32] = np.linalg.norm(sums, axis=1, keepdims=True)
+    return sums / lengths
+
+
+def _is_letter(piece: str) -> bool:
+    """Return whether a piece has a letter or digit. A byte of a character that the table lacks is taken for one of a letter."""
+    byte = _BYTE.fullmatch(piece)
+    if byte is None:
+        return any(map(str.isalnum, piece))
+    value = int(byte[1], 16)
+    return value >= 0x80 or chr(value).isalnum()
+
+
+def _is_first(piece: str) -> bool:
+    """Return whether a piece begins a word: after a space, or in a script without spaces between words."""
+    byte = _BYTE.fullmatch(piece)
+    if byte is not None:
+        return int(byte[1], 16) >= 0xE3  # the first byte, in UTF-8, of such scripts and of all that follow them
+    return piece.startswith(_SPACE) or "\u3041" <= piece[:1] <= "\u9fff"
 
 
 def _weights(pieces: Sequence[str]) -> NDArray[np.float32]:

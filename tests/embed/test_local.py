@@ -95,7 +95,7 @@ async def test_the_graph_is_written_once(empty_cache):
 async def test_what_was_never_finished_is_cleared_away(empty_cache):
     """A file that a killed process left is removed once nobody can be writing it any more."""
     empty_cache.mkdir(parents=True)
-    name = "all-MiniLM-L6-v2-53aa5117-int8-1"
+    name = "all-MiniLM-L6-v2-53aa5117-int8-2"
     old, new = empty_cache / f"{name}-a.part", empty_cache / f"{name}-b.part"
     for path in (old, new):
         path.write_bytes(b"half")
