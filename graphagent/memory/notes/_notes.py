@@ -35,6 +35,8 @@ class Notes(NoteView):
             the same. It is sent texts of notes, also private ones, unless `infer` is `never` and `depth` is `shallow`. What it does
             after a save is done in the background, and continued when the notes are opened again.
         embedder: Makes the vectors by which notes are found by meaning.
+        late_interaction: Whether vectors of the words of notes are stored and compared with those of a question too, if the embedder
+            makes them. It finds more; each word takes a bit for each number of a vector, on the disk and in memory.
         index: A search engine of your own, which is asked instead of the index of the notes.
         owner: Whose notes these are: a user, a tenant. Owners never see the notes of one another.
         source: Who speaks and asks. Private notes of others are not visible.
@@ -65,10 +67,13 @@ class Notes(NoteView):
         settings: NoteSettings | None = None,
         on_progress: Callable[[int, int], object] | None = None,
         cache_bytes: int = 64 * 2**20,
+        late_interaction: bool = True,
         **options: Unpack[SettingOptions],
     ) -> None:
         if type(cache_bytes) is not int or cache_bytes < 0:
             raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        if not isinstance(late_interaction, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"late_interaction={late_interaction!r} is neither True nor False")
         _check_makers(model, embedder)
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
@@ -76,7 +81,9 @@ class Notes(NoteView):
         visibility = Visibility(owner=owner)
         settings = _settings(settings, ranking, options)
         self._own, kept = _opened(store)
-        repository = NoteRepository(kept, embedder, index, on_progress, cache_bytes=cache_bytes)
+        repository = NoteRepository(
+            kept, embedder, index, on_progress, cache_bytes=cache_bytes, late_interaction=late_interaction
+        )
         service = NoteService(repository, settings)
         if model is not None:
             from graphagent.memory.notes.enrich._inference import Inference

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from random import Random
 
 import pytest
 
@@ -36,6 +37,17 @@ class Words:
         for word in text.lower().split():
             numbers[int(hashlib.md5(word.strip(".,?!").encode()).hexdigest(), 16) % self.dimensions] += 1.0
         return numbers
+
+
+class WordVectors(Words):
+    """Makes the vectors of words too, which are random ones of their letters."""
+
+    async def embed_words(self, texts):
+        return await self.embed(texts), [[self.word(word) for word in text.lower().split()] for text in texts]
+
+    def word(self, word):
+        random = Random(word.strip(".,?!"))
+        return [random.gauss(0, 1) for _ in range(self.dimensions)]
 
 
 @pytest.fixture(params=KINDS)

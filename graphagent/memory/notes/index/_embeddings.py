@@ -28,6 +28,8 @@ from graphagent.errors import (
 from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.notes.index import _fts, _matrix, _storage
 from graphagent.memory.notes.index._chunks import pieces
+from graphagent.memory.notes.index._vector_bytes import PackedVectors, pack, without_words
+from graphagent.protocols import WordEmbedder
 from graphagent.store import Delete, DeleteAll, Exists, Put
 from graphagent.store._internal import get_many
 
@@ -60,6 +62,8 @@ class VectorInfo:
     generation: int
     version: int
     """The version of the item that contains this."""
+    words: bool = False
+    """Whether there are also vectors of the notes' words. A generation begins with or without them, and stays so."""
 
 
 @dataclass(slots=True)
@@ -79,15 +83,23 @@ class _Loaded:
 class VectorStore:
     """The vectors of all notes of a store. Those of the owners used last are held in memory, within `cache_bytes`."""
 
-    def __init__(self, store: Store, backend: IndexBackend, embedder: Embedder | None, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        backend: IndexBackend,
+        embedder: Embedder | None,
+        cache_bytes: int,
+        late_interaction: bool,
+    ) -> None:
         self.embedder = embedder
+        self._late_interaction = late_interaction
         self._store = store
         self._backend = backend
         warned = cache_bytes // 16
         # The owner used last is held whatever its size; else each question would read all of that owner's vectors again.
         self._loaded: ByteCache[str, _Loaded] = ByteCache(cache_bytes - warned, at_least=1)
-        self._warned: ByteCache[str, bool] = ByteCache(warned, at_least=1)
-        """The owners for whom it was logged that notes have no vectors."""
+        self._warned: ByteCache[tuple[str, str], bool] = ByteCache(warned, at_least=1)
+        """The owners for whom it was logged that notes have no vectors, and of what."""
 
     async def info(self, owner: str) -> VectorInfo | None:
         """Return what is stored about the vectors of an owner's notes; None if there are none.
@@ -100,8 +112,9 @@ class VectorStore:
             return None
         try:
             data = orjson.loads(item.value)
-            return VectorInfo(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version)
-        except (ValueError, KeyError, TypeError):
+            words = data.get("words", False) is True
+            return VectorInfo(str(data["name"]), int(data["dimensions"]), int(data["generation"]), item.version, words)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise DamagedStoreError("who made the vectors of the notes", "it is not what was written") from None
 
     async def checked_info(self, owner: str) -> VectorInfo | None:
@@ -121,12 +134,35 @@ class VectorStore:
         Raises:
             EmbedderError: the embedder failed, or did not return such a vector for each text.
         """
-        from graphagent.embed import checked
+        vectors, _ = await self._embedded(texts, dimensions, words=False)
+        return vectors
+
+    async def embedded_question(self, text: str, dimensions: int, *, words: bool) -> tuple[Floats, Floats | None]:
+        """Return the vector of a question and, if asked for, a row for each of its words, which are computed together.
+
+        Raises:
+            EmbedderError: the embedder failed, or did not return vectors of so many dimensions.
+        """
+        vectors, of_words = await self._embedded([text], dimensions, words=words and self.makes_words)
+        return vectors[0], of_words[0] if of_words else None
+
+    @property
+    def makes_words(self) -> bool:
+        """Whether vectors of words are made: with late interaction, if the embedder makes them."""
+        return self._late_interaction and isinstance(self.embedder, WordEmbedder)
+
+    async def _embedded(self, texts: Sequence[str], dimensions: int, *, words: bool) -> tuple[Floats, list[Floats]]:
+        """Return the vectors of texts and, if asked for, those of the words of each text."""
+        from graphagent.embed import checked, checked_words
 
         assert self.embedder is not None
         name = self.embedder.name
+        of_words: list[Floats] = []
         try:
-            found = await checked(self.embedder, texts)
+            if words and isinstance(self.embedder, WordEmbedder):
+                found, of_words = await checked_words(self.embedder, texts)
+            else:
+                found = await checked(self.embedder, texts)
         except (EmbedderError, MissingExtraError):
             raise
         except Exception as error:
@@ -136,35 +172,51 @@ class VectorStore:
                 f"embedder {name!r} gave {len(found[0])} numbers for a text, and {dimensions} for those kept before: it is "
                 "another model by now; give it a name of its own, then make the vectors anew: reembed()"
             )
-        return found
+        return found, of_words
+
+    async def vectors_for(
+        self, owner: str, records: Sequence[Record], report: Callable[[int], object]
+    ) -> tuple[list[PackedVectors], int]:
+        """Return the vectors of notes to add to those of an owner, as `vectors_of` does.
+
+        Raises:
+            EmbedderChangedError: another embedder made the vectors of other notes.
+            EmbedderError: the embedder failed, or did not return such a vector for each text.
+        """
+        info = await self.checked_info(owner)
+        words = self.makes_words and (info is None or info.words)
+        return await self.vectors_of(records, info.dimensions if info is not None else 0, words=words, report=report)
 
     async def vectors_of(
-        self, records: Sequence[Record], dimensions: int = 0, report: Callable[[int], object] = lambda done: None
-    ) -> tuple[list[bytes], int]:
+        self,
+        records: Sequence[Record],
+        dimensions: int = 0,
+        *,
+        words: bool,
+        report: Callable[[int], object] = lambda done: None,
+    ) -> tuple[list[PackedVectors], int]:
         """Return the vectors of notes as bytes, and how many numbers each has, which is `dimensions` if that is given.
 
-        `report` is called with how many notes have their vectors.
+        With `words`, those of their words too. `report` is called with how many notes have their vectors.
 
         Raises:
             EmbedderError: the embedder failed, or did not return such a vector for each text.
         """
-        found: list[bytes] = []
+        found: list[PackedVectors] = []
         for start in range(0, len(records), _BATCH):
             some = records[start : start + _BATCH]
             is_much = len(some) > _FEW or sum(len(record.content) for record in some) > _INLINE
             texts = await to_thread.run_sync(_pieces, some) if is_much else _pieces(some)
-            vectors = (await self.embedded([text for each in texts for text in each], dimensions)).astype("<f4")
+            flat = [text for each in texts for text in each]
+            vectors, of_words = await self._embedded(flat, dimensions, words=words)
             dimensions = len(vectors[0])
-            place = 0
-            for number, each in enumerate(texts, 1):
-                await turn(number)
-                found.append(vectors[place : place + len(each)].tobytes())
-                place += len(each)
+            given = [len(each) for each in texts], vectors, of_words
+            found += await to_thread.run_sync(pack, *given) if is_much else pack(*given)
             report(len(found))
         return found, dimensions
 
     async def added(
-        self, owner: str, records: Sequence[Record], vectors: Sequence[bytes], dimensions: int
+        self, owner: str, records: Sequence[Record], vectors: Sequence[PackedVectors], dimensions: int
     ) -> list[Change]:
         """Return the changes that store the vectors of notes.
 
@@ -174,17 +226,17 @@ class VectorStore:
         assert self.embedder is not None
         info = await self.checked_info(owner)
         if info is not None:
-            generation = info.generation
+            generation, words = info.generation, info.words
             changes: list[Change] = [Exists(_storage.generation_key(owner, generation))]
         else:
-            generation = max(await self._generations(owner), default=0) + 1
+            generation, words = max(await self._generations(owner), default=0) + 1, self.makes_words
             changes = [
-                Put(_storage.embedder_key(owner), self._packed_info(dimensions, generation), expected=0),
+                Put(_storage.embedder_key(owner), self._packed_info(dimensions, generation, words), expected=0),
                 Put(_storage.generation_key(owner, generation), b"", expected=0),
             ]
-        for number, (record, data) in enumerate(zip(records, vectors, strict=True), 1):
+        for number, (record, packed) in enumerate(zip(records, vectors, strict=True), 1):
             await turn(number)
-            changes.append(Put(_storage.vectors_key(owner, generation, record.id), data))
+            changes.append(Put(_storage.vectors_key(owner, generation, record.id), packed.joined(words)))
         return changes
 
     async def removed(self, owner: str, ids: Sequence[str]) -> list[Change]:
@@ -220,9 +272,10 @@ class VectorStore:
     async def _generations(self, owner: str) -> list[int]:
         return [int(item.key[4]) async for item in self._store.scan(_storage.generation_key(owner))]
 
-    def _packed_info(self, dimensions: int, generation: int) -> bytes:
+    def _packed_info(self, dimensions: int, generation: int, words: bool) -> bytes:
         assert self.embedder is not None
-        return orjson.dumps({"name": self.embedder.name, "dimensions": dimensions, "generation": generation})
+        data = {"name": self.embedder.name, "dimensions": dimensions, "generation": generation}
+        return orjson.dumps({**data, "words": True} if words else data)
 
     # Embedding all notes again
 
@@ -239,7 +292,7 @@ class VectorStore:
             raise EmbedderError("there is no embedder to make vectors with; give Notes(…, embedder=…)")
         generation = await self._begin_generation(owner)
         done: dict[str, int] = {}
-        dimensions = 0
+        dimensions, words = 0, self.makes_words
         for _ in range(ATTEMPTS):
             try:
                 info = await self.info(owner)
@@ -249,12 +302,12 @@ class VectorStore:
                 left = [record for record in records if done.get(record.id) != record.version]
                 for start in range(0, len(left), _BATCH):
                     some = left[start : start + _BATCH]
-                    vectors, dimensions = await self.vectors_of(some, dimensions)
+                    vectors, dimensions = await self.vectors_of(some, dimensions, words=words)
                     await self._store.commit(
                         Exists(_storage.generation_key(owner, generation)),
                         *(Exists(_storage.note_key(owner, record.id)) for record in some),
-                        *(Put(_storage.vectors_key(owner, generation, record.id), data)
-                          for record, data in zip(some, vectors, strict=True)),
+                        *(Put(_storage.vectors_key(owner, generation, record.id), packed.joined(words))
+                          for record, packed in zip(some, vectors, strict=True)),
                     )  # fmt: skip
                     done.update((record.id, record.version) for record in some)
                     on_progress(len(done), len(records))
@@ -264,7 +317,7 @@ class VectorStore:
                     *(Delete(_storage.vectors_key(owner, generation, id_)) for id_ in gone),
                 ]
                 if records:
-                    data = self._packed_info(dimensions, generation)
+                    data = self._packed_info(dimensions, generation, words)
                     finish.append(Put(_storage.embedder_key(owner), data, expected=info.version if info else 0))
                 elif info is not None:
                     finish.append(Delete(_storage.embedder_key(owner), expected=info.version))
@@ -321,29 +374,45 @@ class VectorStore:
             or (loaded.generation, loaded.matrix.dimensions) != (info.generation, info.dimensions)
             or loaded.matrix.made != made
         ):
-            loaded = _Loaded(_matrix.Matrix(info.dimensions, made), info.generation)
+            words = info.words and self.makes_words
+            loaded = _Loaded(_matrix.Matrix(info.dimensions, made, words=words), info.generation)
         matrix, highest = copy(loaded.matrix), loaded.highest  # a copy, for others may search it, and this may fail
         new, count = await self._backend.read(lambda connection: _fts.since(connection, owner, highest))
         if count - len(new) != loaded.count:  # rows are only ever added at the end, so some are gone
             there = await self._backend.read(lambda connection: _fts.all_rows(connection, owner))
             matrix.remove(set(matrix.rows.tolist()) - there.keys())
         vectors = await self._read(owner, info.generation, new)
+        if info.words and not self.makes_words:
+            vectors = [(row, id_, without_words(data, info.dimensions)) for row, id_, data in vectors]
         await to_thread.run_sync(matrix.add, vectors) if len(new) > _BATCH else matrix.add(vectors)
         highest = new[-1][0] if new else highest
         self.warn_missing(owner, count - matrix.notes, count)
+        if self.makes_words and matrix.notes_without_words:
+            self._warn(
+                (owner, "words"),
+                "%d of %d notes have no vectors of their words, so late interaction is not used; make them: reembed()",
+                matrix.notes_without_words,
+                matrix.notes,
+            )
         loaded = _Loaded(matrix, info.generation, stamp, highest, count)
         self._loaded.put(owner, loaded, OWNER_BYTES + len(owner) + matrix.size)
         return matrix
 
     def warn_missing(self, owner: str, missing: int, of: int) -> None:
         """Log once that notes have no vectors."""
-        if missing > 0 and not self._warned.get(owner):
-            self._warned.put(owner, True, OWNER_BYTES + len(owner))
-            _log.warning(
+        if missing > 0:
+            self._warn(
+                (owner, "texts"),
                 "%d of %d notes have no vectors, so they are found by their words alone; make them: reembed()",
                 missing,
                 of,
             )
+
+    def _warn(self, about: tuple[str, str], message: str, *numbers: int) -> None:
+        """Log a message about an owner's notes once."""
+        if not self._warned.get(about):
+            self._warned.put(about, True, OWNER_BYTES + len(about[0]))
+            _log.warning(message, *numbers)
 
     async def _read(self, owner: str, generation: int, new: Sequence[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         if len(new) > _BATCH:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from graphagent.errors import DamagedStoreError, MissingExtraError
+from graphagent.memory.notes.index._vector_bytes import counts_of_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
     Rows = NDArray[np.int64]
+    Bits = NDArray[np.uint8]
+    Array = TypeVar("Array", bound=NDArray[Any])
+
+_ONE_THREAD = 200_000
+"""Up to how many multiplications OpenBLAS uses one thread: 262,144."""
+_TOGETHER = 512
+"""Words whose signs become numbers at once: so many fit into the cache of a core."""
 
 
 def numpy() -> Any:
@@ -28,30 +36,59 @@ def numpy() -> Any:
     return numpy
 
 
+class _Words(NamedTuple):
+    """The signs of the vectors of the words of all texts, in the order of the texts. The arrays have room for more."""
+
+    bits: Bits
+    """A row for each word, a bit for each number of its vector: whether that is above 0."""
+    firsts: Rows
+    """For each text, where its words begin."""
+    counts: NDArray[np.int32]
+    """For each text, how many words it has; -1 if the vectors of its words were not made."""
+    used: int
+    """How many words there are."""
+
+
+class _Held(NamedTuple):
+    """All that a matrix contains. The arrays have room for more."""
+
+    vectors: Floats
+    rows: Rows
+    """The row of each vector."""
+    used: int
+    """How many vectors there are."""
+    words: _Words | None
+
+
 class Matrix:
     """The vectors of many notes, in the order of their rows. The vectors of one note are consecutive.
+
+    With `words`, also the vectors of the words of notes, of which the signs are enough.
 
     One thread may change it while others search it. A search sees the vectors as they were when it began.
     """
 
-    def __init__(self, dimensions: int, made: bytes = b"") -> None:
+    def __init__(self, dimensions: int, made: bytes = b"", *, words: bool = False) -> None:
         np = numpy()
         self.dimensions = dimensions
         self.made = made
         """The stamp of the tables to which the rows belong."""
-        self._held: tuple[Floats, Rows, int] = (
-            np.empty((0, dimensions), dtype=np.float32), np.empty(0, dtype=np.int64), 0
+        no_words = _Words(
+            np.empty((0, (dimensions + 7) // 8), np.uint8), np.empty(0, np.int64), np.empty(0, np.int32), 0
         )  # fmt: skip
-        """The vectors, the row of each, and how many there are. The arrays have room for more."""
+        self._held = _Held(
+            np.empty((0, dimensions), np.float32), np.empty(0, np.int64), 0, no_words if words else None
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return self._held[2]
+        return self._held.used
 
     @property
     def size(self) -> int:
         """The size of the arrays in bytes, including the room for more vectors."""
-        data, rows, _ = self._held
-        return data.nbytes + rows.nbytes
+        held = self._held
+        of_words = held.words.bits.nbytes + held.words.firsts.nbytes + held.words.counts.nbytes if held.words else 0
+        return held.vectors.nbytes + held.rows.nbytes + of_words
 
     @property
     def rows(self) -> Rows:
@@ -61,12 +98,24 @@ class Matrix:
     @property
     def notes(self) -> int:
         """The number of notes that have vectors here."""
-        rows = self.rows
-        return int((rows[1:] != rows[:-1]).sum()) + 1 if len(rows) else 0
+        return _distinct(self.rows)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether all notes have vectors of their words here, so that `late` can compare them."""
+        held = self._held
+        return held.words is not None and held.used > 0 and not (held.words.counts[: held.used] < 0).any()
+
+    @property
+    def notes_without_words(self) -> int:
+        """The number of notes whose words have no vectors here."""
+        held = self._held
+        rows = held.rows[: held.used]
+        return _distinct(rows if held.words is None else rows[held.words.counts[: held.used] < 0])
 
     def _now(self) -> tuple[Floats, Rows]:
-        data, rows, count = self._held
-        return data[:count], rows[:count]
+        held = self._held
+        return held.vectors[: held.used], held.rows[: held.used]
 
     def add(self, notes: Iterable[tuple[int, str, bytes]]) -> None:
         """Add the vectors of notes, each with its row, which is higher than all before, and its id.
@@ -76,35 +125,46 @@ class Matrix:
         """
         np = numpy()
         for row, id_, packed in notes:
-            count, rest = divmod(len(packed), 4 * self.dimensions)
+            held, words = self._held, self._held.words
+            word_counts = () if words is None else counts_of_words(packed, self.dimensions)
+            count, rest = divmod(len(packed), 4 * self.dimensions) if words is None else (len(word_counts), 0)
             if rest or not count:
                 raise DamagedStoreError(
                     f"the vectors of note {id_!r}", f"they are not of {self.dimensions} numbers each"
                 )
-            data, rows, before = self._with_room(count)
-            end = before + count
-            data[before:end] = np.frombuffer(packed, dtype="<f4").reshape(count, self.dimensions)
-            rows[before:end] = row
-            self._held = data, rows, end
-
-    def _with_room(self, count: int) -> tuple[Floats, Rows, int]:
-        np = numpy()
-        data, rows, before = self._held
-        if before + count <= len(rows):
-            return self._held
-        room = max(before + count, 64, len(rows) + len(rows) // 4)
-        wider, longer = np.empty((room, self.dimensions), dtype=np.float32), np.empty(room, dtype=np.int64)
-        wider[:before], longer[:before] = data[:before], rows[:before]
-        return wider, longer, before
+            begin, end = held.used, held.used + count
+            vectors, rows = _with_room(held.vectors, end), _with_room(held.rows, end)
+            vectors[begin:end] = np.frombuffer(packed, "<f4", count * self.dimensions).reshape(count, -1)
+            rows[begin:end] = row
+            if words is not None:
+                found = np.frombuffer(packed, np.uint8, offset=4 * count * self.dimensions)
+                firsts, counts = _with_room(words.firsts, end), _with_room(words.counts, end)
+                used = words.used
+                for place, each in enumerate(word_counts, begin):
+                    firsts[place], counts[place] = used, each
+                    used += max(each, 0)
+                bits = _with_room(words.bits, used)
+                wide = bits.shape[1]
+                bits[words.used : used] = found[: (used - words.used) * wide].reshape(-1, wide)
+                words = _Words(bits, firsts, counts, used)
+            self._held = _Held(vectors, rows, end, words)
 
     def remove(self, gone: Iterable[int]) -> None:
         """Remove the vectors of rows."""
         np = numpy()
-        data, rows = self._now()
+        held = self._held
+        vectors, rows = self._now()
         keep = ~np.isin(rows, np.fromiter(gone, dtype=np.int64))
         kept = int(keep.sum())
-        if kept < len(rows):
-            self._held = data[keep], rows[keep], kept
+        if kept == len(rows):
+            return
+        words = held.words
+        if words is not None:
+            counts = words.counts[: held.used]
+            bits = words.bits[: words.used][np.repeat(keep, np.maximum(counts, 0))]
+            counts = counts[keep]
+            words = _Words(bits, _firsts(counts), counts, len(bits))
+        self._held = _Held(vectors[keep], rows[keep], kept, words)
 
     def search(
         self, vector: Sequence[float], most: int, *, among: Sequence[int] | None = None, without: Sequence[int] = ()
@@ -129,7 +189,8 @@ class Matrix:
         elif without:
             places = np.flatnonzero(~np.isin(rows, np.asarray(without, dtype=np.int64)))
             data, rows = data[places], rows[places]
-        scores = data @ (wanted / length)
+        # Each row is multiplied on its own, since BLAS divides a larger product among threads, which takes longer on a busy machine.
+        scores = np.vecdot(data, wanted / length)
         count = most
         while True:  # again with more texts, if several of the best ones are of one note
             best = np.argpartition(-scores, count - 1)[:count] if count < len(scores) else np.arange(len(scores))
@@ -144,6 +205,67 @@ class Matrix:
     def cosines(self, vector: Sequence[float], among: Sequence[int]) -> dict[int, float]:
         """Return the cosines of rows, for each that of its nearest text."""
         return self.search(vector, len(among), among=among)
+
+    def late(self, words: Floats, among: Sequence[int]) -> dict[int, float]:
+        """Return how well the words of rows fit those of a question (MaxSim), for each row that of its best text.
+
+        The score of a text is the mean, over the words of the question, of the best dot product with one of its words, whose numbers are
+        1 or -1, divided by the square root of the dimensions: from -1 to 1. Rows that have no words are left out.
+
+        Args:
+            words: The vectors of the question's words, each of length 1.
+            among: The rows.
+        """
+        np = numpy()
+        held = self._held
+        if held.words is None or not len(words):
+            return {}
+        places = _places(held.rows[: held.used], among)
+        counts = held.words.counts[places]
+        places, counts = places[counts > 0], counts[counts > 0]
+        if not len(places):
+            return {}
+        firsts, total = _firsts(counts), int(counts.sum())
+        chosen = np.repeat(held.words.firsts[places] - firsts, counts) + np.arange(total)
+        # With one word, BLAS would multiply a matrix by a vector, which it divides among threads from another size on. The mean of
+        # two equal words is the same.
+        asked = np.asarray(words if len(words) > 1 else [words[0]] * 2, dtype=np.float32)
+        dots = np.empty((total, len(asked)), np.float32)
+        block = max(2, _ONE_THREAD // asked.size)
+        part = block * max(1, _TOGETHER // block)
+        for start in range(0, total, part):
+            some = chosen[start : start + part]
+            signs = np.zeros((-(-len(some) // block) * block, self.dimensions), np.float32)
+            signs[: len(some)] = np.unpackbits(held.words.bits[some], axis=1, count=self.dimensions)
+            product = signs.reshape(-1, block, self.dimensions) @ asked.T
+            dots[start : start + part] = product.reshape(-1, len(asked))[: len(some)]
+        best = np.maximum.reduceat(dots, firsts, axis=0).mean(axis=1)
+        # Of bits, which are 0 or 1; with 1 or -1 instead, a product is twice as large, less the sum of the numbers of the question.
+        scores = (2 * best - asked.sum(axis=1).mean()) / self.dimensions**0.5
+        rows = held.rows[places]
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        return dict(zip(rows[starts].tolist(), np.maximum.reduceat(scores, starts).tolist(), strict=True))
+
+
+def _with_room(array: Array, count: int) -> Array:
+    """Return an array with at least so many rows, if need be a longer copy."""
+    if count <= len(array):
+        return array
+    wider: Array = numpy().empty((max(count, 64, len(array) + len(array) // 4), *array.shape[1:]), array.dtype)
+    wider[: len(array)] = array
+    return wider
+
+
+def _firsts(counts: NDArray[np.int32]) -> Rows:
+    """Return where the words of each text begin."""
+    np = numpy()
+    counts = np.maximum(counts, 0).astype(np.int64)
+    firsts: Rows = np.cumsum(counts) - counts
+    return firsts
+
+
+def _distinct(rows: Rows) -> int:
+    return int((rows[1:] != rows[:-1]).sum()) + 1 if len(rows) else 0
 
 
 def _places(rows: Rows, among: Sequence[int]) -> Any:

@@ -16,6 +16,7 @@ from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of
 from graphagent.memory.notes.index._index_sync import IndexSync
+from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.store import Delete, DeleteAll, Put
 from graphagent.store._internal import get_many
 
@@ -45,13 +46,14 @@ class NoteRepository:
         on_progress: Callable[[int, int], object] | None = None,
         *,
         cache_bytes: int,
+        late_interaction: bool,
     ) -> None:
         self.store = store
         self.embedder = embedder
         self.note_index = note_index
         """The search engine to ask instead of the tables; None if there is none."""
         self.backend = index_of(store, on_progress)
-        self.vectors = VectorStore(store, self.backend, embedder, cache_bytes - cache_bytes // 16)
+        self.vectors = VectorStore(store, self.backend, embedder, cache_bytes - cache_bytes // 16, late_interaction)
         self._sync = IndexSync(store, self.backend)
         self._loading = Gate()
         self._speakers: ByteCache[str, tuple[int, Sequence[str]]] = ByteCache(cache_bytes // 16)
@@ -362,11 +364,9 @@ class NoteRepository:
     ) -> None:
         """Commit changes of notes, with those of the index and of the vectors that follow from the notes added and removed."""
         await self.open()
-        vectors: list[bytes] = []
-        dimensions = 0
+        vectors, dimensions = list[PackedVectors](), 0
         if self.embedder is not None and add and not keep_vectors:
-            info = await self.vectors.checked_info(owner)
-            vectors, dimensions = await self.vectors.vectors_of(add, info.dimensions if info is not None else 0, report)
+            vectors, dimensions = await self.vectors.vectors_for(owner, add, report)
 
         def along(connection: IndexConnection) -> None:
             _fts.remove(connection, owner, remove)

@@ -1,11 +1,11 @@
 """The keys under which notes are stored, and their bytes.
 
 `("notes", owner, 1, id)` is a note, `("notes", owner, 2, id, n)` its version n before it was changed or consolidated,
-`("notes", owner, 3, id)` what a model still has to infer about it, and `("notes", owner, 4, g, id)` the vectors of its texts of
-generation g, float32, little-endian. `("notes", owner, 0, "changes")` is written with each change of an owner's notes, so its version
-counts them; `("notes", owner, 0, "embedder")` names the embedder of the vectors and the current generation, and
-`("notes", owner, 0, "generation", g)` exists while vectors may be added to generation g. An owner's notes are one domain of a
-sealed store.
+`("notes", owner, 3, id)` what a model still has to infer about it, and `("notes", owner, 4, g, id)` its vectors of generation g, in
+the form of `_vector_bytes`. `("notes", owner, 0, "changes")` is written with each change of an owner's notes, so its version counts
+them; `("notes", owner, 0, "embedder")` names the embedder of the vectors and the current generation, and
+`("notes", owner, 0, "generation", g)` exists while vectors may be added to generation g. An owner's notes are one domain of a sealed
+store.
 """
 
 from __future__ import annotations
