@@ -189,7 +189,7 @@ def candidates(connection: IndexConnection, words: Sequence[str], fits: Filter, 
 
 
 def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
-    """Return the rows that fit and were said in one of some stretches of time, the newest of each.
+    """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
 
     If none was, the result is the rows without a time that were saved then, for the reason in `_ranking.dated`.
     """
@@ -201,7 +201,7 @@ def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: F
             where, values = condition(replace(fits, since=since, until=until))
             rows = connection.execute(
                 f"SELECT row FROM notes_rows WHERE {where} AND {is_known} ORDER BY ifnull(said, created) DESC LIMIT ?",
-                (*values, most),
+                (*values, most - len(found)),
             )
             found += [row for (row,) in rows]
         if found:

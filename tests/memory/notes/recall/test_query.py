@@ -52,7 +52,7 @@ def test_negations_are_no_stop_words():
         ("yesterday", ("2024-03-14", "2024-03-14")),
         ("today", ("2024-03-15", "2024-03-15")),
         ("three days ago", ("2024-03-12", "2024-03-12")),
-        ("this week", ("2024-03-09", "2024-03-15")),
+        ("this week", ("2024-03-11", "2024-03-17")),
     ],
 )
 def test_times_are_read(text, span):
@@ -75,10 +75,16 @@ def test_the_last_month_that_there_is():
 
 @pytest.mark.parametrize(
     ("text", "months"),
-    [("in May", {5}), ("What may I do?", set()), ("in March or April", {3, 4}), ("this sept", {9}), ("march on", {3})],
+    [
+        ("in May", {5}),
+        ("What may I do?", set()),
+        ("in March or April", {3, 4}),
+        ("this sept", {9}),
+        ("march on", set()),
+    ],
 )
 def test_months_without_a_year(text, months):
-    """They are those of any year; "may" is one only where it stands like one."""
+    """They are those of any year; "may" and "march" only where they are no verbs."""
     assert parse_query(text, now=NOW).months == months
 
 

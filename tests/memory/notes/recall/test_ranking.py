@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from graphagent.memory.notes.index._fts import Row
 from graphagent.memory.notes.recall import _ranking as ranking
-from graphagent.memory.notes.recall._query import Query, Span
+from graphagent.memory.notes.recall._query import Query
+from graphagent.memory.notes.recall._times import Span
 
 DAY = 86_400_000
 SCORES = st.dictionaries(st.integers(1, 30), st.floats(-5, 50, allow_nan=False).map(lambda score: round(score, 3)))

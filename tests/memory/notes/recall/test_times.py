@@ -1,14 +1,345 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
 from graphagent.memory import Notes
+from graphagent.memory.notes.recall._query import parse_query
+from graphagent.memory.notes.recall._times import times_of
 from graphagent.testing import fixed_clock
 from tests.memory.notes.conftest import Words
+from tests.thorough import examples
 
 NOW = datetime(2024, 3, 15, 12, 30, tzinfo=UTC)  # a Friday
+
+
+def days(text, now=NOW, names=frozenset()):
+    """Return the spans that a text names, each as one date or two."""
+    dates = [
+        [date.fromordinal(719163 + moment // 86_400_000).isoformat() for moment in (span.since, span.until)]
+        for span in times_of(text, now, names).spans
+    ]
+    return [first if first == last else f"{first} {last}" for first, last in dates]
+
+
+# Phrases
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("today", ["2024-03-15"]),
+        ("tonight", ["2024-03-15"]),
+        ("this morning", ["2024-03-15"]),
+        ("last night", ["2024-03-14"]),
+        ("the day before yesterday", ["2024-03-13"]),
+        ("tomorrow", ["2024-03-16"]),
+        ("10 days ago", ["2024-03-05"]),
+        ("a couple of days ago", ["2024-03-12 2024-03-13"]),
+        ("a few weeks ago", ["2024-02-06 2024-03-04"]),
+        ("two weeks ago", ["2024-02-27 2024-03-04", "2024-02-26 2024-03-03"]),
+        ("one month ago", ["2024-01-31 2024-03-01", "2024-02-01 2024-02-29"]),
+        ("three years ago", ["2020-12-14 2021-06-14", "2021-01-01 2021-12-31"]),
+    ],
+)
+def test_days_are_counted_from_today(text, spans):
+    """What is some weeks, months or years ago is about that long ago, or at any time in that week, month or year."""
+    assert days(f"What did Ada say {text}?") == spans
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("this week", ["2024-03-11 2024-03-17"]),
+        ("last week", ["2024-03-04 2024-03-10"]),
+        ("the previous week", ["2024-03-04 2024-03-10"]),
+        ("the week before last", ["2024-02-26 2024-03-03"]),
+        ("next week", ["2024-03-18 2024-03-24"]),
+        ("this month", ["2024-03-01 2024-03-31"]),
+        ("last month", ["2024-02-01 2024-02-29"]),
+        ("last quarter", ["2023-10-01 2023-12-31"]),
+        ("this year", ["2024-01-01 2024-12-31"]),
+        ("last year", ["2023-01-01 2023-12-31"]),
+        ("last weekend", ["2024-03-09 2024-03-10"]),
+        ("over the weekend", ["2024-03-09 2024-03-10"]),
+        ("this weekend", ["2024-03-09 2024-03-10", "2024-03-16 2024-03-17"]),
+    ],
+)
+def test_units_are_those_of_the_calendar(text, spans):
+    """Last week is from Monday to Sunday; only "this weekend" may be the one before or the one to come."""
+    assert days(f"What did Ada say {text}?") == spans
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("in the past week", ["2024-03-08 2024-03-15"]),
+        ("in the last three days", ["2024-03-12 2024-03-15"]),
+        ("in the last 2 weeks", ["2024-03-01 2024-03-15"]),
+        ("during the past six months", ["2023-09-15 2024-03-15"]),
+        ("over the last few days", ["2024-03-10 2024-03-15"]),
+        ("in the next two weeks", ["2024-03-15 2024-03-29"]),
+    ],
+)
+def test_a_number_of_units_ends_or_begins_today(text, spans):
+    """So does "the past week"."""
+    assert days(f"What did Ada say {text}?") == spans
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "spans"),
+    [
+        ("on Monday", NOW, ["2024-03-11"]),
+        ("on Friday", NOW, ["2024-03-15", "2024-03-08"]),
+        ("on Sun", NOW, ["2024-03-10"]),
+        ("this Tuesday", NOW, ["2024-03-12"]),
+        ("next Tuesday", NOW, ["2024-03-19"]),
+        ("last Friday", NOW, ["2024-03-08"]),
+        ("last Monday", NOW, ["2024-03-11", "2024-03-04"]),
+        ("last Friday", NOW + timedelta(days=1), ["2024-03-15", "2024-03-08"]),
+        ("this past Friday", NOW + timedelta(days=1), ["2024-03-15", "2024-03-08"]),
+        ("from Monday to Wednesday", NOW, ["2024-03-11 2024-03-13"]),
+        ("from Friday to Sunday", NOW, ["2024-03-08 2024-03-10"]),
+    ],
+)
+def test_weekdays_are_the_nearest_ones_that_are_past(text, now, spans):
+    """Where people mean two different days by the same words, both are returned."""
+    assert days(f"What did Ada say {text}?", now) == spans
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "months"),
+    [
+        ("in May", ["2023-05-01 2023-05-31"], {5}),
+        ("in March", ["2024-03-01 2024-03-31"], {3}),
+        ("last May", ["2023-05-01 2023-05-31"], set()),
+        ("last March", ["2023-03-01 2023-03-31"], set()),
+        ("next May", ["2024-05-01 2024-05-31"], set()),
+        ("in May 2021", ["2021-05-01 2021-05-31"], set()),
+        ("in May of 2021", ["2021-05-01 2021-05-31"], set()),
+        ("in May last year", ["2023-05-01 2023-05-31"], set()),
+        ("May last year", ["2023-05-01 2023-05-31"], set()),
+        ("in Sept. 2021", ["2021-09-01 2021-09-30"], set()),
+        ("in early May", ["2023-05-01 2023-05-11"], set()),
+        ("in mid-May 2021", ["2021-05-11 2021-05-21"], set()),
+        ("in late May", ["2023-05-21 2023-05-31"], set()),
+        ("at the end of last month", ["2024-02-20 2024-02-29"], set()),
+        ("in early 2023", ["2023-01-01 2023-05-02"], set()),
+        ("in April or May", ["2023-04-01 2023-04-30", "2023-05-01 2023-05-31"], {4, 5}),
+    ],
+)
+def test_months(text, spans, months):
+    """A month without a year is that of every year; of a part of it, ten years are returned, the nearest first."""
+    found = times_of(f"What did Ada say {text}?", NOW)
+    assert days(f"What did Ada say {text}?")[: len(spans)] == spans
+    assert found.months == months
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("on 3 May 2021", ["2021-05-03"]),
+        ("on Monday, the 3rd of May, 2021", ["2021-05-03"]),
+        ("on May 3rd,2021", ["2021-05-03"]),
+        ("on 2021-05-03", ["2021-05-03"]),
+        ("at 2021-05-03T10:00", ["2021-05-03"]),
+        ("on 24/12/2023", ["2023-12-24"]),
+        ("on 12/24/2023", ["2023-12-24"]),
+        ("on 24.12.2023", ["2023-12-24"]),
+        ("on 5/5/2023", ["2023-05-05"]),
+        ("on 5/7/2023", ["2023-01-01 2023-12-31"]),
+        ("on the 3rd", ["2024-03-03"]),
+        ("on the 31st", ["2024-01-31"]),
+    ],
+)
+def test_dates(text, spans):
+    """A day of a month is the nearest one that is past; of a date that may be read in two ways, only the year is clear."""
+    assert days(f"What did Ada say {text}?") == spans
+
+
+def test_a_day_without_a_year_is_that_of_ten_years():
+    """The nearest one that is past is first; years that do not have the day are left out."""
+    assert days("on 3 May") == [f"{year}-05-03" for year in range(2023, 2014, -1)]
+    assert days("on 29 February") == ["2024-02-29", "2020-02-29", "2016-02-29"]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("over the summer", ["2023-06-01 2023-08-31"]),
+        ("last summer", ["2023-06-01 2023-08-31"]),
+        ("this summer", ["2024-06-01 2024-08-31"]),
+        ("in spring 2022", ["2022-03-01 2022-05-31"]),
+        ("in the fall of 2022", ["2022-09-01 2022-11-30"]),
+        ("last winter", ["2023-12-01 2024-02-29"]),
+        ("in winter 2022", ["2022-12-01 2023-02-28", "2021-12-01 2022-02-28"]),
+        ("at Christmas", ["2023-12-24 2023-12-26"]),
+        ("on New Year’s Eve", ["2023-12-31"]),
+        ("on Christmas Day 2020", ["2020-12-25"]),
+        ("in Q2 2023", ["2023-04-01 2023-06-30"]),
+        ("in Q4", ["2023-10-01 2023-12-31"]),
+        ("in 2019", ["2019-01-01 2019-12-31"]),
+        ("in the nineties", ["1990-01-01 1999-12-31"]),
+        ("in the 2010s", ["2010-01-01 2019-12-31"]),
+        ("in the '80s", ["1980-01-01 1989-12-31"]),
+    ],
+)
+def test_seasons_holidays_quarters_and_years(text, spans):
+    """Without a year, the nearest one that has begun is first."""
+    assert days(f"What did Ada say {text}?")[: len(spans)] == spans
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("since March", ["2024-03-01 2024-03-31"]),
+        ("since May 2023", ["2023-05-01 2024-03-15"]),
+        ("since yesterday", ["2024-03-14 2024-03-15"]),
+        ("before June 2023", ["0001-01-01 2023-05-31"]),
+        ("after June 2023", ["2023-07-01 2024-03-15"]),
+        ("after June 2030", ["2030-07-01 9999-12-31"]),
+        ("until June 2023", ["0001-01-01 2023-06-30"]),
+        ("between 3 and 9 May 2023", ["2023-05-03 2023-05-09"]),
+        ("on 3-9 May 2023", ["2023-05-03 2023-05-09"]),
+        ("between May 3 and May 9, 2023", ["2023-05-03 2023-05-09"]),
+        ("from 2023-05-03 to 2023-06-09", ["2023-05-03 2023-06-09"]),
+        ("from March to May", ["2023-03-01 2023-05-31"]),
+        ("from november until february", ["2023-11-01 2024-02-29"]),
+        ("from March 2022 to May", ["2022-03-01 2022-05-31"]),
+        ("between 2019 and 2021", ["2019-01-01 2021-12-31"]),
+        ("in 2019 and 2021", ["2019-01-01 2019-12-31", "2021-01-01 2021-12-31"]),
+        ("the day after Christmas 2023", ["2023-12-26 2023-12-27", "2023-12-24 2023-12-26"]),
+        ("the week before 9 May 2023", ["2023-05-02 2023-05-09", "2023-05-09"]),
+        ("two weeks before 2023-05-20", ["2023-05-03 2023-05-09", "2023-05-20"]),
+        ("on the Friday before 9 May 2023", ["2023-05-05", "2023-05-09"]),
+        ("last weekend, before 9 May 2023", ["2023-05-06 2023-05-07", "2023-05-09"]),
+    ],
+)
+def test_ranges(text, spans):
+    """Both ends belong to them; what was before a day may also have been told on that day."""
+    assert days(f"Where was Ada {text}?") == spans
+
+
+def test_a_range_of_months_without_years_is_that_of_every_year():
+    """So the notes of earlier years count too."""
+    assert times_of("from November to February", NOW).months == {11, 12, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "When did Ada go to Paris?",
+        "In which month, on what day and at what time did they meet?",
+        "How many weeks ago was it, and how long did it last?",
+        "What may I do?",
+        "This may be hers.",
+        "Did they march on, or march at all?",
+        "Who sat on the sofa in the sun on the second try?",
+        "Who is Jan?",
+        "Where do the spring onions fall?",
+        "Who has a Christmas tree?",
+        "Who works on Sundays, and every Friday?",
+        "Was it the 3rd floor, on the 3rd attempt?",
+        "How old is the 90-year-old?",
+        "Does it cost 2.000, €2023 or 2023%?",
+        "the last day of the trip, and the last one",
+        "the years before",
+    ],
+)
+def test_ordinary_words_are_no_times(text):
+    """Words that also name times, and questions that ask for one, name none."""
+    assert times_of(text, NOW) == times_of("", NOW)
+
+
+def test_a_month_that_is_the_name_of_a_speaker():
+    """It counts only where it cannot be the person."""
+    assert parse_query("What did June cook?", ["June"], now=NOW).months == frozenset()
+    assert parse_query("What did June cook in June?", ["June"], now=NOW).months == {6}
+    assert parse_query("What did we cook, June or July?", now=NOW).months == {6, 7}
+
+
+def test_march_with_a_capital_letter_inside_a_sentence_is_the_month():
+    """At its beginning it may be the verb."""
+    assert times_of("What were the March figures?", NOW).months == {3}
+    assert times_of("It is late. March on!", NOW).months == frozenset()
+
+
+def test_the_words_that_name_times_are_not_searched_for_as_a_topic():
+    """Nor are words such as "in" among them, which a note that names the time need not have."""
+    found = parse_query("What did Ada pay in late May 2023 for the bike that she saw two weeks before?", now=NOW)
+    assert found.timed == {"late", "may", "2023"}
+    assert parse_query("Since when, and until last Friday?", now=NOW).timed == {"last", "friday"}
+
+
+def test_the_guide_lists_what_is_understood():
+    """Each phrase in its table names a time, and the ordinary words below it name none."""
+    page = (Path(__file__).parents[4] / "docs/notes.md").read_text("utf-8")
+    table, after = page.split("| in the question | means |")[1].split("\n\n", 1)
+    listed = [phrase for row in table.splitlines()[2:] for phrase in re.findall(r'"(.+?)"', row.split("|")[1])]
+    assert len(listed) > 40
+    assert [phrase for phrase in listed if not times_of(f"Where was I {phrase}?", NOW).phrases] == []
+    assert times_of(after.split("name none:")[1].split("\n\n")[0], NOW).phrases == ()
+
+
+# Any text and any day
+
+WORDS = """
+    the in on at of to and or from between since before after until early mid late end this last next past few two 3 31st 12 29 2023 9999
+    0001 2024-02-30 1/1/2023 may march May sat Sat friday weekend week month year days ago yesterday tomorrow christmas winter q4 nineties
+    90s new year's eve february - , . ?
+"""
+TODAY = st.datetimes(timezones=st.just(UTC))
+
+
+@given(st.lists(st.sampled_from(WORDS.split()), max_size=9).map(" ".join) | st.text(max_size=40), TODAY)
+@example("yesterday or last week, 999 years ago", datetime(1, 1, 1, tzinfo=UTC))
+@example("tomorrow, next year and in the next 999 decades", datetime(9999, 12, 31, tzinfo=UTC))
+@example("frİday ſat maı weeK ٣ days ago", NOW)
+@settings(max_examples=examples(400))
+def test_any_text_on_any_day_has_times(text, now):
+    """No span ends before it begins, none is beyond the calendar, and whatever is named has words that name it."""
+    found = times_of(text, now)
+    assert all(span.since <= span.until for span in found.spans)
+    assert all(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000 <= span.since for span in found.spans)
+    assert all(span.until < datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000 + 86_400_000 for span in found.spans)
+    assert len(set(found.spans)) == len(found.spans) <= 24
+    assert found.months <= set(range(1, 13))
+    assert found.phrases or not (found.spans or found.months)
+
+
+PHRASES = [
+    "yesterday",
+    "last Friday",
+    "two weeks ago",
+    "in May 2023",
+    "since March",
+    "between 3 and 9 May",
+    "at Christmas",
+]
+
+
+@given(st.sampled_from(PHRASES), st.text("abcdefxyz ,;éß漢", max_size=30), st.text("abcdefxyz ,;éß漢", max_size=30))
+@settings(max_examples=examples(100))
+def test_other_words_change_nothing(phrase, before, after):
+    """A phrase names the same time in any sentence."""
+    assume("dec" not in before + after and "feb" not in before + after)
+    alone, inside = times_of(phrase, NOW), times_of(f"{before} z {phrase} z {after}", NOW)
+    assert inside == alone
+
+
+def test_a_text_full_of_dates_names_a_limited_number_of_times():
+    """Each is looked up in the index, and nobody asks for a hundred days at once."""
+    found = times_of("; ".join(f"{day % 28 + 1} May {1950 + day % 70}" for day in range(2_000)), NOW)
+    assert len(found.spans) == 24
+    assert len(found.phrases) == 2_000
+
+
+# Notes
 
 
 def at(time):

@@ -1,0 +1,214 @@
+"""Times that a text names, such as "yesterday", "last Friday", "in early May" or "from March to June 2023".
+
+Phrases that name times are found by rules. The words before a phrase say what of a period is meant: its end in "late May", all that follows
+it in "since May". Two phrases may mean one range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from graphagent.memory.notes.recall import _time_rules as rules
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes.recall._time_rules import Groups, Period, Rule
+
+_DAY_LONG = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of time, in milliseconds UTC, both ends included."""
+
+    since: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times that a text names."""
+
+    spans: tuple[Span, ...]
+    """What the times may mean, without duplicates."""
+    months: frozenset[int]
+    """The months without a year, from 1 to 12; they may be those of any year."""
+    phrases: tuple[str, ...]
+    """The parts of the text that name them."""
+
+
+_LEADING = re.compile(
+    rf"(?:\b(?:(?:{rules.NUMBER}\s+)?\b{rules.UNIT}s?\s+)?(?P<bound>since|before|after|until|till|from|between)\s+)?(?:the\s+)?"
+    r"(?:(?P<part>\b(?:early|mid|middle|late)(?=[\s-])|\b(?:beginning|start|middle|end)(?=\s+of\s))[\s-]+(?:of\s+)?(?:the\s+)?)?$",
+    re.IGNORECASE,
+)
+"""What is said of a phrase before it."""
+_NEAR = 48
+"""How many characters before a phrase are read."""
+_PARTS = {"early": 0, "beginning": 0, "start": 0, "mid": 1, "middle": 1, "late": 2, "end": 2}
+_OPEN = frozenset({"since", "before", "after", "until", "till"})
+_LINK = re.compile(r"\s*[-–—/&]\s*|,?\s+(?P<word>to|and|or|until|till|through|before|on)\s+(?:the\s+)?", re.IGNORECASE)
+"""What links two phrases."""
+_LAST = date.max.toordinal()
+_MOST = 24
+"""How many spans a text names at most."""
+_PLAIN = str.maketrans("İıſ\u212a", "IisK")
+"""Letters that equal others where case is ignored, but not in a table of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A time that was found in a text."""
+
+    start: int
+    end: int
+    read: Rule
+    groups: Groups
+    part: str
+    """Which part of it is meant, such as "early"."""
+    bound: str
+    """The word before it that makes another range of it, such as "since"."""
+    distance: Groups
+    """The count and the unit in "two days before"."""
+
+    def periods(self, today: date) -> list[Period]:
+        """Return what it may mean, the likeliest first; nothing if the calendar has no such day."""
+        try:
+            found = self.read(self.groups, today)
+        except (ValueError, OverflowError):
+            return []
+        there = [period for period in found if period[0] > 0 and period[1] <= _LAST]
+        return [_part(period, _PARTS[self.part]) for period in there] if self.part else there
+
+    @property
+    def month(self) -> int:
+        """The number of a month that may be of any year, or 0."""
+        if self.read is not rules.months or self.groups["year"] or self.part or self.bound in _OPEN:
+            return 0
+        return rules.month_of(self.groups) if self.groups["which"] in ("", "this") else 0
+
+
+def times_of(text: str, now: datetime, names: AbstractSet[str] = frozenset()) -> Times:
+    """Return the times that a text names.
+
+    Args:
+        text: The text.
+        now: The current time in UTC.
+        names: Names of people in lower case; a month of this name counts only after words such as "in", or with a day or a year.
+    """
+    today, text = now.date(), text.translate(_PLAIN)
+    found = _found(text, today, rules.UNSURE | names)
+    periods: list[Period] = []
+    months: set[int] = set()
+    place = 0
+    while place < len(found):
+        time, after = found[place], found[place + 1] if place + 1 < len(found) else None
+        together = _together(time, after, text[time.end : after.start], today) if after else []
+        periods += together or _bounded(time, today)
+        if together and after and time.month and after.month:
+            months |= {(time.month + more - 1) % 12 + 1 for more in range((after.month - time.month) % 12 + 1)}
+        elif not together and time.month:
+            months.add(time.month)
+        place += 2 if together else 1
+    bounded = [(max(first, 1), min(last, _LAST)) for first, last in periods]
+    spans = dict.fromkeys(_span(first, last) for first, last in bounded if first <= last)
+    return Times(tuple(spans)[:_MOST], frozenset(months), tuple(text[time.start : time.end] for time in found))
+
+
+def _found(text: str, today: date, unsure: AbstractSet[str]) -> list[_Time]:
+    """Return the times in their order. Of two that overlap, the one that begins first counts, or else the longer one."""
+    words = set(re.findall(r"[a-z]+|[0-9]", text.lower()))
+    matches = [
+        (match, read)
+        for needs, pattern, read in rules.RULES
+        if not needs.isdisjoint(words)  # most questions name no time, and the rules take longer to find that out
+        for match in pattern.finditer(text)
+    ]
+    found: list[_Time] = []
+    for match, read in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
+        end = found[-1].end if found else 0
+        if match.start() < end:
+            continue
+        groups, before = _groups(match), text[max(end, match.start() - _NEAR) : match.start()]
+        is_linked = bool(found) and _LINK.fullmatch(before) is not None
+        if not is_linked and not _is_sure(groups, match, before, unsure):
+            continue
+        start, said = match.start(), dict[str, str]()
+        if leading := _LEADING.search(before):
+            said = _groups(leading)
+            first = next((leading.start(name) for name in ("count", "unit", "part") if said[name]), len(before))
+            start += first - len(before)
+        time = _Time(start, match.end(), read, groups, said.get("part", ""), said.get("bound", ""), said)
+        if time.periods(today):
+            found.append(time)
+    return found
+
+
+def _groups(match: re.Match[str]) -> Groups:
+    plain = {name: re.sub("['’]", "", value or "").casefold() for name, value in match.groupdict().items()}
+    return {name: " ".join(value.split()) for name, value in plain.items()}
+
+
+def _is_sure(groups: Groups, match: re.Match[str], before: str, unsure: AbstractSet[str]) -> bool:
+    """Return whether a name such as May or spring is a time here, and no other word."""
+    name = groups.get("name", "").rstrip(".")
+    if name not in unsure or groups.get("day") or groups.get("which") or groups.get("year", "").isdecimal():
+        return True
+    lead = re.search(r"(\w+)[\s-]+(?:the\s+)?$", before.casefold())
+    is_inside = re.search(r"[^\s.!?:;]\s*$", before) is not None
+    if lead is not None and lead[1] in rules.LEADS:
+        return True
+    return is_inside and (match["name"] == "March" or (bool(groups.get("year")) and match["name"][0].isupper()))
+
+
+def _together(first: _Time, second: _Time, between: str, today: date) -> list[Period]:
+    """Return what two times mean together, such as a range; nothing if each has a meaning of its own."""
+    link = _LINK.fullmatch(between)
+    word = _groups(link)["word"] if link else "or"
+    [begin, *_], [end, *_] = first.periods(today), second.periods(today)
+    if word in ("before", "on"):  # "the Friday before 3 May": it may also have been told on that day
+        is_relative = first.read in (rules.weekdays, rules.units, rules.weekend)
+        is_absolute = second.read in (rules.dates, rules.iso_dates, rules.numeric_dates)
+        return [*first.periods(date.fromordinal(end[0])), end] if is_relative and is_absolute else []
+    if word == "or" or (word == "and" and first.bound not in ("between", "from")):
+        return []
+    if first.groups.get("year") and second.groups.get("year") == "":  # "from March 2023 to May": the May after
+        [end, *_] = second.periods(date.fromordinal(min(begin[0] + 365, _LAST))) or [end]
+    elif begin > end:  # "from November to March": the November before
+        [begin, *_] = first.periods(date.fromordinal(end[0])) or [begin]
+    return [(begin[0], end[1])] if begin[0] <= end[1] else []
+
+
+def _bounded(time: _Time, today: date) -> list[Period]:
+    """Return what a time means after words such as "since" or "two days before"."""
+    periods, now = time.periods(today), today.toordinal()
+    first, last = periods[0]
+    if time.distance.get("unit") and time.bound in ("before", "after"):  # it may also have been told on the day itself
+        before = time.bound == "before"
+        return [
+            *rules.apart(time.distance, date.fromordinal(first if before else last), 1 if before else -1),
+            (first, last),
+        ]
+    if time.bound == "since":
+        return [(first, max(now, last))]
+    if time.bound == "before":
+        return [(1, first - 1)]
+    if time.bound == "after":
+        return [(last + 1, now if last < now else _LAST)]
+    return [(1, last)] if time.bound in _OPEN else periods
+
+
+def _part(period: Period, part: int) -> Period:
+    """Return a third of a period: the beginning (0), the middle (1) or the end (2)."""
+    days = period[1] - period[0] + 1
+    third = (days + 2) // 3
+    first = period[0] + (days - third) * part // 2
+    return first, first + third - 1
+
+
+def _span(first: int, last: int) -> Span:
+    epoch = date(1970, 1, 1).toordinal()
+    return Span((first - epoch) * _DAY_LONG, (last + 1 - epoch) * _DAY_LONG - 1)
