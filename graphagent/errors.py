@@ -44,8 +44,9 @@ GraphAgentError
 │  ├ NotePermissionError (PermissionError) a view of notes may not do that
 │  ├ NoteNotFoundError (LookupError)  .id; a view of notes has no such note
 │  ├ AmbiguousNoteError (LookupError) .candidates; several notes have an id that begins or ends with a text
-│  └ EmbedderError                    an embedder failed, or gave something else than vectors
-│     └ EmbedderChangedError          .stored; the vectors were made by another embedder
+│  ├ EmbedderError                    an embedder failed, or gave something else than vectors
+│  │  └ EmbedderChangedError          .stored; the vectors were made by another embedder
+│  └ RerankerError                    a reranker failed, or returned something else than scores
 ├ SerializationError (TypeError)      a value is of a type that cannot be kept
 ├ UnsupportedError                    .provider, .ability; the provider lacks an optional ability
 ├ MissingExtraError (ImportError)     .extra; an optional dependency is not installed
@@ -583,6 +584,10 @@ class EmbedderChangedError(EmbedderError):
             f"the vectors of these notes were made by {stored!r}, with {dimensions} numbers each, and not by {name!r}; "
             "open them with that, or make the vectors anew: reembed()"
         )
+
+
+class RerankerError(NoteError):
+    """A reranker failed, or returned something else than a score for each text."""
 
 
 class SerializationError(GraphAgentError, TypeError):

@@ -174,6 +174,25 @@ class WordEmbedder(Embedder, Protocol):
         ...
 
 
+class Reranker(Protocol):
+    """Scores texts by how well they answer a question, having read both. This orders notes better than searching, and costs more."""
+
+    @property
+    def name(self) -> str:
+        """How errors name it."""
+        ...
+
+    async def rerank(self, query: str, texts: Sequence[str]) -> Iterable[float]:
+        """Return a score for each text, in their order, the higher the better: a list or a numpy array of finite numbers.
+
+        Scores are only compared with those of the same call.
+
+        Raises:
+            RerankerError: they could not be made.
+        """
+        ...
+
+
 class NoteIndex(Protocol):
     """A search engine for notes, besides their store. What it finds is ranked by the notes."""
 

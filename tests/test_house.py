@@ -354,6 +354,7 @@ SAMPLES = [
     errors.AmbiguousNoteError("n", ["n1", "n2"]),
     errors.EmbedderError("the embedder gave 1 vector for 2 texts"),
     errors.EmbedderChangedError("new", "old", 256),
+    errors.RerankerError("the reranker returned 1 score for 2 texts"),
     errors.MissingExtraError("the command line", "cli"),
     errors.ScriptError("the script has 2 replies, and a third was asked for"),
 ]

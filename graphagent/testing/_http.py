@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from graphagent.testing._server import OpenAIServer
 
 
+_WITHOUT_REPLY = ("/v1/embeddings", "/v1/moderations", "/v1/rerank")
+"""The paths whose responses are made of the request alone."""
+
+
 class HttpServer(ThreadingHTTPServer):
     """Listens on a free port of 127.0.0.1 and asks an OpenAIServer for its answers."""
 
@@ -71,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {str(name).lower(): str(value) for name, value in self.headers.items()}
         content = self.rfile.read(int(headers.get("content-length", 0)))
         path = urlsplit(self.path).path
-        if path not in ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/moderations"):
+        if path not in ("/v1/responses", "/v1/chat/completions", *_WITHOUT_REPLY):
             return self._missing()
         try:
             read = orjson.loads(content)
@@ -80,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(read, dict):
             return self._send(_json({"error": {"message": "the body is not a JSON object"}}, 400), None)
         body = cast("dict[str, Any]", read)
-        if path in ("/v1/embeddings", "/v1/moderations"):
+        if path in _WITHOUT_REPLY:
             return self._send(self._http.script.serve(path, body, headers), None)
         answer, after = self._http.script.answer(path, body, headers)
         return self._send(answer, after) if isinstance(answer, RawResponse) else self._stream(answer, after)

@@ -15,7 +15,7 @@ from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
 from graphagent.testing._responses import Responses
 from graphagent.testing._services import RefusedError, Service
-from graphagent.testing._wire import ChatCompletions, embeddings, moderations
+from graphagent.testing._wire import ChatCompletions, embeddings, moderations, rerank
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,7 +72,8 @@ def openai_server(
     127.0.0.1 and a free port, in threads of its own: for any client, in this process or in another. The same replies do for both
     protocols; a ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always
     the same for the same text, and take no reply. Nor do moderations: a text is flagged if it has one of the words in `flags`,
-    with the category that the word has there, such as `{"bomb": "violence"}`.
+    with the category that the word has there, such as `{"bomb": "violence"}`. Nor does `/rerank`, as many servers have it besides
+    OpenAI's protocol: a text's score is the share of the question's words that it has.
 
     With `strict` it refuses what that service refuses, with the same status, message and code, and attaches to its answers what
     the service wants returned; a request that is refused takes no reply. Without, it takes every request that it can read. The
@@ -178,15 +179,17 @@ class OpenAIServer:
             return _refusal(error, 500), after
 
     def serve(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> RawResponse:
-        """Return the response to a request that takes no reply: for embeddings or moderations."""
+        """Return the response to a request that takes no reply: for embeddings or moderations, or to rerank."""
         with self._lock:
             self.requests.append(body)
             self.headers.append(headers)
         try:
             if path == "/v1/moderations":
                 return _json(moderations(body, self.model, self._flags))
+            if path == "/v1/rerank":
+                return _json(rerank(body, self.model))
             return _json(embeddings(body, self.model))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             return _refusal(error, 400)
 
     def __enter__(self) -> Self:

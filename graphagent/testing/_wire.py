@@ -1,4 +1,4 @@
-"""The server's side of Chat Completions and embeddings: JSON to requests, responses to JSON, whole or in chunks."""
+"""The server's side of Chat Completions, embeddings, moderations and reranking: JSON to requests, responses to JSON, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import random
+import re
 import struct
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
@@ -201,6 +202,27 @@ def moderations(body: Mapping[str, Any], model: str, flags: Mapping[str, str]) -
         scores = {category: float(flagged) for category, flagged in categories.items()}
         results.append({"flagged": bool(found), "categories": categories, "category_scores": scores})
     return {"id": "modr-test", "model": model, "results": results}
+
+
+def rerank(body: Mapping[str, Any], model: str) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return the response to a request to rerank: a text's score is the share of the question's words that it has.
+
+    If the texts are in `texts`, it is that of text-embeddings-inference, else that of Jina and Cohere.
+    """
+    is_bare = "texts" in body
+    texts: list[str] = body["texts" if is_bare else "documents"]
+    asked = _distinct_words(body["query"])
+    scores = [len(asked & _distinct_words(text)) / max(len(asked), 1) for text in texts]
+    order = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.get("top_n")]
+    if is_bare:
+        return [{"index": index, "score": scores[index]} for index in order]
+    shown = {index: {"document": {"text": texts[index]}} if body.get("return_documents") else {} for index in order}
+    results = [{"index": index, "relevance_score": scores[index], **shown[index]} for index in order]
+    return {"id": "rerank-test", "model": model, "results": results}
+
+
+def _distinct_words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _vector(text: str, dimensions: int) -> list[float]:

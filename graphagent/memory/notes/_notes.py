@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from graphagent.memory.notes.index._repository import NoteRepository
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.recall._ranking import Ranking
-    from graphagent.protocols import Embedder, Model, NoteIndex, Store
+    from graphagent.protocols import Embedder, Model, NoteIndex, Reranker, Store
     from graphagent.store import SqliteStore
 
 
@@ -37,6 +38,8 @@ class Notes(NoteView):
         embedder: Makes the vectors by which notes are found by meaning.
         late_interaction: Whether vectors of the words of notes are stored and compared with those of a question too, if the embedder
             makes them. It finds more; each word takes a bit for each number of a vector, on the disk and in memory.
+        reranker: Orders the best notes of a recall anew: it is shown the question and `rerank_limit` (50) of them, and makes one score
+            each.
         index: A search engine of your own, which is asked instead of the index of the notes.
         owner: Whose notes these are: a user, a tenant. Owners never see the notes of one another.
         source: Who speaks and asks. Private notes of others are not visible.
@@ -60,6 +63,7 @@ class Notes(NoteView):
         *,
         model: Model | None = None,
         embedder: Embedder | None = None,
+        reranker: Reranker | None = None,
         index: NoteIndex | None = None,
         owner: str = "",
         source: str | None = None,
@@ -75,6 +79,7 @@ class Notes(NoteView):
         if not isinstance(late_interaction, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"late_interaction={late_interaction!r} is neither True nor False")
         _check_makers(model, embedder)
+        _check_reranker(reranker)
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")
@@ -85,6 +90,7 @@ class Notes(NoteView):
             kept, embedder, index, on_progress, cache_bytes=cache_bytes, late_interaction=late_interaction
         )
         service = NoteService(repository, settings)
+        service.reranker = reranker
         if model is not None:
             from graphagent.memory.notes.enrich._inference import Inference
 
@@ -111,19 +117,19 @@ class Notes(NoteView):
         return None if info is None else info.name
 
     async def aclose(self) -> None:
-        """Close the file, and the connections of an embedder that can be closed.
+        """Close the file, and the connections of an embedder and of a reranker that can be closed.
 
-        What is still to be inferred is inferred when the notes are opened again. An OpenAIEmbedder can still be used by others.
+        What is still to be inferred is inferred when the notes are opened again. An OpenAIEmbedder can still be used by others, and so
+        can an OpenAIReranker.
         """
         if self._service.inference is not None:
             await self._service.inference.aclose()
-        try:
-            close = getattr(self._service.repository.embedder, "aclose", None)
-            if close is not None:
-                await close()
-        finally:
+        async with AsyncExitStack() as closing:
             if self._own is not None:
-                await self._own.aclose()
+                closing.push_async_callback(self._own.aclose)
+            for each in (self._service.reranker, self._service.repository.embedder):
+                if (close := getattr(each, "aclose", None)) is not None:
+                    closing.push_async_callback(close)
 
     async def __aenter__(self) -> Self:
         await self._service.repository.open()
@@ -200,6 +206,23 @@ def _check_makers(model: object, embedder: object) -> None:
     else:
         such = "StaticEmbedder(), of graphagent.embed.static"
     raise TypeError(f"embedder= is an embedder, not {given}; give {such}")
+
+
+def _check_reranker(reranker: object) -> None:
+    """Check that a reranker can score texts.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if reranker is None or (not isinstance(reranker, type) and callable(getattr(reranker, "rerank", None))):
+        return
+    if isinstance(reranker, type):
+        raise TypeError(f"reranker= is the class {reranker.__name__}; make one: {reranker.__name__}(…)")
+    if callable(reranker):
+        such = "CallableReranker(function), of graphagent.rerank"
+    else:
+        such = "OpenAIReranker('…', base_url='…'), of graphagent.rerank.openai"
+    raise TypeError(f"reranker= is a reranker, not {a(type(reranker).__name__)}; give {such}")
 
 
 def default_file() -> Path:

@@ -1,4 +1,4 @@
-"""What all views of the same notes share: the repository, the settings, the model and the listeners."""
+"""What all views of the same notes share: the repository, the settings, the model, the reranker and the listeners."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes.enrich._inference import Inference
     from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.protocols import Reranker
 
 
 class NoteService:
@@ -26,6 +27,8 @@ class NoteService:
         self.settings = settings
         self.inference: Inference | None = None
         """What asks a model; None if there is none."""
+        self.reranker: Reranker | None = None
+        """What orders the matches of a recall; None if there is none."""
         self.listeners: list[tuple[type[Event], Handler]] = []
 
     def on(self, event: type[Event], handler: Callable[[Any], object]) -> None:

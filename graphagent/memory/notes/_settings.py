@@ -14,7 +14,7 @@ from graphagent.memory.notes.recall._ranking import Ranking
 
 @dataclass(frozen=True, slots=True)
 class NoteSettings:
-    """How notes are ranked, consolidated and searched with a model: `Notes(settings=NoteSettings(…))`.
+    """How notes are ranked, reranked, consolidated and searched with a model: `Notes(settings=NoteSettings(…))`.
 
     Raises:
         TypeError: a setting is not a number, or `ranking` is not a Ranking.
@@ -42,6 +42,8 @@ class NoteSettings:
     or without a model, nothing is consolidated."""
     consolidation_limit: int = 5
     """How many similar notes the model is shown. With 0, it is not asked."""
+    rerank_limit: int = 50
+    """How many of the best notes the reranker is shown. With 0, it is not asked."""
     confidence_threshold_high: float = 0.8
     """From which relevance on a deep recall searches no further."""
     confidence_threshold_low: float = 0.5
@@ -67,7 +69,7 @@ class NoteSettings:
         number("recency_half_life_days", self.recency_half_life_days)
         if not self.recency_half_life_days > 0:
             raise ValueError(f"recency_half_life_days={self.recency_half_life_days!r} is not above 0")
-        for name in ("consolidation_limit", "exploration_budget", "query_analysis_threshold"):
+        for name in ("consolidation_limit", "rerank_limit", "exploration_budget", "query_analysis_threshold"):
             whole(name, getattr(self, name))
         if self.confidence_threshold_low > self.confidence_threshold_high:
             raise ValueError(
@@ -102,6 +104,7 @@ class SettingOptions(TypedDict, total=False):
     default_importance: float
     consolidation_threshold: float
     consolidation_limit: int
+    rerank_limit: int
     confidence_threshold_high: float
     confidence_threshold_low: float
     complex_query_threshold: float

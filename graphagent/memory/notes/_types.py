@@ -110,9 +110,11 @@ class Match:
     score: float
     """How well it fits, above 0 and up to 1. Scores of different queries can be compared."""
     reasons: tuple[str, ...]
-    """Why it was found, the strongest reason first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …"""
+    """Why it was found, the strongest reason first: `lexical`, `semantic`, `neighbours`, `session`, `speaker`, `date`, …; before them
+    `reranker`, if a reranker was shown it."""
     parts: Mapping[str, float] = field(repr=False)
-    """What each reason contributed to its rank; `relevance` is the score before recency and importance."""
+    """What each reason contributed to its rank; `relevance` is the score before recency and importance, and `reranker` the reranker's
+    own score, by which it was ranked."""
     gaps: tuple[str, ...] = field(default=(), repr=False)
     """What a deep recall searched for and did not find."""
 

@@ -244,6 +244,7 @@ class NoteView:
             TypeError: a time is not a datetime, or a number is not one.
             NoteError: the question, the scope, a category, the source or a value of `metadata_filter` is not valid.
             EmbedderError: the question could not be embedded.
+            RerankerError: the reranker failed, or returned something else than a score for each note.
             StoreError: the store cannot be read.
         """
         fits = self._visibility.filter(

@@ -192,6 +192,7 @@ class NoteMemory(NoteView):
             ScopeError: the scope is none.
             StoreError: the notes could not be read.
             EmbedderError: the question could not be embedded.
+            RerankerError: the reranker failed.
         """
         key = self._running().__frame__.numbered("recall")
         return await self._show(query, key, scope, categories, limit or self._limit, characters or self._characters)
@@ -261,6 +262,7 @@ class NoteMemory(NoteView):
         Raises:
             StoreError: the notes could not be read.
             EmbedderError: the task could not be embedded.
+            RerankerError: the reranker failed.
         """
         if not self._recalls:
             return

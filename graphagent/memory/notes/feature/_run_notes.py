@@ -38,6 +38,7 @@ class RunNoteService(NoteService):
         super().__init__(service.repository, service.settings)
         self.listeners = service.listeners
         self.inference = None if service.inference is None else service.inference.of(ctx.owner)
+        self.reranker = service.reranker
         self._ctx = ctx
         self._ids = ids
         self._vouches: bool = vouches or (isinstance(service, RunNoteService) and service._vouches)  # noqa: SLF001  of this class

@@ -1,8 +1,9 @@
-"""Recall: a question of a view, answered by plain or deep search."""
+"""Recall: a question of a view, answered by plain or deep search, and ordered by a reranker if there is one."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent.events import MemoryQueryCompleted, MemoryQueryFailed, MemoryQueryStarted
@@ -19,6 +20,7 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
 
     Raises:
         EmbedderError: the question could not be embedded.
+        RerankerError: the reranker failed, or returned something else than a score for each note.
         StoreError: the store cannot be read.
     """
     text, run_id = request.text, request.run_id
@@ -37,11 +39,22 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
 
 
 async def _found(service: NoteService, request: RecallRequest) -> list[Match]:
-    text, fits, limit = request.text, request.fits, request.limit
-    if not (fits.scopes and limit and text.strip()):
+    if not (request.fits.scopes and request.limit and request.text.strip()):
         return []
+    shown = service.settings.rerank_limit
+    if service.reranker is None or not shown:
+        return await _searched(service, request)
+    from graphagent.memory.notes.recall._rerank import reranked
+
+    found = await _searched(service, replace(request, limit=max(request.limit, shown)))
+    fitting = [match for match in found if match.score >= request.min_score]
+    best = await reranked(service.reranker, request.text, fitting[:shown])
+    return [*best, *fitting[shown:]][: request.limit]
+
+
+async def _searched(service: NoteService, request: RecallRequest) -> list[Match]:
     if service.inference is None or request.depth == "shallow":
-        return await search(service.repository, text, fits, limit, service.settings)
+        return await search(service.repository, request.text, request.fits, request.limit, service.settings)
     from graphagent.memory.notes.recall._deep import deep_recall
 
     return await deep_recall(service, service.inference.model, request)

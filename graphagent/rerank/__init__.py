@@ -1,0 +1,5 @@
+"""Scores of texts for a question. The reranker that asks a server is imported by its own path: `openai`."""
+
+from __future__ import annotations
+
+from graphagent.rerank._callable import CallableReranker as CallableReranker

@@ -1,0 +1,60 @@
+"""The scores of a reranker, checked before anything is ordered by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent.errors import MissingExtraError, RerankerError, RunError
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Reranker
+
+
+async def scores_of(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]:
+    """Return a reranker's score for each text, in their order.
+
+    Raises:
+        RerankerError: it failed, or what it returned is not one finite number for each text.
+        RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
+        MissingExtraError: it needs what is not installed.
+    """
+    asked = f"reranker {reranker.name!r}"
+    try:
+        found: Any = await reranker.rerank(query, texts)
+        kind = type(found).__name__
+        # A set has no order, and the items of the others are no scores.
+        if isinstance(found, str | bytes | Mapping | AbstractSet) or not isinstance(found, Iterable):
+            raise RerankerError(f"{asked} returned {kind} instead of a list of scores")
+        return check_scores(asked, list(cast("Iterable[object]", found)), len(texts))
+    except (RerankerError, RunError, MissingExtraError):
+        raise
+    except Exception as error:
+        raise RerankerError(f"{asked} failed: {type(error).__name__}, which is its cause") from error
+
+
+def check_scores(asked: str, scores: Sequence[object], count: int) -> list[float]:
+    """Return scores as floats.
+
+    Raises:
+        RerankerError: they are not one finite number for each of `count` texts.
+    """
+    if len(scores) != count:
+        raise RerankerError(f"{asked} returned {len(scores):,} scores for {count:,} texts; it must return one for each")
+    found: list[float] = []
+    for place, score in enumerate(scores, start=1):
+        # A number of numpy is a Real; True is one too, and no score.
+        if isinstance(score, bool) or not isinstance(score, Real):
+            given = type(score).__name__
+            raise RerankerError(f"{asked} returned {given} instead of a number for text {place} of {count}")
+        try:
+            number = float(score)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise RerankerError(f"{asked} returned a number that is infinite or none (NaN) for text {place} of {count}")
+        found.append(number)
+    return found
