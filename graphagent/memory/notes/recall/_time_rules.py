@@ -60,7 +60,7 @@ _COUNTS = {
     "few": (2, 5), "several": (3, 7),
 }  # fmt: skip
 """The least and the greatest number that a word means."""
-_WHICH = {"last": -1, "previous": -1, "past": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
+_WHICH = {"last": -1, "previous": -1, "past": -1, "this": 0, "current": 0, "the": 0, "next": 1, "coming": 1}
 
 
 # Periods
@@ -146,16 +146,16 @@ def _count(groups: Groups) -> tuple[int, int]:
 
 
 def iso_dates(groups: Groups, today: date) -> list[Period]:
-    year, month = int(groups["y"]), int(groups["m"])
+    year, month = int(groups["y"]), int(groups["m"].split("-")[0])
     if not groups["d"]:
         return [_month(year, month)]
     return [_day(date(year, month, int(groups["d"])).toordinal())]
 
 
 def numeric_dates(groups: Groups, today: date) -> list[Period]:
-    """Read a date such as 24/12/2023, unless its day and its month could be exchanged."""
+    """Read a date such as 24/12/2023; of one in which day and month could be exchanged, only the year is clear."""
     month, day = sorted((int(groups["a"]), int(groups["b"])))
-    return [] if month < day <= 12 else [_day(date(int(groups["y"]), month, day).toordinal())]
+    return _years(groups, today) if month < day <= 12 else [_day(date(int(groups["y"]), month, day).toordinal())]
 
 
 def dates(groups: Groups, today: date) -> list[Period]:
@@ -263,14 +263,25 @@ _DAY = r"[0-3]?[0-9](?:st|nd|rd|th)?"
 _YEAR = r"(?:19|20)[0-9]{2}"
 _MONTH = rf"(?P<name>(?:{_any(MONTHS)})\b\.?)"
 _OF_YEAR = rf"(?:(?:,\s*|\s+)(?:(?:of|in)\s+)?(?P<year>{_YEAR}|(?:last|this|next)\s+year)\b)?"
-_TO = r"(?:\s*[-–—]\s*|\s+(?:to|until|till|through|and)\s+)(?:the\s+)?"
+_TO = r"(?:\s*[-–—]\s*|\s+(?:to|until|till|through|and|or)\s+)(?:the\s+)?"
 _ENDS = rf"(?P<day>{_DAY})(?:{_TO}(?P<end>{_DAY}))?"
 _WEEKDAY = rf"(?:(?:{_any(_WEEKDAYS)}),?\s+(?:the\s+)?)?"
 _WHICHEVER = r"(?:this\s+)?(?:last|previous|past)|this|next|coming"
 _SOME = rf"(?:(?P<which>{_WHICHEVER})\s+)?"
 NUMBER = rf"(?P<count>[0-9]{{1,3}}|(?:a\s+)?(?:couple(?:\s+of)?|few)|{_any(_COUNTS)})"
 UNIT = rf"(?P<unit>{_any(_UNITS)})"
-_NEVER = "".join(rf"(?<!\b{word}\s)" for word in ("every", "each", "any", "good", "black", "ash", "cyber"))
+
+
+def _not_after(words: str) -> str:
+    return "".join(rf"(?<!\b{word}\s)" for word in words.split())
+
+
+_NOT_NUMBERED = _not_after("room port flight number no code pin ticket order version model invoice case gate train bus")
+_YEAR_ALONE = (
+    rf"{_NOT_NUMBERED}(?:(?<![\w.,:$€£#/-])|(?<=\bmid-)|(?<=\b[12][0-9]{{3}}-))"
+    rf"(?P<y>{_YEAR})(?![\w%]|[.,:][0-9]|[-/](?!{_YEAR}\b)\w)"
+)
+"""Four digits that are no part of an identifier, an amount or a version."""
 
 
 def _needs(*names: Iterable[str]) -> frozenset[str]:
@@ -284,18 +295,26 @@ _UNIT_WORDS = _needs(_UNITS, [f"{unit}s" for unit in _UNITS])
 RULES: tuple[tuple[frozenset[str], re.Pattern[str], Rule], ...] = tuple(
     (needs, re.compile(pattern, re.IGNORECASE), read)
     for needs, pattern, read in (
-        (_DIGITS, r"\b(?P<y>[0-9]{4})-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2}))?(?![0-9])", iso_dates),
-        (_DIGITS, rf"\b(?P<a>[0-9]{{1,2}})[/.](?P<b>[0-9]{{1,2}})[/.](?P<y>{_YEAR})\b", numeric_dates),
+        (
+            _DIGITS,
+            r"(?<![\w/.-])(?P<y>[0-9]{4})-(?P<m>[0-9]{2}(?![0-9-])|[0-9]{1,2}-(?P<d>[0-9]{1,2}))(?![0-9-])",
+            iso_dates,
+        ),
+        (
+            _DIGITS,
+            rf"(?<![\w/.-])(?P<a>[0-9]{{1,2}})[/.](?P<b>[0-9]{{1,2}})[/.](?P<y>{_YEAR})(?![\w/-])",
+            numeric_dates,
+        ),
         (_DIGITS, rf"\b{_WEEKDAY}{_ENDS}(?:\s+of)?\s+{_MONTH}{_OF_YEAR}(?P<which>)", dates),
         (_DIGITS, rf"\b{_WEEKDAY}{_MONTH}\s+(?:the\s+)?{_ENDS}\b{_OF_YEAR}(?P<which>)", dates),
         (_needs(MONTHS), rf"\b(?!(?-i:[Tt]his\s+may)){_SOME}{_MONTH}{_OF_YEAR}", months),
         (_needs(_STRETCHES), rf"\b{_SOME}(?P<name>{_any(_STRETCHES)})\b{_OF_YEAR}", _stretches),
-        (_DIGITS, rf"(?<![\w.,:$€£#])(?P<y>{_YEAR})(?![\w%]|[.,:][0-9])", _years),
+        (_DIGITS, _YEAR_ALONE, _years),
         (_DIGITS, r"(?P<decade>\b(?:19|20)[0-9]0['’]?s|(?<=\bthe\s)['’]?[0-9]0['’]?s)\b", _decades),
         (_needs(_DECADES), rf"(?<=\bthe\s)(?P<decade>{_any(_DECADES)})\b", _decades),
         (
             _needs(_WEEKDAYS, _SHORT),
-            rf"\b{_NEVER}{_SOME}(?P<name>{_any(_WEEKDAYS)}|(?-i:{_any(_SHORT).title()}))\b",
+            rf"\b{_not_after('every each any good black ash cyber')}{_SOME}(?P<name>{_any(_WEEKDAYS)}|(?-i:{_any(_SHORT).title()}))\b(?!\.\w)",
             weekdays,
         ),
         (
@@ -305,7 +324,11 @@ RULES: tuple[tuple[frozenset[str], re.Pattern[str], Rule], ...] = tuple(
         ),
         (_needs(_DAYS), rf"\b(?P<days>{_any(_DAYS)})\b", _named_days),
         (frozenset({"ago"}), rf"(?<![0-9][.,])\b{NUMBER}\s+{UNIT}s?\s+ago\b", _ago),
-        (_UNIT_WORDS, rf"\b(?P<which>{_WHICHEVER}|current)\s+(?:{NUMBER}\s+)?{UNIT}(?P<many>s)?\b(?!\s+of\b)", units),
+        (
+            _UNIT_WORDS,
+            rf"\b(?P<which>{_WHICHEVER}|current|(?<=\bof\s)the)\s+(?:{NUMBER}\s+)?{UNIT}(?P<many>s)?\b(?!\s+of\b)",
+            units,
+        ),
         (_UNIT_WORDS, rf"\b{UNIT}\s+before\s+last\b", _before_last),
         (frozenset({"weekend"}), r"\b(?P<name>the\s+weekend)\b(?!\s+of\b)", weekend),
     )

@@ -154,14 +154,20 @@ def _groups(match: re.Match[str]) -> Groups:
 
 def _is_sure(groups: Groups, match: re.Match[str], before: str, unsure: AbstractSet[str]) -> bool:
     """Return whether a name such as May or spring is a time here, and no other word."""
+    if groups.get("which") == "the":  # "the end of the year", but not "the book of the year"
+        return re.search(r"\b(?:beginning|start|middle|end)\s+of\s+$", before, re.IGNORECASE) is not None
     name = groups.get("name", "").rstrip(".")
-    if name not in unsure or groups.get("day") or groups.get("which") or groups.get("year", "").isdecimal():
+    if name not in unsure or groups.get("which") or groups.get("year", "").isdecimal():
+        return True
+    is_capital = match["name"][0].isupper()
+    if groups.get("day") and (is_capital or not groups["day"].isdecimal()):  # "which 2 may I take?"
         return True
     lead = re.search(r"(\w+)[\s-]+(?:the\s+)?$", before.casefold())
-    is_inside = re.search(r"[^\s.!?:;]\s*$", before) is not None
     if lead is not None and lead[1] in rules.LEADS:
         return True
-    return is_inside and (match["name"] == "March" or (bool(groups.get("year")) and match["name"][0].isupper()))
+    is_inside = re.search(r"[^\s.!?:;]\s*$", before) is not None
+    is_article = re.search(r"\bthe\s+$", before) is not None and name in rules.MONTHS
+    return is_capital and is_inside and (name == "march" or is_article or bool(groups.get("year")))
 
 
 def _together(first: _Time, second: _Time, between: str, today: date) -> list[Period]:

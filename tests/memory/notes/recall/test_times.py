@@ -129,6 +129,8 @@ def test_weekdays_are_the_nearest_ones_that_are_past(text, now, spans):
         ("in mid-May 2021", ["2021-05-11 2021-05-21"], set()),
         ("in late May", ["2023-05-21 2023-05-31"], set()),
         ("at the end of last month", ["2024-02-20 2024-02-29"], set()),
+        ("since the beginning of the year", ["2024-01-01 2024-05-01"], set()),
+        ("about the May bill", ["2023-05-01 2023-05-31"], {5}),
         ("in early 2023", ["2023-01-01 2023-05-02"], set()),
         ("in April or May", ["2023-04-01 2023-04-30", "2023-05-01 2023-05-31"], {4, 5}),
     ],
@@ -206,6 +208,10 @@ def test_seasons_holidays_quarters_and_years(text, spans):
         ("until June 2023", ["0001-01-01 2023-06-30"]),
         ("between 3 and 9 May 2023", ["2023-05-03 2023-05-09"]),
         ("on 3-9 May 2023", ["2023-05-03 2023-05-09"]),
+        ("on 3 or 4 May 2023", ["2023-05-03 2023-05-04"]),
+        ("in 2019-2021", ["2019-01-01 2021-12-31"]),
+        ("in 2019–2021", ["2019-01-01 2021-12-31"]),
+        ("in mid-2023", ["2023-05-02 2023-08-31"]),
         ("between May 3 and May 9, 2023", ["2023-05-03 2023-05-09"]),
         ("from 2023-05-03 to 2023-06-09", ["2023-05-03 2023-06-09"]),
         ("from March to May", ["2023-03-01 2023-05-31"]),
@@ -249,11 +255,38 @@ def test_a_range_of_months_without_years_is_that_of_every_year():
         "Does it cost 2.000, €2023 or 2023%?",
         "the last day of the trip, and the last one",
         "the years before",
+        "What are the 5 march songs, and which 2 may I take?",
+        "Who wrote the book of the year?",
     ],
 )
 def test_ordinary_words_are_no_times(text):
     """Words that also name times, and questions that ask for one, name none."""
     assert times_of(text, NOW) == times_of("", NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PO-2023-17",
+        "PO-2023-05",
+        "OPS-2021-04-03",
+        "2024-0001",
+        "2023-555-1234",
+        "A2023",
+        "room 2024",
+        "flight 2023",
+        "port 2000",
+        "1999-1",
+        "192.168.20.10",
+        "12/2023/7",
+        "2023/117",
+        "Monday.com",
+        "12.11.20231",
+    ],
+)
+def test_identifiers_are_no_times(text):
+    """Parts of them look like years and dates; as times they would no longer be searched for as what they are."""
+    assert times_of(f"What about {text}?", NOW) == times_of("", NOW)
 
 
 def test_a_month_that_is_the_name_of_a_speaker():
