@@ -458,3 +458,24 @@ async def test_filters_by_time_still_count_a_note_without_one_as_said_when_it_wa
     assert set(await found(notes, "parcel", since=since)) == {"A parcel arrived.", "Another parcel arrived."}
     assert await found(notes, "parcel", until=since) == ["A third parcel arrived."]
     assert await found(notes, "What was noted today?", until=since) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What happened last Monday?", {4, 11}),
+        ("What happened last week?", set(range(5, 12))),
+        ("What happened between 1 and 3 March?", {12, 13, 14}),
+        ("What happened in the past three days?", set(range(4))),
+        ("What happened before 26 February 2024?", {19}),
+        ("When did it happen?", set()),
+    ],
+)
+async def test_all_that_was_said_in_the_time_that_a_question_may_mean_is_found_for_it(notes, question, expected):
+    """And nothing else is; other notes may have words of the question, such as the month."""
+    with at(NOW):
+        for ago in range(20):
+            await notes.remember(chr(ord("a") + ago) * 3, at=NOW - timedelta(days=ago))
+        matches = await notes.recall(question, limit=30)
+    timely = [match.record.content for match in matches if "date" in match.reasons]
+    assert {ord(text[0]) - ord("a") for text in timely} == expected
