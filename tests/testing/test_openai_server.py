@@ -184,6 +184,34 @@ def test_texts_are_moderated_by_their_words():
     assert said.choices[0].message.content == "Hi."
 
 
+def test_reranking_takes_no_reply_of_the_script():
+    """The best text is first; `top_n` limits the results, and `return_documents` adds the texts."""
+    body = {"model": "m", "query": "The green tea", "documents": ["Tea!", "coffee", "The tea is green."]}
+    with openai_server(["Hi."]) as server, client(server) as openai:
+        status, answer = sent(server, json.dumps(body).encode(), "/v1/rerank")
+        few = {**body, "top_n": 1, "return_documents": True}
+        limited = json.loads(sent(server, json.dumps(few).encode(), "/v1/rerank")[1])
+        said = openai.chat.completions.create(model="m", messages=HELLO)
+    assert status == 200
+    assert json.loads(answer)["results"] == [
+        {"index": 2, "relevance_score": 1.0},
+        {"index": 0, "relevance_score": 1 / 3},
+        {"index": 1, "relevance_score": 0.0},
+    ]
+    assert limited["results"] == [{"index": 2, "relevance_score": 1.0, "document": {"text": "The tea is green."}}]
+    assert said.choices[0].message.content == "Hi."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"query": "q"}, {"documents": ["a"]}, {"query": 7, "documents": ["a"]}, {"query": "q", "documents": [7]}],
+)
+def test_a_request_to_rerank_without_texts_is_refused(body):
+    """A question and a list of texts belong to it."""
+    with openai_server([]) as server:
+        assert sent(server, json.dumps(body).encode(), "/v1/rerank")[0] == 400
+
+
 def test_a_request_for_moderations_without_a_text_is_refused():
     """As the real one does."""
     with openai_server([]) as server:

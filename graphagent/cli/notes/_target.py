@@ -1,4 +1,4 @@
-"""The notes that a command works on: which store, which owner, which embedder."""
+"""The notes that a command works on: which store, which owner, which embedder, which reranker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphagent.errors import (
 
 if TYPE_CHECKING:
     from graphagent.memory import Notes, NoteView, Record
-    from graphagent.protocols import Embedder, Store
+    from graphagent.protocols import Embedder, Reranker, Store
 
 T = TypeVar("T")
 _TIMES = ("created_at", "updated_at", "at")
@@ -51,6 +51,17 @@ EmbedderName = Annotated[
         "already have vectors of it.",
     ),
 ]
+RerankerName = Annotated[
+    str | None,
+    option(
+        "--reranker",
+        "RERANKER",
+        "Reads the best notes together with the question, and orders them: openai:MODEL@BASE_URL, or openai:MODEL with "
+        "OPENAI_BASE_URL.",
+    ),
+]
+_SERVED = re.compile(r"openai:(.+?)(?:@(https?://.+))?")
+"""A model on a server, as options name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,7 @@ class NotesTarget(NotesStore):
         *,
         source: str | None = None,
         embedder: str | None = None,
+        reranker: str | None = None,
         new: bool = False,
         vectors: bool = False,
     ) -> T:
@@ -101,12 +113,15 @@ class NotesTarget(NotesStore):
             work: What to do with the notes.
             source: Include the private notes of this source; new notes are of this source.
             embedder: As the option `--embedder` names it.
+            reranker: As the option `--reranker` names it.
             new: Whether to create a store that does not exist.
             vectors: Whether to use the embedder that made the vectors of the notes, if none is named.
         """
 
         async def main(store: Store) -> T:
-            async with open_notes(store, self.owner, source=source, embedder=embedder, vectors=vectors) as notes:
+            async with open_notes(
+                store, self.owner, source=source, embedder=embedder, reranker=reranker, vectors=vectors
+            ) as notes:
                 return await work(notes)
 
         return self.use(main, new=new)
@@ -130,6 +145,7 @@ async def open_notes(
     *,
     source: str | None = None,
     embedder: str | None = None,
+    reranker: str | None = None,
     vectors: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> AsyncGenerator[Notes]:
@@ -140,7 +156,14 @@ async def open_notes(
     maker = _installed_embedder(made) if made is not None else _embedder(embedder)
     if made is not None and maker is None:
         _output.aside(f"The notes have vectors of {made!r}, which are not used; name it with --embedder.")
-    async with Notes(store, embedder=maker, owner=owner, source=source, on_progress=on_progress) as notes:
+    async with Notes(
+        store,
+        embedder=maker,
+        reranker=_reranker(reranker),
+        owner=owner,
+        source=source,
+        on_progress=on_progress,
+    ) as notes:
         yield notes
 
 
@@ -168,7 +191,7 @@ def _embedder(text: str | None) -> Embedder | None:
         from graphagent.embed.local import LocalEmbedder
 
         return LocalEmbedder()
-    fits = re.fullmatch(r"openai:(.+?)(?:@(https?://.+))?", text)
+    fits = _SERVED.fullmatch(text)
     if fits is None:
         raise typer.BadParameter(
             f"{text!r} is no embedder; there are static, local, openai:MODEL and openai:MODEL@BASE_URL",
@@ -180,6 +203,27 @@ def _embedder(text: str | None) -> Embedder | None:
         return OpenAIEmbedder(fits[1], base_url=fits[2])
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--embedder") from None
+
+
+def _reranker(text: str | None) -> Reranker | None:
+    """Return the reranker that a text such as `openai:MODEL@BASE_URL` names.
+
+    Raises:
+        BadParameter: the text names none.
+    """
+    if text is None:
+        return None
+    fits = _SERVED.fullmatch(text)
+    if fits is None:
+        raise typer.BadParameter(
+            f"{text!r} is no reranker; there are openai:MODEL@BASE_URL and openai:MODEL", param_hint="--reranker"
+        )
+    from graphagent.rerank.openai import OpenAIReranker
+
+    try:
+        return OpenAIReranker(fits[1], base_url=fits[2])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--reranker") from None
 
 
 def _installed_embedder(name: str) -> Embedder | None:

@@ -20,6 +20,7 @@ from graphagent.cli.notes._target import (
     EmbedderName,
     NotesTarget,
     OfSource,
+    RerankerName,
     SeenBy,
     Under,
     Which,
@@ -58,6 +59,7 @@ def recall(
         bool, flag("--detailed", text="Show each note in full, and what each reason added to its rank.")
     ] = False,
     embedder: EmbedderName = None,
+    reranker: RerankerName = None,
     as_json: Json = False,
 ) -> None:
     """Find the notes that fit a question, best first. Nothing is written."""
@@ -65,6 +67,7 @@ def recall(
         lambda notes: narrowed(notes, scope, category).recall(" ".join(query), limit=limit),
         source=source,
         embedder=embedder,
+        reranker=reranker,
         vectors=True,
     )
     if as_json:

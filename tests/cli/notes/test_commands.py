@@ -20,6 +20,7 @@ from graphagent import blocking
 from graphagent.embed import CallableEmbedder
 from graphagent.memory import Notes
 from graphagent.store import new_key
+from graphagent.testing import openai_server
 
 
 @pytest.fixture(params=["plain", "sealed"])
@@ -448,6 +449,25 @@ def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
     assert len(_contents(run("notes", "list", "--json", *store))) == 3
 
 
+def test_a_reranker_decides_the_order(run, store, monkeypatch):
+    """A server that is named reads the notes; one that cannot be reached is named, and so is what to do."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    _keep(run, store, "Where, oh where is the tea?")
+    _keep(run, store, "The tea is in the blue tin, where it always is.")
+    with openai_server([]) as server:
+        words = ["notes", "recall", "where is the blue tea", "--reranker", f"openai:m@{server.base_url}", *store]
+        found = _json(run(*words, "--json"))
+        assert "reranker 1.00" in run(*words, "--detailed").out
+    assert [match["parts"]["reranker"] for match in found] == [1.0, 0.8]
+    assert found[0]["record"]["content"] == "The tea is in the blue tin, where it always is."
+    assert found[0]["reasons"][0] == "reranker"
+    assert [len(request["documents"]) for request in server.requests] == [2, 2]
+    ended = run(*words)
+    assert (ended.code, ended.out) == (1, "")
+    assert "reranker 'm' at 127.0.0.1:" in ended.said
+    assert "needs base_url=" in run("notes", "recall", "tea", "--reranker", "openai:m", *store).said
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -456,6 +476,8 @@ def test_vectors_are_made_anew_and_used_again_without_being_named(run, store):
         (["list", "--scope", "/a/../b"], 2, "a scope cannot contain '.' or '..'"),
         (["remember", "x", "--importance", "2"], 2, "--importance"),
         (["remember", "x", "--embedder", "abacus"], 2, "'abacus' is no embedder"),
+        (["recall", "x", "--reranker", "abacus"], 2, "'abacus' is no reranker"),
+        (["recall", "x", "--reranker", "openai:m@http://:1"], 2, "for --reranker: base_url is no address"),
         (["recall", "x", "--limit", "0"], 2, "--limit"),
         (["show", "nonsense"], 1, "there is no note 'nonsense'"),
         (["show", ""], 1, "there is no note ''"),
