@@ -209,12 +209,18 @@ def _check_makers(model: object, embedder: object) -> None:
 
 
 def _check_reranker(reranker: object) -> None:
-    """Check that a reranker can score texts.
+    """Check that a reranker can score texts, and has a name for errors.
 
     Raises:
-        TypeError: it cannot.
+        TypeError: it cannot, or it has none.
     """
-    if reranker is None or (not isinstance(reranker, type) and callable(getattr(reranker, "rerank", None))):
+    if reranker is None:
+        return
+    if not isinstance(reranker, type) and callable(getattr(reranker, "rerank", None)):
+        if not isinstance(getattr(reranker, "name", None), str):
+            raise TypeError(
+                f"reranker= is {a(type(reranker).__name__)} without a name; give it one, such as name = 'my-model'"
+            )
         return
     if isinstance(reranker, type):
         raise TypeError(f"reranker= is the class {reranker.__name__}; make one: {reranker.__name__}(…)")

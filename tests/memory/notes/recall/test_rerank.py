@@ -259,10 +259,11 @@ async def test_a_run_shows_the_model_what_it_put_first(tmp_path):
         (Recording, r"is the class Recording; make one: Recording\(…\)"),
         (lambda query, texts: [], r"not a function; give CallableReranker\(function\), of graphagent.rerank"),
         ("m", "not a str; give OpenAIReranker"),
+        (type("Own", (), {"rerank": lambda query, texts: []})(), "is an Own without a name; give it one"),
     ],
 )
 def test_what_is_no_reranker_is_refused_at_once(given, said):
-    """A class, a function and a text, each with what to pass instead; and a limit below 0."""
+    """A class, a function, a text, and an object without a name, each with what to do instead; and a limit below 0."""
     with pytest.raises(TypeError, match=f"reranker= .*{said}"):
         Notes(MemoryStore(), reranker=given)
     with pytest.raises(ValueError, match="rerank_limit"):
