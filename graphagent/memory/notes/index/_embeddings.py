@@ -234,9 +234,10 @@ class VectorStore:
                 Put(_storage.embedder_key(owner), self._packed_info(dimensions, generation, words), expected=0),
                 Put(_storage.generation_key(owner, generation), b"", expected=0),
             ]
+        prefix = _storage.vectors_key(owner, generation)
         for number, (record, packed) in enumerate(zip(records, vectors, strict=True), 1):
             await turn(number)
-            changes.append(Put(_storage.vectors_key(owner, generation, record.id), packed.joined(words)))
+            changes.append(Put((*prefix, record.id), packed.joined(words)))
         return changes
 
     async def removed(self, owner: str, ids: Sequence[str]) -> list[Change]:

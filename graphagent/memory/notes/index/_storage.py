@@ -181,7 +181,8 @@ def pack(record: Record) -> bytes:
         NoteError: it contains something that JSON cannot represent.
     """
     for name in _NAMES:
-        _validation.name(name, getattr(record, name))
+        if (value := getattr(record, name)) != "":
+            _validation.name(name, value)
     try:
         return orjson.dumps({"format": FORMAT, **to_json(record)})
     except TypeError as error:

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class PackedVectors(NamedTuple):
     """The vectors of a note as bytes."""
 
-    texts: bytes
+    vectors: bytes
     """Those of its texts."""
     words: bytes
-    """Those of the words of its texts."""
+    """Those of the words of its texts, empty if they were not made."""
+    texts: int
+    """How many texts it has."""
 
     def joined(self, words: bool) -> bytes:
         """Return the vectors for a generation with or without those of words."""
-        return self.texts + self.words if words else self.texts
+        return self.vectors + (self.words or _tail([-1] * self.texts)) if words else self.vectors
 
 
 def pack(counts: Sequence[int], vectors: Floats, words: Sequence[Floats]) -> list[PackedVectors]:
@@ -43,15 +45,19 @@ def pack(counts: Sequence[int], vectors: Floats, words: Sequence[Floats]) -> lis
     found: list[PackedVectors] = []
     start = first = 0
     for count in counts:
-        end, last, of_texts, data = start + count, first, [-1] * count, b""
+        end, packed = start + count, b""
         if bits is not None:
             of_texts = [len(each) for each in words[start:end]]
             last = first + sum(of_texts)
-            data = bits[first:last].tobytes()
-        tail = struct.pack(f"<{count}iI", *of_texts, count)
-        found.append(PackedVectors(vectors[start:end].tobytes(), data + tail))
-        start, first = end, last
+            packed = bits[first:last].tobytes() + _tail(of_texts)
+            first = last
+        found.append(PackedVectors(vectors[start:end].tobytes(), packed, count))
+        start = end
     return found
+
+
+def _tail(counts: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(counts)}iI", *counts, len(counts))
 
 
 def counts_of_words(packed: bytes, dimensions: int) -> tuple[int, ...]:

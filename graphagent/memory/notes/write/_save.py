@@ -57,16 +57,18 @@ async def with_defaults(
     found: list[Note] = []
     for number, each in enumerate([notes] if isinstance(notes, str) else notes, 1):
         await turn(number)
-        note = each if isinstance(each, Note) else Note(each)
+        if not isinstance(each, Note):  # made at once, since `replace` takes several times as long
+            found.append(Note(each, None, categories, importance, metadata, source, private, at))
+            continue
         found.append(
             replace(
-                note,
-                categories=categories if note.categories is None else note.categories,
-                importance=importance if note.importance is None else note.importance,
-                metadata=metadata if note.metadata is None else note.metadata,
-                source=source if note.source is None else note.source,
-                private=private or note.private,
-                at=at if note.at is None else note.at,
+                each,
+                categories=categories if each.categories is None else each.categories,
+                importance=importance if each.importance is None else each.importance,
+                metadata=metadata if each.metadata is None else each.metadata,
+                source=source if each.source is None else each.source,
+                private=private or each.private,
+                at=at if each.at is None else each.at,
             )
         )
     return found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 
 import anyio
@@ -148,6 +151,34 @@ def test_a_comparison_sees_one_state():
     stop.set()
     thread.join()
     assert wrong == []
+
+
+OTHER_THREADS = """
+import time
+import numpy as np
+from graphagent.memory.notes.index._matrix import Matrix
+from graphagent.memory.notes.index._vector_bytes import pack
+numbers = np.random.default_rng(0)
+matrix = Matrix(384, words=True)
+words = [numbers.standard_normal((25, 384)).astype(np.float32) for _ in range(1000)]
+vectors = pack([1] * 1000, numbers.standard_normal((1000, 384)).astype(np.float32), words)
+matrix.add((row, "id", each.joined(True)) for row, each in enumerate(vectors, 1))
+time.sleep(0.3)  # threads of BLAS wait a while for work before they sleep
+whole, own = time.process_time(), time.thread_time()
+for count in (1, 2, 10, 40):
+    for _ in range(30):
+        matrix.search(words[0][0], 10)
+        matrix.late(words[0].repeat(2, axis=0)[:count], range(1, 101))
+own = time.thread_time() - own
+print((time.process_time() - whole - own) / own)
+"""
+
+
+def test_a_search_is_made_by_one_thread():
+    """Though BLAS may use several, others do next to nothing: they would be waited for on a busy machine."""
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "4"}
+    ended = subprocess.run([sys.executable, "-c", OTHER_THREADS], env=env, capture_output=True, text=True, check=True)
+    assert float(ended.stdout) < 0.2
 
 
 # In stores
