@@ -1,5 +1,6 @@
 """Measures and prints Markdown tables; `--write` puts them into their page in docs, between the comments that name them.
 
+`python -m benchmarks recall --fit` fits the weights by which notes are ranked.
 `python -m benchmarks locomo PATH` measures how well notes are found, with LoCoMo's data, which are not here.
 `python -m benchmarks soak` shows memory, open files and threads over time.
 """
@@ -16,13 +17,28 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = DOCS / "pictures"
-NAMES = ("engine", "tools", "wrappers", "compare", "journal", "threads", "facts", "forgetting", "imports", "notes")
+NAMES = (
+    "engine",
+    "tools",
+    "wrappers",
+    "compare",
+    "journal",
+    "threads",
+    "facts",
+    "forgetting",
+    "imports",
+    "notes",
+    "recall",
+)
 
 
 def main() -> None:
     """Measure what is named, or everything."""
     if sys.argv[1:2] == ["locomo"]:
         _quality(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["recall"]:
+        _recall(sys.argv[2:])
         return
     if sys.argv[1:2] == ["soak"]:
         _soak(sys.argv[2:])
@@ -48,22 +64,29 @@ def main() -> None:
 
 
 def page_of(name: str) -> Path:
-    """Give the page that has a benchmark's tables."""
-    return DOCS / ("notes-quality.md" if name in ("notes", "locomo", "chosen") else "performance.md")
+    """Return the page that has a benchmark's tables."""
+    return DOCS / ("notes-quality.md" if name in ("notes", "recall", "weights", "locomo") else "performance.md")
+
+
+def _recall(arguments: list[str]) -> None:
+    """Measure how well notes are found on the project's own material, or fit the weights of their ranking on it."""
+    from benchmarks import recall, weights
+
+    chosen = recall.options(arguments)
+    name, command, benchmark = ("weights", "recall --fit", weights) if chosen.fit else ("recall", "recall", recall)
+    text = _told(command, benchmark.report(quick=chosen.quick))
+    if chosen.write:
+        _write(name, text)
 
 
 def _quality(arguments: list[str]) -> None:
-    """Measure how well notes are found, or choose the weights of their ranking."""
+    """Measure how well notes are found with LoCoMo's data."""
     from benchmarks import locomo
 
     chosen = locomo.options(arguments)
-    if chosen.choose:
-        name, command, tables = "chosen", "locomo PATH --choose", locomo.choose(path=chosen.path)
-    else:
-        name, command, tables = "locomo", "locomo PATH", locomo.report(quick=chosen.quick, path=chosen.path)
-    text = _told(command, tables)
+    text = _told("locomo PATH", locomo.report(quick=chosen.quick, path=chosen.path))
     if chosen.write:
-        _write(name, text)
+        _write("locomo", text)
 
 
 def _soak(arguments: list[str]) -> None:

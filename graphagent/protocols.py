@@ -157,7 +157,8 @@ class Embedder(Protocol):
 class WordEmbedder(Embedder, Protocol):
     """An embedder that also makes a vector of each word of a text, from the same computation.
 
-    With these, notes compare every word of a question with the nearest word of a note (late interaction).
+    With these, notes compare every word of a question with the nearest word of a note (late interaction). If the vector of a word
+    does not depend on the words around it, an attribute `contextual = False` says so: notes then rank with weights for such vectors.
     """
 
     async def embed_words(

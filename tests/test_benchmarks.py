@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import durable, journal, locomo, measure, tasks
+from benchmarks import durable, journal, locomo, measure, notes, tasks, weights
 from benchmarks.__main__ import NAMES, page_of
 from tests.thorough import some
 
@@ -43,15 +43,25 @@ def test_quick_figures_are_not_written():
     """What was measured with tiny sizes cannot get into the documentation."""
     assert run("imports", "--quick", "--write").returncode == 2
     assert run("locomo", "--quick", "--write").returncode == 2
+    assert run("recall", "--quick", "--write").returncode == 2
 
 
-@pytest.mark.parametrize("options", some([(), ("--choose",)], 1))
-def test_the_quality_of_recall_is_measured_without_the_data(options):
+def test_the_quality_of_recall_is_measured_without_the_data():
     """A made-up conversation serves; without it, the file of the data has to be named."""
-    ended = run("locomo", "--quick", *options)
+    ended = run("locomo", "--quick")
     assert ended.returncode == 0, ended.stderr
     assert "no embedder" in ended.stdout
     assert run("locomo").returncode == 2
+
+
+def test_the_weights_are_fitted_quickly_without_being_written():
+    """A small part of the material shows that it runs, and leaves the code as it is."""
+    before = weights.FILE.read_text("utf-8")
+    ended = run("recall", "--fit", "--quick")
+    assert ended.returncode == 0, ended.stderr
+    assert "| lexical | 1.00 |" in ended.stdout
+    assert "local, leave one out" in ended.stdout
+    assert weights.FILE.read_text("utf-8") == before
 
 
 def test_a_soak_tells_of_memory_files_and_threads():
@@ -81,14 +91,8 @@ def test_evidence_is_read_in_all_its_spellings(texts, names):
     assert locomo.evidence(texts) == names
 
 
-def test_recall_is_the_share_of_the_evidence():
-    """What stands behind the depth does not count."""
-    wanted = frozenset({"D1:1", "D1:2"})
-    assert [locomo.share(["D1:1", "D9:9", "D1:2"], wanted, depth) for depth in (1, 2, 3)] == [0.5, 0.5, 1.0]
-
-
 def test_a_picture_is_what_its_caption_says():
-    """It stands behind the text."""
+    """It comes after the text."""
     data = {"text": "Look!", "speaker": "Ada", "dia_id": "D1:1", "blip_caption": "a photo of a dog"}
     turn = locomo.turn(data, locomo.moment("1:56 pm on 8 May, 2023"))
     assert (turn.text, turn.at.isoformat()) == ("Look! [image: a photo of a dog]", "2023-05-08T13:56:00+00:00")
@@ -128,6 +132,35 @@ async def test_works_are_measured_in_turn():
     took = await measure.alternate({"a": first, "b": second}, measure.QUICK, clock=iter(range(0, 99, 3)).__next__)
     assert took == {"a": [3, 3], "b": [3, 3]}
     assert calls[-4:] == ["a", "b", "b", "a"]
+
+
+async def test_each_question_is_asked_of_all_in_turn():
+    """Noise hits them alike. The first questions are asked once more before, which is not measured."""
+    calls = []
+
+    async def first(question):
+        calls.append(f"a{question}")
+
+    async def second(question):
+        calls.append(f"b{question}")
+
+    took = await notes.interleaved({"a": first, "b": second}, "12")
+    assert calls == ["a1", "a2", "b1", "b2", "a1", "b1", "a2", "b2"]
+    assert {name: len(seconds) for name, seconds in took.items()} == {"a": 2, "b": 2}
+
+
+def test_a_ratio_to_fts5_is_that_of_the_medians():
+    """Outliers do not count."""
+    assert notes.ratio([1.0, 3.0, 90.0], [2.0, 0.5, 2.0]) == "1.50 ×"
+
+
+async def test_vectors_of_words_add_up_to_that_of_their_text():
+    """The embedder that costs nothing makes the same vectors with and without those of words."""
+    adding = notes.Adding()
+    vectors, of_words = await adding.embed_words(["one two two", "three"])
+    assert (vectors == await adding.embed(["one two two", "three"])).all()
+    assert [each.shape for each in of_words] == [(3, 256), (1, 256)]
+    assert (of_words[0][1] == of_words[0][2]).all()
 
 
 async def test_an_engine_that_counts_wrongly_is_refused(anyio_backend):

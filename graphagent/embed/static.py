@@ -77,6 +77,8 @@ class StaticEmbedder:
 
     name = "wordllama-l2-supercat-256/sif-1"
     """The table, and how its rows are put together."""
+    contextual = False
+    """Whether the vector of a word depends on the words around it."""
 
     def __init__(self) -> None:
         """Find the table.

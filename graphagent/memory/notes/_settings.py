@@ -119,9 +119,14 @@ def _check_ranking(ranking: object) -> None:
         raise TypeError(f"ranking= is a Ranking, such as {such}, not {given}")
     for each in fields(ranking):
         value: object = getattr(ranking, each.name)
-        weights = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {"": value}
-        for key, weight in weights.items():
-            named = f"{each.name}[{key!r}]" if key else each.name
-            number(f"ranking.{named}", weight)
-            if not (-math.inf if key else 0) <= cast("float", weight) < math.inf:
-                raise ValueError(f"ranking.{named}={weight!r} is not a number from 0 on; 0 leaves it out")
+        if each.name == "roles":
+            for role, extra in cast("Mapping[str, object]", value).items():
+                number(f"ranking.roles[{role!r}]", extra)
+            continue
+        if isinstance(value, Mapping):
+            raise TypeError(
+                f"ranking.{each.name} is a factor, not a dict; what is added for each role is ranking.roles"
+            )
+        number(f"ranking.{each.name}", value)
+        if not 0 <= cast("float", value) < math.inf:
+            raise ValueError(f"ranking.{each.name}={value!r} is not a number from 0 on; 0 leaves it out")

@@ -153,7 +153,7 @@ def watch(monkeypatch):
         (_chunks, "pieces"),
     ):
         monkeypatch.setattr(owner, name, watch.around(getattr(owner, name)))
-    for name in ("add", "candidates", "counts", "all_rows", "whole", "since", "newest", "split", "purge", "make"):
+    for name in ("add", "postings", "counts", "all_rows", "whole", "since", "newest", "split", "purge", "make"):
         monkeypatch.setattr(_fts, name, watch.around(getattr(_fts, name)))
     return watch
 

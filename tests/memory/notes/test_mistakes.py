@@ -35,7 +35,7 @@ def function(texts):
         ({"ranking": {"session": 1}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": {}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": Ranking(session=-1)}, ValueError, r"ranking.session=-1 is not a number from 0 on"),
-        ({"ranking": Ranking(role={"user": "x"})}, TypeError, r"ranking.role\['user'\]='x' is not a number"),
+        ({"ranking": Ranking(roles={"user": "x"})}, TypeError, r"ranking.roles\['user'\]='x' is not a number"),
         ({"owner": 42}, TypeError, "owner=42 is not a text.*give owner='42'"),
         ({"owner": None}, TypeError, "owner=None is not a text.*leave it out"),
         ({"source": ""}, NoteError, "source='' is blank"),

@@ -6,19 +6,22 @@ import re
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index._fts import CHUNKS
+from graphagent.memory.notes.index._words import separated, with_parts
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
 
-_WORDS = 80
+_WORDS = 60
 """About how many words a piece has."""
+_LONG = 100
+"""From how many words on a text is divided."""
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 
 
 def pieces(text: str) -> list[str]:
-    """Return a text in pieces of about 80 words, which end with sentences if possible."""
+    """Return a text in pieces of about 60 words, which end with sentences if possible."""
     words = text.split()
-    if len(words) <= _WORDS + _WORDS // 2:
+    if len(words) < _LONG:
         return [text]
     size = max(_WORDS, -(-2 * len(words) // (CHUNKS - 2)))  # of two consecutive pieces, one is at least half full
     found: list[list[str]] = [[]]
@@ -42,4 +45,4 @@ def worded(record: Record) -> list[str]:
     first, *others = pieces(record.content)
     if record.categories:
         first = f"{first} [{', '.join(record.categories)}]"
-    return [f"{said}{speaker}{piece}" for piece in (first, *others)]
+    return [separated(with_parts(f"{said}{speaker}{piece}")) for piece in (first, *others)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 
@@ -17,5 +17,5 @@ class IndexConnection(Protocol):
     """The used part of apsw's connection."""
 
     def execute(self, statement: str, bindings: Any = ..., /) -> IndexCursor: ...
-    def last_insert_rowid(self) -> int: ...
+    def executemany(self, statement: str, bindings: Iterable[Any], /) -> IndexCursor: ...
     def fts5_tokenizer(self, name: str, args: list[str], /) -> Any: ...

@@ -6,7 +6,7 @@ memory. All functions are synchronous and take a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,18 +17,19 @@ from graphagent.memory.notes.index._filter import (
     condition,
     entries_of,
     listed,
-    quoted,
     stretch,
     tags_of,
     tags_that_fit,
 )
+from graphagent.memory.notes.index._traits import traits_of
+from graphagent.memory.notes.index._words import similarity
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
-FORMAT = 3
+FORMAT = 4
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
 
 SCHEMA = (
@@ -40,7 +41,7 @@ SCHEMA = (
         "CREATE TABLE notes_rows (row INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, id TEXT NOT NULL,"
         " scope TEXT NOT NULL, session TEXT NOT NULL, place INTEGER NOT NULL, speaker TEXT NOT NULL, role TEXT NOT NULL,"
         " said INTEGER, created INTEGER NOT NULL, importance REAL NOT NULL, source TEXT NOT NULL, private INTEGER NOT NULL,"
-        " chunks INTEGER NOT NULL, sameness INTEGER,"
+        " chunks INTEGER NOT NULL, traits INTEGER NOT NULL, sameness INTEGER,"
         " UNIQUE (owner, id))"
     ),
     "CREATE INDEX notes_by_scope ON notes_rows (owner, scope, created, private, source, said)",
@@ -56,12 +57,16 @@ SCHEMA = (
     "CREATE TABLE notes_state (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 )
 
-POOL = 200
+POOL = 100
 """How many candidates a search finds at most for ranking, unless more are asked for."""
 CHUNKS = 1024
 """The largest number of texts of one record. Text n of row r has the rowid r * CHUNKS + n."""
 _AS_QUERY, _AS_DOCUMENT = 1, 4
 """FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT of `sqlite3.h`."""
+_BATCH = 256
+"""How many records are added together at most."""
+_ALIKE = 0.3
+"""The similarity from which on a word is taken for another spelling of one that no text has."""
 
 
 class Row(NamedTuple):
@@ -69,7 +74,6 @@ class Row(NamedTuple):
 
     row: int
     id: str
-    scope: str
     session: str
     place: int
     speaker: str
@@ -77,10 +81,13 @@ class Row(NamedTuple):
     said: int | None
     """When it was said, in milliseconds UTC, if that is known."""
     created: int
-    importance: float
+    chunks: int
+    """How many texts it has."""
+    traits: int
+    """Of a turn of a conversation; see `_traits.py`."""
 
 
-_ROW = "SELECT row, id, scope, session, place, speaker, role, said, created, importance FROM notes_rows"
+_ROW = "SELECT row, id, session, place, speaker, role, said, created, chunks, traits FROM notes_rows"
 
 
 # Creating and filling
@@ -119,28 +126,49 @@ def made(connection: IndexConnection) -> bytes:
 def add(connection: IndexConnection, records: Iterable[tuple[Record, Sequence[str]]]) -> list[int]:
     """Add or replace records, each with the texts by which it is found, and return their rows."""
     added: list[int] = []
+    batch: dict[tuple[str, str], tuple[Record, Sequence[str]]] = {}
     for record, texts in records:
-        remove(connection, record.owner, [record.id])
-        connection.execute(
-            "INSERT INTO notes_rows VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                record.owner, record.id, record.scope, record.session, record.place, record.speaker, record.role,
-                None if record.at is None else milliseconds(record.at), milliseconds(record.created_at),
-                record.importance, record.source, int(record.private), len(texts), sameness(record),
-            ),
-        )  # fmt: skip
-        row = connection.last_insert_rowid()
-        tags = tags_of(record)
-        for number, text in enumerate(texts):
-            place = row * CHUNKS + number
-            connection.execute("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", (place, text, tags))
-        for category in record.categories:
-            connection.execute("INSERT OR IGNORE INTO notes_categories VALUES (?, ?)", (row, category))
-        if record.metadata:
-            entries = listed(entries_of(record.metadata))
-            connection.execute("INSERT INTO notes_metadata SELECT ?, value FROM json_each(?)", (row, entries))
-        added.append(row)
-    return added
+        key = record.owner, record.id
+        if len(batch) == _BATCH or key in batch:  # a record that is given again replaces the one before it
+            added += _add_batch(connection, batch)
+            batch = {}
+        batch[key] = record, texts
+    return added + _add_batch(connection, batch)
+
+
+def _add_batch(connection: IndexConnection, batch: Mapping[tuple[str, str], tuple[Record, Sequence[str]]]) -> list[int]:
+    for owner in {owner for owner, _ in batch}:
+        remove(connection, owner, rows_named(connection, owner, [id_ for of, id_ in batch if of == owner]))
+    # One more than any row has ever had, so that no number is used again; the inserts keep the sequence up to date.
+    last = "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='notes_rows'"
+    [(first,)] = connection.execute(last).fetchall()
+    rows = list(range(first, first + len(batch)))
+    notes, words = list[tuple[object, ...]](), list[tuple[int, str, str]]()
+    some, entries = list[tuple[int, str]](), list[tuple[int, str]]()
+    known: dict[tuple[object, ...], str] = {}
+    for row, (record, texts) in zip(rows, batch.values(), strict=True):
+        notes.append((row, record.owner, record.id, *_fields(record, len(texts))))
+        kind = record.owner, record.scope, record.categories, record.source, record.private
+        tags = known.get(kind) or known.setdefault(kind, tags_of(record))
+        words += [(row * CHUNKS + number, text, tags) for number, text in enumerate(texts)]
+        some += [(row, category) for category in record.categories]
+        entries += [(row, entry) for entry in entries_of(record.metadata)]
+    connection.executemany(f"INSERT INTO notes_rows VALUES ({', '.join('?' * 16)})", notes)
+    connection.executemany("INSERT INTO notes_words(rowid, text, tags) VALUES (?, ?, ?)", words)
+    connection.executemany("INSERT OR IGNORE INTO notes_categories VALUES (?, ?)", some)
+    connection.executemany("INSERT INTO notes_metadata VALUES (?, ?)", entries)
+    return rows
+
+
+def _fields(record: Record, texts: int) -> tuple[object, ...]:
+    """Return the values of a row of `notes_rows` after the id."""
+    return (
+        record.scope, record.session, record.place, record.speaker, record.role,
+        None if record.at is None else milliseconds(record.at), milliseconds(record.created_at),
+        record.importance, record.source, int(record.private), texts,
+        traits_of(record.content) if record.session else 0,  # only the neighbours of turns use them, and it takes time
+        sameness(record),
+    )  # fmt: skip
 
 
 def remove(connection: IndexConnection, owner: str, ids: Iterable[str]) -> None:
@@ -163,35 +191,39 @@ def purge(connection: IndexConnection) -> None:
 # Finding
 
 
-def candidates(connection: IndexConnection, words: Sequence[str], fits: Filter, most: int = POOL) -> dict[int, float]:
-    """Return the rows that have some of the words, the best first, with their BM25 score, which is above 0."""
-    if not words or not fits.scopes:
-        return {}
+def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter) -> dict[str, list[int]]:
+    """Return the places of the texts that fit and have a term, for each term: a word or several as an expression of FTS5.
+
+    The place of text n of row r is its rowid, r * CHUNKS + n.
+    """
+    if not fits.scopes:
+        return {term: [] for term in terms}
     tags = tags_that_fit(connection, fits)
-    match = f"text : ({' OR '.join(map(quoted, words))})"
-    match = f"({match}) AND (tags : ({tags}))" if tags else match
-    bounded = fits.since is not None or fits.until is not None
     said = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_rows WHERE ifnull(said, created) BETWEEN ? AND ?)"
-    timely, times = (said, stretch(fits)) if bounded else ("", ())
+    timely, times = (said, stretch(fits)) if fits.since is not None or fits.until is not None else ("", ())
     entries = sorted(entries_of(fits.metadata))
     having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
-    rows = connection.execute(
-        "SELECT rowid, rank FROM notes_words WHERE notes_words MATCH ? AND rank MATCH 'bm25(1.0, 0.0)'"
-        f"{timely}{having} ORDER BY rank",
-        (match, *times, *entries),
-    )
-    found: dict[int, float] = {}
-    for place, rank in rows:  # no LIMIT, because many of the best texts may be of one note
-        found.setdefault(place // CHUNKS, -rank)
-        if len(found) == most:
-            break
+    statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having}"
+    found: dict[str, list[int]] = {}
+    for term in terms:
+        match = f"(text : {term}) AND (tags : ({tags}))" if tags else f"text : {term}"
+        found[term] = [place for (place,) in connection.execute(statement, (match, *times, *entries))]
     return found
+
+
+def lengths(connection: IndexConnection, places: Iterable[int]) -> dict[int, int]:
+    """Return the number of words of texts: the first varint of their rows in FTS5's table of sizes, as its file format says."""
+    found = connection.execute(
+        "SELECT value, sz FROM json_each(?) CROSS JOIN notes_words_docsize AS sizes ON sizes.id=value",
+        (listed(places),),
+    ).fetchall()
+    return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found}
 
 
 def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: Filter, most: int) -> list[int]:
     """Return the rows that fit and were said in one of some stretches of time: of the first stretch the newest, then of the next.
 
-    If none was, the result is the rows without a time that were saved then, for the reason in `_ranking.dated`.
+    If none was, the result is the rows without a time that were saved then, for the reason in `_features.dated`.
     """
     found: list[int] = []
     for is_known in ("said IS NOT NULL", "said IS NULL"):
@@ -218,15 +250,23 @@ def fitting(connection: IndexConnection, fits: Filter) -> list[int]:
     return found
 
 
-def total(connection: IndexConnection) -> int:
-    """Return the number of texts: the first varint in row 1 of FTS5's data table, as its file format says."""
+def totals(connection: IndexConnection) -> tuple[int, float]:
+    """Return the number of texts and the mean of their lengths in words: from row 1 of FTS5's data table, as its file format says."""
     rows = connection.execute("SELECT block FROM notes_words_data WHERE id=1").fetchall()
-    count = 0
-    for byte in bytes(rows[0][0]) if rows else b"":
-        count = count << 7 | byte & 0x7F
+    numbers = _varints(bytes(rows[0][0])) if rows else []
+    return (numbers[0], numbers[1] / numbers[0]) if len(numbers) > 1 and numbers[0] else (0, 1.0)
+
+
+def _varints(block: bytes) -> list[int]:
+    """Return the numbers of a block of SQLite's varints, each of which ends with a byte below 128."""
+    found: list[int] = []
+    number = 0
+    for byte in block:
+        number = number << 7 | byte & 0x7F
         if byte < 0x80:
-            break
-    return count
+            found.append(number)
+            number = 0
+    return found
 
 
 def rows_named(connection: IndexConnection, owner: str, ids: Iterable[str]) -> dict[str, int]:
@@ -250,8 +290,8 @@ def rows_of(connection: IndexConnection, rows: Iterable[int], fits: Filter) -> d
 
 
 def beside(connection: IndexConnection, rows: Iterable[Row], fits: Filter) -> dict[int, Row]:
-    """Return the turns directly before and after turns of conversations, as far as they fit."""
-    wanted = {(row.session, place) for row in rows if row.session for place in (row.place - 1, row.place + 1)}
+    """Return the two turns before and the two after turns of conversations, as far as they fit."""
+    wanted = {(row.session, row.place + step) for row in rows if row.session for step in (-2, -1, 1, 2)}
     if not wanted:
         return {}
     places = "SELECT value->>0, value->>1 FROM json_each(?)"
@@ -282,7 +322,7 @@ def all_rows(connection: IndexConnection, owner: str) -> dict[int, str]:
 def whole(connection: IndexConnection, owner: str) -> dict[str, tuple[object, ...]]:
     """Return what the tables contain about each note of an owner, except its words, in the form of `expected`."""
     rows = connection.execute(
-        "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, sameness,"
+        "SELECT id, scope, session, place, speaker, role, said, created, importance, source, private, chunks, traits, sameness,"
         f" (SELECT count(*) FROM notes_words_docsize WHERE id/{CHUNKS}=notes_rows.row AND id>=notes_rows.row*{CHUNKS}"
         f" AND id<(notes_rows.row+1)*{CHUNKS}), row FROM notes_rows WHERE owner=?",
         (owner,),
@@ -299,12 +339,7 @@ def whole(connection: IndexConnection, owner: str) -> dict[str, tuple[object, ..
 
 def expected(record: Record, texts: int) -> tuple[object, ...]:
     """Return what the tables must contain about a note that is found by so many texts."""
-    return (
-        record.scope, record.session, record.place, record.speaker, record.role,
-        None if record.at is None else milliseconds(record.at), milliseconds(record.created_at), record.importance,
-        record.source, int(record.private), texts, sameness(record), texts, frozenset(record.categories),
-        entries_of(record.metadata),
-    )  # fmt: skip
+    return (*_fields(record, texts), texts, frozenset(record.categories), entries_of(record.metadata))
 
 
 def speakers(connection: IndexConnection, owner: str) -> list[str]:
@@ -339,6 +374,20 @@ def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_D
         text: tokens(text.encode("utf-8", "replace"), reason, None, include_offsets=False, include_colocated=False)
         for text in texts
     }
+
+
+def similar(connection: IndexConnection, stem: str, most: int = 3) -> dict[str, float]:
+    """Return the stems of the index that are spelled most like one, with their similarity.
+
+    They begin with the same two letters, and are at most two letters longer or shorter.
+    """
+    rows = connection.execute(
+        "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
+        (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2, len(stem) + 2),
+    )
+    near = {term: similarity(stem, term) for (term,) in rows if term.isalpha()}
+    best = sorted((term for term in near if near[term] >= _ALIKE), key=lambda term: -near[term])[:most]
+    return {term: near[term] for term in best}
 
 
 def frequencies(connection: IndexConnection, stems: Iterable[str]) -> dict[str, int]:

@@ -60,6 +60,20 @@ class _Held(NamedTuple):
     words: _Words | None
 
 
+class LateScores(NamedTuple):
+    """How well the words of rows fit those of a question.
+
+    The score of two words is the dot product of the one's vector with the signs of the other's, divided by the square root of the
+    dimensions: from -1 to 1.
+    """
+
+    rows: list[int]
+    scores: Floats
+    """For each row, the score of its best text: the mean of the best scores of the question's words in that text."""
+    best: Floats
+    """For each row and each word of the question, the best score in any text of the row."""
+
+
 class Matrix:
     """The vectors of many notes, in the order of their rows. The vectors of one note are consecutive.
 
@@ -167,7 +181,12 @@ class Matrix:
         self._held = _Held(vectors[keep], rows[keep], kept, words)
 
     def search(
-        self, vector: Sequence[float], most: int, *, among: Sequence[int] | None = None, without: Sequence[int] = ()
+        self,
+        vector: Floats | Sequence[float],
+        most: int,
+        *,
+        among: Sequence[int] | None = None,
+        without: Sequence[int] = (),
     ) -> dict[int, float]:
         """Return the rows nearest to a vector, the best first, each with the cosine of its nearest text.
 
@@ -202,15 +221,12 @@ class Matrix:
                 return dict(list(found.items())[:most])
             count *= 2
 
-    def cosines(self, vector: Sequence[float], among: Sequence[int]) -> dict[int, float]:
+    def cosines(self, vector: Floats | Sequence[float], among: Sequence[int]) -> dict[int, float]:
         """Return the cosines of rows, for each that of its nearest text."""
         return self.search(vector, len(among), among=among)
 
-    def late(self, words: Floats, among: Sequence[int]) -> dict[int, float]:
-        """Return how well the words of rows fit those of a question (MaxSim), for each row that of its best text.
-
-        The score of a text is the mean, over the words of the question, of the best dot product with one of its words, whose numbers are
-        1 or -1, divided by the square root of the dimensions: from -1 to 1. Rows that have no words are left out.
+    def late(self, words: Floats, among: Sequence[int]) -> LateScores:
+        """Return how well the words of rows fit those of a question (MaxSim). Rows that have no words are left out.
 
         Args:
             words: The vectors of the question's words, each of length 1.
@@ -219,12 +235,12 @@ class Matrix:
         np = numpy()
         held = self._held
         if held.words is None or not len(words):
-            return {}
+            return LateScores([], np.empty(0, np.float32), np.empty((0, len(words)), np.float32))
         places = _places(held.rows[: held.used], among)
         counts = held.words.counts[places]
         places, counts = places[counts > 0], counts[counts > 0]
         if not len(places):
-            return {}
+            return LateScores([], np.empty(0, np.float32), np.empty((0, len(words)), np.float32))
         firsts, total = _firsts(counts), int(counts.sum())
         chosen = np.repeat(held.words.firsts[places] - firsts, counts) + np.arange(total)
         # With one word, BLAS would multiply a matrix by a vector, which it divides among threads from another size on. The mean of
@@ -239,12 +255,13 @@ class Matrix:
             signs[: len(some)] = np.unpackbits(held.words.bits[some], axis=1, count=self.dimensions)
             product = signs.reshape(-1, block, self.dimensions) @ asked.T
             dots[start : start + part] = product.reshape(-1, len(asked))[: len(some)]
-        best = np.maximum.reduceat(dots, firsts, axis=0).mean(axis=1)
         # Of bits, which are 0 or 1; with 1 or -1 instead, a product is twice as large, less the sum of the numbers of the question.
-        scores = (2 * best - asked.sum(axis=1).mean()) / self.dimensions**0.5
+        best = (2 * np.maximum.reduceat(dots, firsts, axis=0) - asked.sum(axis=1)) / self.dimensions**0.5
+        best = best[:, : len(words)]
         rows = held.rows[places]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
-        return dict(zip(rows[starts].tolist(), np.maximum.reduceat(scores, starts).tolist(), strict=True))
+        scores = np.maximum.reduceat(best.mean(axis=1), starts)
+        return LateScores(rows[starts].tolist(), scores, np.maximum.reduceat(best, starts, axis=0))
 
 
 def _with_room(array: Array, count: int) -> Array:

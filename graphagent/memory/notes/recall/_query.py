@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from graphagent import _clock
+from graphagent.memory.notes.index._words import separated
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
 from graphagent.memory.notes.recall._times import Span, times_of
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _DAY = re.compile(r"([0-3]?\d)(?:st|nd|rd|th)?")
+
+_ASKS = {
+    "time": re.compile(r"\bwhen\b|\b(?:what|which) (?:date|day|month|year|time)\b|\bhow long ago\b", re.IGNORECASE),
+    "number": re.compile(r"\bhow (?:many|much|often|long|old|far|big|tall)\b", re.IGNORECASE),
+    "name": re.compile(r"\bwhere\b|\bwho(?:se|m)?\b|\bwhich (?:city|country|town|place)\b", re.IGNORECASE),
+}
 
 # As in most lists of English stop words, but without those that negate.
 STOPWORDS = frozenset(
@@ -40,8 +47,10 @@ class Query:
     """The months that it names without a year, from 1 to 12."""
     timed: frozenset[str] = frozenset()
     """The words that name times, in lower case."""
+    asks: str = ""
+    """The kind of answer that is asked for: `time`, `number` or `name`, if one of them is."""
     bare: str = ""
-    """The text without the names of speakers, because they would dominate its vector."""
+    """The text without the names of speakers and without times, because they would dominate its vectors."""
 
 
 def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None = None) -> Query:
@@ -52,7 +61,7 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         speakers: The speakers in the notes to search.
         now: The current time in UTC, for words such as "last week".
     """
-    found = [match.group() for match in _WORD.finditer(text)]
+    found = [match.group() for match in _WORD.finditer(separated(text))]
     words = dict.fromkeys(word for word in found if word.casefold() not in STOPWORDS and len(word) < 64)
     lower = {word.casefold().removesuffix("'s").removesuffix("’s") for word in found}
     named = frozenset(
@@ -67,8 +76,9 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         named,
         times.spans,
         times.months,
-        frozenset(word for phrase in times.phrases for word in _words(phrase)) - STOPWORDS,
-        _without(text, named),
+        frozenset(word for phrase in times.phrases for word in _words(separated(phrase))) - STOPWORDS,
+        next((kind for kind, asks in _ASKS.items() if asks.search(text)), ""),
+        _without(text, named, times.phrases),
     )
 
 
@@ -94,10 +104,14 @@ def _is_name(before: str, possessive: bool) -> bool:
     return possessive or not led or not (led[0] in MONTH_LEADS or _DAY.fullmatch(led[0]))
 
 
-def _without(text: str, names: frozenset[str]) -> str:
+def _without(text: str, names: frozenset[str], times: Iterable[str]) -> str:
+    """Return a text without names and times, unless nothing but common words would be left."""
     parts = {part for name in names for part in _words(name)}
-    if not parts:
-        return text
-    left = re.sub(rf"\b(?:{'|'.join(map(re.escape, sorted(parts)))})(?:['’]s)?\b", " ", text, flags=re.IGNORECASE)
+    left = text
+    if parts:
+        left = re.sub(rf"\b(?:{'|'.join(map(re.escape, sorted(parts)))})(?:['’]s)?\b", " ", left, flags=re.IGNORECASE)
+    for phrase in times:
+        words = r"\W+".join(map(re.escape, phrase.split()))
+        left = re.sub(rf"\b(?:(?:in|on|at|during|of) (?:the )?)?{words}(?!\w)", " ", left, flags=re.IGNORECASE)
     left = " ".join(left.split())
     return left if any(word not in STOPWORDS for word in _words(left)) else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -11,9 +11,9 @@ from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index import _fts
-from graphagent.memory.notes.index._chunks import worded
-from graphagent.memory.notes.recall import _ranking
-from graphagent.memory.notes.recall._query import STOPWORDS, parse_query
+from graphagent.memory.notes.recall import _features, _ranking
+from graphagent.memory.notes.recall._lexical import search_words
+from graphagent.memory.notes.recall._query import parse_query
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
     from graphagent.memory.notes.index._fts import Row
-    from graphagent.memory.notes.index._matrix import Matrix
+    from graphagent.memory.notes.index._matrix import Floats, Matrix
     from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.memory.notes.recall._lexical import Words
     from graphagent.memory.notes.recall._query import Query
+    from graphagent.memory.notes.recall._weights import Tier
 
 T = TypeVar("T")
 
-_POSTINGS = 5_000
-"""If the words of a question occur in more notes than this, counted for each word, only the rarest words are searched for."""
 _COMPOSED = 50
 """How many notes at least are ranked by recency and importance."""
-_WHEN = ""
-"""The time that a question names, among its words, none of which is empty."""
+_LATE = 100
+"""How many of the best candidates are compared by the vectors of their words, which takes 1 ms."""
 _LEAST = 0.01
 """The score of a note that was found only by the turns before and after it."""
 
@@ -42,14 +42,20 @@ class Candidates:
     """The notes that may answer a question, not ranked yet."""
 
     query: Query
-    channels: Mapping[str, Mapping[int, float]]
-    """The scores of rows by words (`lexical`), by vectors (`semantic`), and by the time that is asked for (`date`)."""
+    words: Words
+    scores: Mapping[str, Mapping[int, float]]
+    """The scores of rows by words (`lexical`), by pairs of words (`pairs`), and by vectors (`semantic`)."""
     rows: Mapping[int, Row]
-    """The fields of these rows, and of the turns before and after them."""
+    """The fields of these rows, of those of the time that is asked for, and of the turns before and after all of them."""
     cosines: Mapping[int, float]
     """Of all these rows that have vectors."""
-    weights: Mapping[str, float]
-    """How much each word of the question says, by its stem."""
+    tier: Tier = "words"
+    """What was searched with."""
+
+    @property
+    def at(self) -> dict[tuple[str, int], int]:
+        """The rows of turns, by their conversations and places."""
+        return {(row.session, row.place): number for number, row in self.rows.items() if row.session}
 
 
 async def search(
@@ -62,25 +68,34 @@ async def search(
         StoreError: the store cannot be read.
     """
     most = limit if settings.composite is None else max(_COMPOSED, 2 * limit)
-    pool = max(_fts.POOL, most)
 
-    def ranked(found: Candidates) -> tuple[Candidates, dict[int, dict[str, float]]]:
-        stages = _ranking.stages(found.channels, found.rows, found.query, settings.ranking)
-        best = _ranking.order(stages)[:most]
-        return found, {row: {name: scores[row] for name, scores in stages.items() if row in scores} for row in best}
-
-    found, parts = await _find(repository, text, fits, pool, ranked)
-    stored = await repository.get_many(fits.owner, [found.rows[row].id for row in parts])
-    # The filter decides here, about the records themselves: a note may have been changed since the index was read.
-    records = {
-        row: record for row in parts if (record := stored.get(found.rows[row].id)) is not None and fits.matches(record)
-    }
-    relevance = await _relevance(repository, records, found)
-    if settings.composite is None:
+    def ranked(found: Candidates) -> list[_Ranked]:
+        parts = _ranking.ranked(found, settings.ranking)
+        best = _ranking.order(parts, found.rows)[:most]
+        relevance = _ranking.relevance(found, best)
         return [
-            _match(record, max(relevance[row], _LEAST), parts[row], relevance[row]) for row, record in records.items()
+            _Ranked(
+                found.rows[row].id, {name: each[row] for name, each in parts.items() if row in each}, relevance[row]
+            )
+            for row in best
         ]
-    return _composed(records, relevance, settings.composite, settings)[:limit]
+
+    best = await _find(repository, text, fits, max(_fts.POOL, most), ranked)
+    stored = await repository.get_many(fits.owner, [each.id for each in best])
+    # The filter decides here, about the records themselves: a note may have been changed since the index was read.
+    found = [(record, each) for each in best if (record := stored.get(each.id)) is not None and fits.matches(record)]
+    if settings.composite is None:
+        return [_match(record, max(each.relevance, _LEAST), each.parts, each.relevance) for record, each in found]
+    return _composed(found, settings.composite, settings)[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A note that was ranked."""
+
+    id: str
+    parts: Mapping[str, float]
+    relevance: float
 
 
 async def candidates(repository: NoteRepository, text: str, fits: Filter) -> Candidates:
@@ -109,28 +124,44 @@ async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, 
         matrix = await repository.matrix(fits.owner) if repository.embedder is not None else None
         if matrix is None or not len(matrix):
             return await repository.backend.read(lambda connection: use(_by_words(connection, query, {}, fits, pool)))
-        [vector] = await repository.vectors.embedded([query.bare], matrix.dimensions)
+        asked = await repository.vectors.embedded_question(query.bare, matrix.dimensions, words=matrix.has_words)
+        tier: Tier = "contextual" if getattr(repository.embedder, "contextual", True) else "static"
         try:
-            return await repository.backend.read(_by_both(query, matrix, vector, fits, pool, use))
+            return await repository.backend.read(_by_both(query, matrix, asked, tier, fits, pool, use))
         except _RebuiltError:
             repository.vectors.unload(fits.owner)
 
 
 def _by_both(
-    query: Query, matrix: Matrix, vector: Sequence[float], fits: Filter, pool: int, use: Callable[[Candidates], T]
+    query: Query,
+    matrix: Matrix,
+    asked: tuple[Floats, Floats | None],
+    tier: Tier,
+    fits: Filter,
+    pool: int,
+    use: Callable[[Candidates], T],
 ) -> Callable[[IndexConnection], T]:
-    """Return the function that searches by words and by vectors."""
+    """Return the function that searches by words and by vectors: of the whole question, and of its words if there are any."""
+    vector, words = asked
 
     def find(connection: IndexConnection) -> T:
         if _fts.made(connection) != matrix.made:
             raise _RebuiltError
         if fits.is_whole:
-            semantic = matrix.search(vector, pool, without=_fts.hidden(connection, fits.owner, fits.asker))
+            nearest = matrix.search(vector, pool, without=_fts.hidden(connection, fits.owner, fits.asker))
         else:
-            semantic = matrix.search(vector, pool, among=_fts.fitting(connection, fits))
-        found = _by_words(connection, query, semantic, fits, pool)
-        others = matrix.cosines(vector, list(found.rows.keys() - semantic.keys()))
-        return use(replace(found, cosines={**semantic, **others}))
+            nearest = matrix.search(vector, pool, among=_fts.fitting(connection, fits))
+        found = _by_words(connection, query, nearest, fits, pool)
+        cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - nearest.keys()))}
+        scores = {**found.scores, "semantic": _features.scaled(cosines, nearest)}
+        found = replace(found, cosines=cosines, scores=scores, tier="vectors")
+        if words is None:
+            return use(found)
+        late = matrix.late(words, _ranking.first(found, _LATE))
+        tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
+        around = _features.late_around(late, found.rows, found.at)
+        of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}
+        return use(replace(found, scores={**scores, **of_words}, tier=tier))
 
     return find
 
@@ -140,111 +171,66 @@ def _from_note_index(
 ) -> Candidates:
     """Return the candidates that a search engine of the user's own found."""
     rows = _fts.rows_named(connection, fits.owner, {id_ for scores in told.values() for id_ in scores})
-    channels = {
+    found = {
         kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if id_ in rows}
         for kind in ("lexical", "semantic")
     }
-    return _with_context(connection, query, channels, _weights(connection, query)[1], fits, pool)
+    lexical = _features.shares(found["lexical"])
+    scores = {"lexical": lexical, "semantic": _features.scaled(found["semantic"], found["semantic"])}
+    words = search_words(connection, query, fits)
+    candidates = _with_context(connection, query, words, lexical, scores, found["semantic"], fits, pool)
+    return replace(candidates, tier="vectors") if found["semantic"] else candidates
 
 
 def _by_words(
-    connection: IndexConnection, query: Query, semantic: dict[int, float], fits: Filter, pool: int
+    connection: IndexConnection, query: Query, nearest: Mapping[int, float], fits: Filter, pool: int
 ) -> Candidates:
-    words, weights = _weights(connection, query)
-    channels = {"lexical": _fts.candidates(connection, words, fits, pool), "semantic": semantic}
-    return _with_context(connection, query, channels, weights, fits, pool)
+    words = search_words(connection, query, fits)
+    best = sorted(words.lexical, key=words.lexical.__getitem__, reverse=True)[:pool]
+    scores = {"lexical": _features.shares(words.lexical), "share": words.lexical, "pairs": words.pairs}
+    return _with_context(connection, query, words, best, scores, nearest, fits, pool)
 
 
 def _with_context(
     connection: IndexConnection,
     query: Query,
-    channels: Mapping[str, Mapping[int, float]],
-    weights: Mapping[str, float],
+    words: Words,
+    best: Iterable[int],
+    scores: Mapping[str, Mapping[int, float]],
+    cosines: Mapping[int, float],
     fits: Filter,
     pool: int,
 ) -> Candidates:
-    """Return the candidates with those of the time that is asked for, and the turns before and after them."""
+    """Return the candidates with those of the time that is asked for, and the turns before and after all of them."""
     dated = _fts.dated(connection, [(span.since, span.until) for span in query.spans], fits, pool)
-    channels = {**channels, "date": dict.fromkeys(dated, 1.0)}
-    rows = _fts.rows_of(connection, {row for scores in channels.values() for row in scores}, fits)
     # Some may not exist any more, and a search engine of the user's own may return what does not fit.
-    there = {kind: {row: score for row, score in scores.items() if row in rows} for kind, scores in channels.items()}
+    rows = _fts.rows_of(connection, {*best, *cosines, *dated}, fits)
     rows = {**_fts.beside(connection, rows.values(), fits), **rows}
-    return Candidates(query, there, rows, there["semantic"], weights)
-
-
-def _weights(connection: IndexConnection, query: Query) -> tuple[list[str], dict[str, float]]:
-    """Return the words to search for, and how much each word of the question says, by its stem."""
-    stems = _fts.stems_of(connection, query.words)
-    total = max(_fts.total(connection), 1)
-    frequencies = _fts.frequencies(connection, set(stems.values()))
-    silent = STOPWORDS | query.timed
-    telling = {stem for word, stem in stems.items() if word.casefold() not in silent and " " not in word}
-    # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
-    weights = {stem: _ranking.inverse_frequency(max(frequencies[stem], 1), total) for stem in telling}
-    return _searchable(stems, frequencies), weights
-
-
-def _searchable(stems: Mapping[str, str], frequencies: Mapping[str, int]) -> list[str]:
-    """Return the words that occur, the rarest first, as long as they occur in few notes."""
-    found: list[str] = []
-    postings = 0
-    for word in sorted(
-        (word for word, stem in stems.items() if frequencies[stem]), key=lambda word: frequencies[stems[word]]
-    ):
-        postings += frequencies[stems[word]]
-        if found and postings > _POSTINGS:
-            break
-        found.append(word)
-    return found
-
-
-async def _relevance(repository: NoteRepository, records: Mapping[int, Record], found: Candidates) -> dict[int, float]:
-    """Return the relevance of each record: the share of the question that it has, or its cosine if that is higher."""
-    query, weights = found.query, dict(found.weights)
-
-    def read(connection: IndexConnection) -> tuple[dict[int, set[str]], set[str]]:
-        texts = {row: "\n".join(worded(record)) for row, record in records.items()}
-        split = _fts.split(connection, [*texts.values(), *query.timed])
-        return {row: set(split[text]) for row, text in texts.items()}, {
-            stem for word in query.timed for stem in split[word]
-        }
-
-    stems, named = await repository.backend.read(read)
-    # A time that is asked for counts like a word. A note has it if it was said then, or if its text names it.
-    if query.spans or query.months:
-        weights[_WHEN] = max(weights.values(), default=1.0)
-        dated = _ranking.dated(found.rows, query)
-        for row in records:
-            if row in dated or named <= stems[row]:
-                stems[row].add(_WHEN)
-    shares = {row: _ranking.share(each, weights) for row, each in stems.items()}
-    return {row: min(1.0, max(share, found.cosines.get(row, 0.0))) for row, share in shares.items()}
+    there = {name: {row: found[row] for row in found.keys() & rows.keys()} for name, found in scores.items()}
+    return Candidates(query, words, there, rows, {row: cosines[row] for row in cosines.keys() & rows.keys()})
 
 
 def _composed(
-    records: Mapping[int, Record],
-    relevance: Mapping[int, float],
-    weights: tuple[float, float, float],
-    settings: NoteSettings,
+    found: Iterable[tuple[Record, _Ranked]], weights: tuple[float, float, float], settings: NoteSettings
 ) -> list[Match]:
     """Rank as crewAI does, by relevance, recency and importance. What is hardly relevant comes last."""
     semantic, recency, importance = weights
     now = _clock.now()
-    gate = settings.relevance_gate * max(relevance.values(), default=0.0)
+    found = list(found)
+    gate = settings.relevance_gate * max((each.relevance for _, each in found), default=0.0)
     whole = semantic + recency + importance
-    found: list[tuple[bool, Match]] = []
-    for row, record in records.items():
+    matches: list[tuple[bool, Match]] = []
+    for record, each in found:
         newness = _ranking.decay(milliseconds(record.created_at), now, settings.recency_half_life_days)
         shares = {
-            "semantic": relevance[row] * semantic / whole,
+            "semantic": each.relevance * semantic / whole,
             "recency": newness * recency / whole,
             "importance": record.importance * importance / whole,
         }
-        match = _match(record, max(sum(shares.values()), _LEAST), shares, relevance[row])
-        found.append((relevance[row] < gate, match))
-    found.sort(key=lambda each: (each[0], -each[1].score))
-    return [match for _, match in found]
+        match = _match(record, max(sum(shares.values()), _LEAST), shares, each.relevance)
+        matches.append((each.relevance < gate, match))
+    matches.sort(key=lambda each: (each[0], -each[1].score))
+    return [match for _, match in matches]
 
 
 def _match(record: Record, score: float, parts: Mapping[str, float], relevance: float) -> Match:

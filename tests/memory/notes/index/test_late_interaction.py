@@ -66,6 +66,11 @@ def plainly(notes, asked):
     }
 
 
+def scores_of(late):
+    """Return the scores of rows."""
+    return dict(zip(late.rows, late.scores.tolist(), strict=True))
+
+
 def question(count, dimensions):
     numbers = np.random.default_rng(7).standard_normal((count, dimensions)).astype(np.float32)
     return numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
@@ -85,8 +90,8 @@ def test_scores_are_those_of_comparing_word_by_word(sizes, later, dimensions, co
     some = data.draw(st.lists(st.sampled_from([*left, *gone, 2, 9999])))
     asked = question(count, dimensions)
     expected = plainly({row: texts for row, texts in left.items() if row in some}, asked.tolist())
-    assert matrix.late(asked, some) == pytest.approx(expected, abs=1e-5)
-    assert matrix.late(asked[:0], some) == {}
+    assert scores_of(matrix.late(asked, some)) == pytest.approx(expected, abs=1e-5)
+    assert scores_of(matrix.late(asked[:0], some)) == {}
     assert matrix.has_words
 
 
@@ -95,7 +100,7 @@ def test_scores_are_the_same_however_many_words_there_are():
     notes = of_notes([[700], [1, 1500], [3]], 64)
     for count in (1, 2, 300):
         asked = question(count, 64)
-        found = matrix_of(notes, 64).late(asked, list(notes))
+        found = scores_of(matrix_of(notes, 64).late(asked, list(notes)))
         numbers = {row: [np.where(text > 0, 1, -1) @ asked.T / 8 for text in texts] for row, texts in notes.items()}
         assert found == pytest.approx(
             {row: max(each.max(axis=0).mean() for each in of_texts) for row, of_texts in numbers.items()}, abs=1e-5
@@ -110,7 +115,7 @@ def test_notes_whose_words_have_no_vectors_are_counted():
     assert (matrix.has_words, matrix.notes_without_words) == (True, 0)
     matrix.add([(51, "b", packed([[], []], 8, words=False)), (52, "c", packed([[]], 8, words=False))])
     assert (matrix.has_words, matrix.notes_without_words, matrix.notes) == (False, 2, 5)
-    assert matrix.late(question(2, 8), [1, 4, 50, 51, 52]).keys() == {1, 4}
+    assert matrix.late(question(2, 8), [1, 4, 50, 51, 52]).rows == [1, 4]
     matrix.remove([51, 52])
     assert (matrix.has_words, matrix.notes_without_words, matrix.notes) == (True, 0, 3)
     assert (Matrix(8).has_words, Matrix(8, words=True).has_words) == (False, False)
@@ -137,7 +142,7 @@ def test_a_comparison_sees_one_state():
 
     def look():
         while not stop.is_set():
-            for row, score in matrix.late(asked, matrix.rows.tolist()[:30]).items():
+            for row, score in scores_of(matrix.late(asked, matrix.rows.tolist()[:30])).items():
                 if abs(score - right[(row - 1) % count + 1]) > 1e-5:
                     wrong.append(row)
 
@@ -196,7 +201,7 @@ async def scores(notes, text):
     rows = await repository.backend.read(
         lambda connection: {row: id_ for id_, row in rows_named(connection, owner, contents).items()}
     )
-    return {contents[rows[row]]: score for row, score in matrix.late(words, list(rows)).items()}
+    return {contents[rows[row]]: score for row, score in scores_of(matrix.late(words, list(rows))).items()}
 
 
 def rows_named(connection, owner, ids):

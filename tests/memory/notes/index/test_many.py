@@ -72,8 +72,8 @@ def test_counts_and_lists_have_no_end_of_their_own():
     _fts.make(connection)
     connection.execute(
         "WITH RECURSIVE each(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each WHERE n < ?)"
-        " INSERT INTO notes_rows (row, owner, id, scope, session, place, speaker, role, created, importance, source, private, chunks)"
-        " SELECT n, '', 'id' || n, '/s' || (n % 3), '', 0, '', '', n, 0.5, '', 0, 1 FROM each",
+        " INSERT INTO notes_rows (row, owner, id, scope, session, place, speaker, role, created, importance, source, private, chunks, traits)"
+        " SELECT n, '', 'id' || n, '/s' || (n % 3), '', 0, '', '', n, 0.5, '', 0, 1, 0 FROM each",
         (many,),
     )
     connection.execute("INSERT INTO notes_categories SELECT row, 'c' FROM notes_rows")

@@ -1,160 +1,251 @@
+"""Ranking: what the order is made of, whatever the fitted weights are."""
+
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphagent.memory.notes.index._fts import Row
+from graphagent.memory import Ranking
+from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._traits import QUESTION
 from graphagent.memory.notes.recall import _ranking as ranking
+from graphagent.memory.notes.recall._lexical import Words
 from graphagent.memory.notes.recall._query import Query
+from graphagent.memory.notes.recall._search import Candidates
 from graphagent.memory.notes.recall._times import Span
+from graphagent.memory.notes.recall._weights import WEIGHTS
+from tests.memory.notes.recall.test_features import row
+from tests.thorough import examples
 
 DAY = 86_400_000
-SCORES = st.dictionaries(st.integers(1, 30), st.floats(-5, 50, allow_nan=False).map(lambda score: round(score, 3)))
 ASKED = Query("what", ("what",))
+WORDS = Words({}, frozenset(), frozenset(), frozenset(), {}, {}, {})
+SCORES = st.dictionaries(st.integers(1, 30), st.floats(0, 1).map(lambda score: round(score, 3)), min_size=1)
+FACTORS = [each.name for each in fields(Ranking) if each.name != "roles"]
 
 
-def row(number, session="s", place=None, speaker="Ada", role="", said=None, created=0):
-    """Give a turn of a conversation."""
-    place = number if place is None else place
-    return Row(number, f"id{number}", "/", session, place, speaker, role, said, created, 0.5)
+def candidates(rows, query=ASKED, words=WORDS, cosines=None, **scores):
+    """Return candidates with scores by words and by vectors."""
+    tier = "contextual" if scores.get("tokens") else "vectors" if scores.get("semantic") else "words"
+    return Candidates(query, words, scores, rows, cosines or {}, tier)
 
 
-def ranked(channels, rows, query=ASKED, weights=None):
-    """Give the order and the stages."""
-    stages = ranking.stages(channels, rows, query, weights or ranking.Ranking())
-    return ranking.order(stages), stages
+def ranked(found, weights=None):
+    """Return the order of candidates."""
+    return ranking.order(ranking.ranked(found, weights or Ranking()), found.rows)
 
 
-@given(SCORES)
-def test_scores_are_brought_to_one_scale(scores):
-    """They are from 0 to 1 then, the best has 1, and their order is what it was."""
-    found = ranking.scaled(scores)
-    assert found.keys() == scores.keys()
-    assert all(0 <= each <= 1 for each in found.values())
-    assert not found or max(found.values()) == 1
-    assert all(found[a] <= found[b] for a in scores for b in scores if scores[a] < scores[b])
+def rows_of(numbers, session="s"):
+    """Return turns between people, messages and single notes, mixed."""
+    kinds = ({"session": session}, {"session": f"chat {session}", "role": "user"}, {"session": ""})
+    return {number: row(number, **kinds[number % 3], traits=QUESTION * (number % 2)) for number in numbers}
 
 
-@given(SCORES, SCORES, st.floats(0, 1), st.floats(0.01, 1))
-def test_fused_scores_are_at_most_one(words, vectors, lexical, semantic):
-    """Whatever kinds of scores there are, the best possible is 1."""
-    found = ranking.fused({"lexical": words, "semantic": vectors}, {"lexical": lexical, "semantic": semantic})
-    for number in words.keys() | vectors.keys():
-        assert 0 <= sum(each.get(number, 0) for each in found.values()) <= 1 + 1e-9
+def test_each_feature_belongs_to_one_reason():
+    """Every weight is of a feature that some reason names, and every reason has a factor."""
+    names = [name for features in ranking.REASONS.values() for name in features]
+    assert len(names) == len(set(names))
+    assert set(ranking.SEARCHED) <= set(names)
+    assert {name for kinds in WEIGHTS.values() for each in kinds.values() for name in each} <= set(names)
+    assert set(FACTORS) == set(ranking.REASONS)
+    assert all(kinds.keys() == {"note", "turn", "message"} for kinds in WEIGHTS.values())
 
 
-def test_words_alone_count_fully():
-    """Without vectors, the weight of words does not matter; whatever has a word has more than nothing."""
-    scores = {1: 4.0, 2: 1.0, 3: 2.0}
-    assert ranking.fused({"lexical": scores, "semantic": {}}, {"lexical": 0.4, "semantic": 0.6}) == {
-        "lexical": {1: 1.0, 2: 0.25, 3: 0.5}
-    }
-
-
+@settings(max_examples=examples(100, most=40))
 @given(SCORES, SCORES, st.randoms())
-def test_the_order_of_what_is_given_does_not_matter(words, vectors, random):
-    """The same candidates in another order are ranked the same."""
-    rows = {number: row(number, session=f"s{number % 3}") for number in words.keys() | vectors.keys()}
-    before = ranked({"lexical": words, "semantic": vectors}, rows)
+def test_the_order_of_candidates_does_not_matter(words, vectors, rng):
+    """The same candidates in another order are ranked the same, but for what is equal but for rounding."""
+    rows = rows_of(words.keys() | vectors.keys())
 
     def mixed(mapping):
         items = list(mapping.items())
-        random.shuffle(items)
+        rng.shuffle(items)
         return dict(items)
 
-    after = ranked({"semantic": mixed(vectors), "lexical": mixed(words)}, mixed(rows))
-    assert after[0] == before[0] or all(
-        math.isclose(total(after[1], one), total(before[1], one), abs_tol=1e-9) for one in before[0]
+    before = ranking.ranked(candidates(rows, lexical=words, semantic=vectors), Ranking())
+    after = ranking.ranked(candidates(mixed(rows), semantic=mixed(vectors), lexical=mixed(words)), Ranking())
+    for reason, parts in before.items():
+        assert after[reason] == pytest.approx(parts)
+    one, other = ranking.order(before, rows), ranking.order(after, mixed(rows))
+    assert set(one) == set(other) == set(rows)
+    assert one == other or all(
+        math.isclose(total(before, a), total(after, b), abs_tol=1e-9) for a, b in zip(one, other, strict=True)
     )
-    assert set(after[0]) == set(before[0])
 
 
-def total(stages, number):
-    """Give the sum of what all stages add."""
-    return sum(scores.get(number, 0) for scores in stages.values())
+def total(parts, number):
+    """Return the sum of what all reasons add."""
+    return sum(scores.get(number, 0) for scores in parts.values())
 
 
-@given(SCORES.filter(lambda scores: len(scores) > 1), st.data())
-def test_a_higher_score_does_not_lower_the_rank(scores, data):
-    """Raising one candidate's score to the top never puts it behind one that it was before."""
+@settings(max_examples=examples(100, most=40))
+@given(SCORES.filter(lambda scores: len(scores) > 1), st.sampled_from(["share", "semantic"]), st.data())
+def test_a_higher_score_does_not_lower_the_rank(scores, kind, data):
+    """Raising one note's score above all others never puts it after one that it was before."""
     rows = {number: row(number, session="") for number in scores}
     raised = data.draw(st.sampled_from(sorted(scores)))
-    before, _ = ranked({"lexical": scores, "semantic": {}}, rows)
-    after, _ = ranked({"lexical": {**scores, raised: max(scores.values()) + 1}, "semantic": {}}, rows)
+    before = ranked(candidates(rows, **{kind: scores}))
+    after = ranked(candidates(rows, **{kind: {**scores, raised: max(scores.values()) + 1}}))
     assert after.index(raised) <= before.index(raised)
     assert after[0] == raised
 
 
-def test_neighbours_are_raised():
-    """Turns before and behind a candidate get a share of its score, those of other conversations nothing."""
-    rows = {number: row(number) for number in (1, 2, 3, 4)} | {9: row(9, session="other", place=3)}
-    assert ranking.neighbours({2: 1.0}, rows, 0.1) == {1: 0.1, 3: 0.1}
-    assert ranking.neighbours({2: 1.0, 1: 0.5}, rows, 0.1) == pytest.approx({1: 0.1, 3: 0.1, 2: 0.05})
-    assert ranking.neighbours({9: 1.0}, rows, 0.1) == {}
+@given(st.sets(st.integers(1, 99), min_size=1), st.randoms())
+def test_of_equal_notes_the_oldest_is_first(numbers, rng):
+    """In whatever order they were found."""
+    numbers = list(numbers)
+    rng.shuffle(numbers)
+    rows = {number: row(number, session="") for number in numbers}
+    assert ranked(candidates(rows, lexical=dict.fromkeys(numbers, 0.5))) == sorted(numbers)
+    assert ranking.order({}, numbers) == sorted(numbers)
 
 
-def test_notes_outside_of_conversations_have_no_neighbours():
-    """Those that were kept singly stand for themselves."""
-    rows = {number: row(number, session="", place=0) for number in (1, 2)}
-    order, stages = ranked({"lexical": {1: 2.0, 2: 1.0}, "semantic": {}}, rows)
-    assert order == [1, 2]
-    assert stages["neighbours"] == stages["session"] == {}
+@settings(max_examples=examples(60, most=20))
+@given(SCORES, SCORES, st.sampled_from(FACTORS))
+def test_a_factor_of_nothing_leaves_a_reason_out(words, vectors, reason):
+    """No candidate has a part of it, and reasons that do not depend on it are as they were."""
+    rows = rows_of(words.keys() | vectors.keys())
+    found = candidates(rows, Query("when", (), spans=(Span(-1, 1),), asks="time"), lexical=words, semantic=vectors)
+    whole = ranking.ranked(found, Ranking())
+    without = ranking.ranked(found, Ranking(**{reason: 0}))
+    assert not without[reason]
+    context = {"neighbours", "answer", "session"}
+    for other in set(FACTORS) - {reason} - (context if reason in ("lexical", "semantic", "neighbours") else set()):
+        assert without[other] == whole[other]
+
+
+@settings(max_examples=examples(60, most=20))
+@given(SCORES, st.floats(0, 4), st.sampled_from(["lexical", "semantic", "date", "speaker", "session", "answer"]))
+def test_a_factor_multiplies_what_its_reason_adds(scores, factor, reason):
+    """So 2 counts twice as much as was fitted."""
+    rows = rows_of(scores)
+    found = candidates(
+        rows, Query("what", (), named=frozenset({"ada"}), months=frozenset({1})), lexical=scores, semantic=scores
+    )
+    whole = ranking.ranked(found, Ranking())[reason]
+    found = ranking.ranked(found, Ranking(**{reason: factor}))[reason]
+    for number in rows:
+        assert found.get(number, 0) == pytest.approx(factor * whole.get(number, 0))
+
+
+def test_all_factors_of_nothing_leave_the_order_of_saving():
+    """Then no candidate has a reason."""
+    scores = {1: 0.1, 2: 0.9, 3: 0.5}
+    found = candidates(rows_of(scores), lexical=scores, semantic=scores)
+    parts = ranking.ranked(found, Ranking(**dict.fromkeys(FACTORS, 0)))
+    assert not any(parts.values())
+    assert ranking.order(parts, found.rows) == [1, 2, 3]
+
+
+def test_turns_around_a_good_one_are_raised():
+    """Turns before and after it get more than those of another conversation, single notes nothing."""
+    rows = {number: row(number) for number in (1, 2, 3)} | {8: row(8, "other"), 9: row(9, "", 2)}
+    parts = ranking.ranked(candidates(rows, lexical={2: 1.0}), Ranking(session=0))
+    assert 9 not in parts["neighbours"]
+    assert parts["neighbours"].get(8, 0) == 0
+    assert sum(parts["neighbours"].get(number, 0) for number in (1, 3)) > 0
 
 
 def test_a_conversation_raises_its_turns():
-    """All turns of one get the same: a share of the mean of its three best, where missing ones count 0."""
-    rows = {number: row(number, session="ab"[number % 2]) for number in range(1, 6)}
-    found = ranking.sessions({1: 0.9, 3: 0.6, 5: 0.3, 2: 0.9}, rows, 0.5)
-    assert found == pytest.approx({1: 0.3, 3: 0.3, 5: 0.3, 2: 0.15})
+    """All turns of the one that has the best turn get the same, those of another less, and single notes nothing."""
+    rows = {1: row(1, "a"), 2: row(2, "b"), 3: row(3, "a"), 5: row(5, "a"), 7: row(7, "")}
+    parts = ranking.ranked(candidates(rows, lexical={1: 1.0, 2: 0.5, 7: 1.0}), Ranking(neighbours=0))["session"]
+    assert parts[1] == parts[3] == parts[5] > parts[2] > 0
+    assert 7 not in parts
 
 
-def test_one_speaker_who_is_named_is_raised():
-    """Where two are named, neither is."""
-    rows = {1: row(1, speaker="Ada"), 2: row(2, speaker="Ben")}
-    assert ranking.speakers(rows, Query("", (), named=frozenset({"ada"})), 0.2) == {1: 0.2}
-    assert ranking.speakers(rows, Query("", (), named=frozenset({"ada", "ben"})), 0.2) == {}
+def test_an_answer_is_raised_and_a_question_is_not():
+    """The turn after a question that was found gets some of its score; the question itself is lowered."""
+    rows = {1: row(1, traits=QUESTION), 2: row(2), 3: row(3)}
+    parts = ranking.ranked(candidates(rows, lexical={1: 1.0}), Ranking())["answer"]
+    assert parts[2] > 0 > parts[1]
+    assert parts.get(3, 0) == 0
 
 
-def test_a_time_that_is_named_raises():
-    """What was said then is raised; if nothing was, what was saved then and has no time; months without a year, in any."""
-    rows = {1: row(1, said=5 * DAY, created=900 * DAY), 2: row(2, created=5 * DAY), 3: row(3, said=40 * DAY)}
-    asked = Query("", (), spans=(Span(4 * DAY, 6 * DAY),))
-    assert ranking.dates(rows, asked, 0.2) == {1: 0.2}
-    assert ranking.dates({2: rows[2], 3: rows[3]}, asked, 0.2) == {2: 0.2}
-    assert ranking.dates(rows, Query("", (), months=frozenset({2})), 0.2) == {3: 0.2}
-    assert ranking.dates(rows, ASKED, 0.2) == {}
+def test_other_roles_are_added_as_they_are_given():
+    """Whatever was fitted for them, also for single notes, and below 0 too."""
+    rows = {1: row(1, role="tool"), 2: row(2, role="user"), 3: row(3, "", role="tool")}
+    plain = ranking.ranked(candidates(rows), Ranking())["role"]
+    found = ranking.ranked(candidates(rows), Ranking(roles={"tool": -3.0}))["role"]
+    assert {number: found.get(number, 0) - plain.get(number, 0) for number in rows} == pytest.approx(
+        {1: -3, 2: 0, 3: -3}
+    )
 
 
-def test_roles_raise():
-    """What the user said may count more than what an assistant did."""
-    rows = {1: row(1, role="user"), 2: row(2, role="assistant")}
-    assert ranking.roles(rows, {"user": 0.2}) == {1: 0.2}
+def test_weights_are_those_of_what_was_searched():
+    """Each tier has weights for each kind of note, and leaves out what it does not search with."""
+    for tier, kinds in WEIGHTS.items():
+        assert kinds.keys() == {"note", "turn", "message"}
+        names = {name for weights in kinds.values() for name in weights}
+        assert ("semantic" in names) is (tier != "words")
+        assert ("tokens" in names) is (tier in ("static", "contextual"))
+        assert names <= {name for names in ranking.REASONS.values() for name in names}
 
 
-@given(st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 1000))
-def test_rare_words_tell_more(first, second, more):
-    """The rarer a word, the more it tells, and every word tells something."""
-    total = max(first, second) + more
-    assert ranking.inverse_frequency(max(first, second), total) > 0
-    if first < second:
-        assert ranking.inverse_frequency(first, total) > ranking.inverse_frequency(second, total)
+STEMS = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.01, 10), min_size=1)
 
 
-WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.01, 10), min_size=1)
+def asked(weights, has, similarity=1.0, **options):
+    """Return candidates of which row 1 has some words."""
+    places = {stem: {_fts.CHUNKS: similarity} for stem in has}
+    words = Words(
+        weights, frozenset(options.pop("silent", ())), frozenset(options.pop("times", ())), frozenset(), places, {}, {}
+    )
+    return candidates({1: row(1, ""), 2: row(2, "")}, words=words, **options)
 
 
-@given(WEIGHTS, st.lists(st.sampled_from("abcdefgh")), st.sampled_from("abcdef"))
-def test_a_share_is_of_what_was_asked(weights, has, another):
-    """It is from 0 to 1, repeats do not count, and one word more never lowers it."""
-    share = ranking.share(has, weights)
-    assert 0 <= share <= 1 + 1e-9
-    assert ranking.share(has * 2, weights) == share
-    assert ranking.share([*has, another], weights) >= share - 1e-9
-    assert ranking.share(weights, weights) == pytest.approx(1)
-    assert ranking.share(has, {}) == 0
+@given(STEMS, st.sets(st.sampled_from("abcdefgh")), st.sampled_from("abcdef"))
+def test_relevance_is_the_share_of_what_was_asked(weights, has, another):
+    """It is from 0 to 1, one word more never lowers it, and all words are all of it."""
+    [relevance] = ranking.relevance(asked(weights, has), [1]).values()
+    assert 0 <= relevance <= 1
+    assert relevance == pytest.approx(sum(weights[stem] for stem in has & weights.keys()) / sum(weights.values()))
+    assert ranking.relevance(asked(weights, has | {another}), [1])[1] >= relevance - 1e-9
+    assert ranking.relevance(asked(weights, weights), [1])[1] == pytest.approx(1)
+    assert ranking.relevance(asked({}, has), [1]) == {1: 0}
+
+
+@given(STEMS, st.floats(0, 1))
+def test_a_word_that_is_spelt_otherwise_is_less_relevant(weights, similarity):
+    """By as much as it is less similar."""
+    assert ranking.relevance(asked(weights, weights, similarity), [1])[1] == pytest.approx(similarity)
+
+
+@given(STEMS, st.sets(st.sampled_from("abcdef")), st.floats(-1, 1))
+def test_a_cosine_counts_if_it_is_higher(weights, has, cosine):
+    """What has no vector is judged by its words alone."""
+    by_words = ranking.relevance(asked(weights, has), [1, 2])
+    both = ranking.relevance(asked(weights, has, cosines={1: cosine}), [1, 2])
+    assert both == {1: pytest.approx(max(by_words[1], cosine)), 2: by_words[2]}
+
+
+def test_silent_words_are_no_share():
+    """What has them alone has nothing of the question, and what lacks them may have all of it."""
+    weights = {"a": 1.0, "b": 5.0}
+    assert ranking.relevance(asked(weights, "b", silent="b"), [1]) == {1: 0}
+    assert ranking.relevance(asked(weights, "a", silent="b"), [1]) == {1: 1}
+
+
+def test_a_time_counts_like_the_word_that_says_most():
+    """Whether it was said then, or its text names the time."""
+    query = Query("", (), spans=(Span(0, DAY),))
+    weights = {"a": 3.0, "t": 1.0}
+    options = {"query": query, "silent": "t", "times": "t"}
+    assert ranking.relevance(asked(weights, "t", **options), [1]) == {1: 0.5}
+    assert ranking.relevance(asked(weights, "at", **options), [1]) == {1: 1}
+    found = asked(weights, "a", **options)
+    found.rows[1] = row(1, "", said=5, created=0)
+    assert ranking.relevance(found, [1, 2]) == {1: 1, 2: 0}
+
+
+@given(st.integers(0, 10**13), st.integers(0, 10**13), st.integers(0, 10**12), st.floats(0.01, 1e4))
+def test_what_is_older_is_never_more_recent(created, now, earlier, half_life):
+    """Recency is from 0 to 1."""
+    assert 0 <= ranking.decay(created - earlier, now, half_life) <= ranking.decay(created, now, half_life) <= 1
 
 
 def test_recency_halves():

@@ -1,0 +1,176 @@
+"""Search by words: which notes have the words of a question, how much these words say, and how close together they are."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._filter import quoted
+from graphagent.memory.notes.index._words import is_character
+from graphagent.memory.notes.recall._query import STOPWORDS
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes.index._connection import IndexConnection
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.memory.notes.index._fts import Row
+    from graphagent.memory.notes.recall._query import Query
+
+_POSTINGS = 5_000
+"""If the words of a question occur in more notes than this, counted for each word, only the rarest words are searched for."""
+_SCORED = 250
+"""Of how many texts at least the lengths are read: those that have the most of a question."""
+_TELLING = 8
+"""How many words of a long question are the whole of it."""
+_PAIRS = 8
+"""How many pairs of words are searched for at most."""
+_SPELLED = 4
+"""How many letters a word has that is searched in other spellings."""
+_K1, _B = 1.2, 0.75
+"""The parameters of BM25, as in SQLite's FTS5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a question in the notes that fit. Each word is represented by its stem."""
+
+    weights: Mapping[str, float]
+    """How much each word says: its inverse document frequency."""
+    silent: frozenset[str]
+    """The words that are no share of the question: stop words, words that name times, and words too common to be searched."""
+    times: frozenset[str]
+    """Of these, the words that name times."""
+    named: frozenset[str]
+    """The words in names of speakers."""
+    places: Mapping[str, Mapping[int, float]]
+    """The places of the texts that have each word, with 1, or with the similarity of the word that they have in its stead."""
+    lexical: Mapping[int, float]
+    """The BM25 score of each row that has some of the words, as a share of that of a text of mean length that has all of them."""
+    pairs: Mapping[int, float]
+    """The share of the pairs of consecutive words of the question that each row has close together."""
+
+    def similarity(self, stem: str, row: Row) -> float:
+        """Return 1 if a row has a word, the similarity of the word that it has in its stead, or 0."""
+        places, first = self.places.get(stem, {}), row.row * _fts.CHUNKS
+        if row.chunks == 1:
+            return places.get(first, 0.0)
+        return max(places.get(place, 0.0) for place in range(first, first + row.chunks))
+
+
+def search_words(connection: IndexConnection, query: Query, fits: Filter) -> Words:
+    """Return the words of a question in the notes that fit."""
+    stems = _fts.stems_of(connection, query.words)
+    total, mean = _fts.totals(connection)
+    terms, frequencies = _terms(connection, stems)
+    # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
+    weights = {stem: inverse_frequency(max(count, 1), max(total, 1)) for stem, count in frequencies.items()}
+    searched = _rarest({stem: count for stem, count in frequencies.items() if count})
+    found = _fts.postings(connection, [term for stem in searched for term in terms[stem]], fits)
+    places: dict[str, Mapping[int, float]] = {}
+    whole = whole_of(weights.values()) or 1.0
+    sums: dict[int, float] = {}
+    for stem in searched:
+        weight = weights[stem] / whole
+        has: dict[int, float] = {}
+        for term, similarity in reversed(terms[stem].items()):  # the most similar last, so that it counts
+            has |= dict.fromkeys(found[term], similarity)
+        for place, similarity in has.items():
+            sums[place] = sums.get(place, 0.0) + weight * similarity
+        places[stem] = has
+    if len(sums) > _SCORED:
+        least = sorted(sums.values(), reverse=True)[_SCORED]
+        sums = {place: score for place, score in sums.items() if score >= least}
+    lengths = _fts.lengths(connection, sums)
+    # BM25's factor for the length of a text that has a word once, which is 1 for the mean length: Robertson and Zaragoza, "The
+    # Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.4.
+    top, least, slope = _K1 + 1, 1 + _K1 * (1 - _B), _K1 * _B / mean
+    lexical: dict[int, float] = {}
+    for place, score in sums.items():
+        row, score = place // _fts.CHUNKS, score * top / (least + slope * lengths[place])
+        if lexical.get(row, 0.0) < score:
+            lexical[row] = score
+    split = _fts.split(
+        connection, [*query.timed, *query.named, *STOPWORDS.intersection(map(str.casefold, query.words))]
+    )
+    named, times = (frozenset(stem for text in texts for stem in split[text]) for texts in (query.named, query.timed))
+    common = (stem for stem, count in frequencies.items() if count and stem not in places)
+    phrases = (stem for word, stem in stems.items() if " " in word)
+    stop_words = (stem for text in split if text in STOPWORDS for stem in split[text])
+    silent = times.union(common, phrases, stop_words)
+    pairs = _pairs(
+        connection,
+        [stem for stem in dict.fromkeys(stems.values()) if stem not in silent | named],
+        terms,
+        weights,
+        places,
+        fits,
+    )
+    return Words(weights, silent, times, named, places, lexical, pairs)
+
+
+def whole_of(weights: Iterable[float]) -> float:
+    """Return the weight of a whole question: of a long one, that of its eight rarest words, since no answer has all of them."""
+    return math.fsum(sorted(weights, reverse=True)[:_TELLING])
+
+
+def _pairs(
+    connection: IndexConnection,
+    stems: list[str],
+    terms: Mapping[str, Mapping[str, float]],
+    weights: Mapping[str, float],
+    places: Mapping[str, Mapping[int, float]],
+    fits: Filter,
+) -> dict[int, float]:
+    """Return the share of the pairs of consecutive words that each row has with at most two other words between them."""
+    pairs = [(one, other) for one, other in pairwise(stems)][:_PAIRS]
+    whole = math.fsum(weights[one] + weights[other] for one, other in pairs)
+    near = {
+        f"NEAR({next(iter(terms[one]))} {next(iter(terms[other]))}, 2)": (weights[one] + weights[other]) / whole
+        for one, other in pairs
+        if one in places and other in places and not places[one].keys().isdisjoint(places[other])
+    }
+    found: dict[int, float] = defaultdict(float)
+    for term, having in _fts.postings(connection, near, fits).items():
+        for row in {place // _fts.CHUNKS for place in having}:
+            found[row] += near[term]
+    return dict(found)
+
+
+def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
+    """Return what to search for each stem, with its similarity, and in how many texts that is.
+
+    That is the word as it was written. If no text has it, it may be misspelt: then it is the words that are spelled most like it.
+    """
+    frequencies = _fts.frequencies(connection, set(stems.values()))
+    terms: dict[str, dict[str, float]] = {}
+    for word, stem in stems.items():
+        terms.setdefault(stem, {quoted(word): 1.0})
+        if is_character(word):
+            terms[stem] = {f"{quoted(word)} *": 1.0}
+            frequencies[stem] = max(1, frequencies[stem])
+        if not frequencies[stem] and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
+            alike = _fts.similar(connection, stem)
+            terms[stem] = {quoted(term): similarity for term, similarity in alike.items()}
+            frequencies[stem] = sum(_fts.frequencies(connection, alike).values())
+    return terms, frequencies
+
+
+def _rarest(frequencies: Mapping[str, int]) -> list[str]:
+    """Return the stems, the rarest first, as long as they occur in few texts."""
+    found: list[str] = []
+    postings = 0
+    for stem in sorted(frequencies, key=frequencies.__getitem__):
+        postings += frequencies[stem]
+        if found and postings > _POSTINGS:
+            break
+        found.append(stem)
+    return found
+
+
+def inverse_frequency(count: int, total: int) -> float:
+    """Return the inverse document frequency of a word in `count` of `total` texts, as in BM25: ln(1 + (N - n + 0.5) / (n + 0.5))."""
+    return math.log(1 + (total - count + 0.5) / (count + 0.5))
