@@ -4,6 +4,9 @@ For each tier (words alone, vectors, vectors of words as well) and each kind of 
 maximise the likelihood of the gold rows under a softmax over the candidates of each question (ListNet: Cao et al., "Learning to Rank:
 From Pairwise Approach to Listwise Approach", ICML 2007, with the top-one probability), with a ridge penalty. The features of the context
 are made of the scores of the notes themselves, so fitting alternates: features with the weights so far, then weights.
+
+The weights are not scaled, so a score is a logarithm of odds: of two candidates of which one answers, the chance that it is the first is
+1 / (1 + exp(second - first)). Scores of notes of different kinds, which were fitted apart, can therefore be compared.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def matrix(asked: Asked, weights: Mapping[str, float]) -> tuple[list[int], NDArr
 def fit(
     questions: Sequence[Asked], start: Mapping[str, float], ridge: float = RIDGE, without: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Return the weights that maximise the likelihood of the gold rows, scaled so that the scores of a note itself add up to 1."""
+    """Return the weights that maximise the likelihood of the gold rows."""
     weights = dict(start)
     for _ in range(ROUNDS):
         sets: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
@@ -66,12 +69,7 @@ def fit(
         spread = np.concatenate([features for features, _ in sets]).std(axis=0)
         keep = np.flatnonzero(spread > 1e-9)
         found = _newton([(features[:, keep] / spread[keep], gold) for features, gold in sets], ridge) / spread[keep]
-        whole = sum(
-            value
-            for place, value in zip(keep, found, strict=True)
-            if NAMES[place] in ("lexical", "share", "semantic", "tokens")
-        )
-        weights = {NAMES[place]: float(value / whole) for place, value in zip(keep, found, strict=True)}
+        weights = {NAMES[place]: float(value) for place, value in zip(keep, found, strict=True)}
     return weights
 
 

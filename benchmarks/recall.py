@@ -1,7 +1,7 @@
 """How well notes are found, on the conversations and notes in `benchmarks/material`, beside other ways to search them.
 
 Turns of dialogues and messages of chats are saved with `remember_conversation`, single notes with `remember`, and every question is
-asked with `recall`. A question about single notes is held out if its place in its file, from 0, leaves a remainder of 2 when divided by
+asked with `recall`, in a store for each file of conversations, one for all notes, and one for everything. A question about single notes is held out if its place in its file, from 0, leaves a remainder of 2 when divided by
 3: the weights of the ranking were not fitted on these.
 
 The other ways get the texts of dialogues with the name of the speaker before each, which they have no other place for. Dense alone ranks
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from benchmarks.baselines import Fts5, Vectors, crewai, embedders, has_crewai, nearest
-from benchmarks.material import Material, material
+from benchmarks.material import ROLES, SORTS, Material, material, together
 from benchmarks.measure import table
 from benchmarks.outcome import Outcome, hit_cell, outcome, recall_cells
 from graphagent.memory import Notes
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 DEPTHS = (5, 10, 20)
 LIMIT = 50
-TITLES: dict[Sort, str] = {"dialogue": "dialogues", "chat": "chats with roles", "notes": "single notes, hit@1 / hit@5"}
+TITLES: dict[Sort, str] = {
+    "dialogue": "dialogues",
+    "chat": "chats with roles",
+    "notes": "single notes, hit@1 / hit@5",
+    "mixed": "everything in one store",
+}
 HELD_OUT = 2
 """The remainder of the places of questions that are held out, divided by 3."""
 
@@ -75,7 +80,11 @@ def _size(given: Sequence[Material]) -> str:
 
 def chosen(sort: Sort, *, quick: bool) -> list[Material]:
     """Return all material of a sort; if quick, of two files only the beginning."""
-    return [shortened(each) for each in material(sort)[:2]] if quick else material(sort)
+    if not quick:
+        return material(sort)
+    if sort == "mixed":
+        return [together([each for name in SORTS for each in chosen(name, quick=True)])]
+    return [shortened(each) for each in material(sort)[:2]]
 
 
 def shortened(given: Material) -> Material:
@@ -147,17 +156,16 @@ async def remembered(given: Material, embedder: Embedder | None) -> AsyncIterato
     with tempfile.TemporaryDirectory() as folder:
         async with Notes(Path(folder) / "notes.db", embedder=embedder) as notes:
             for number, session in enumerate(given.sessions, 1):
-                if given.sort == "notes":
+                if session[0].speaker:
+                    await notes.remember_conversation([_turn(each) for each in session], session=str(number))
+                else:
                     for each in session:
                         await notes.remember(each.text, at=each.at, source=each.id)
-                else:
-                    turns = [_turn(each, roles=given.sort == "chat") for each in session]
-                    await notes.remember_conversation(turns, session=str(number))
             yield notes
 
 
-def _turn(each: Said, *, roles: bool) -> Turn:
-    if roles:
+def _turn(each: Said) -> Turn:
+    if each.speaker in ROLES:
         return Turn(each.text, role=each.speaker, at=each.at, source=each.id)
     return Turn(each.text, each.speaker, at=each.at, source=each.id)
 
@@ -208,9 +216,8 @@ async def by_crewai(vectors: Vectors, given: Sequence[Material]) -> Found:
 
 def texts_of(given: Material) -> dict[str, str]:
     """Return the texts by their ids, for ways to search that know no speakers: their names come first."""
-    speaks = given.sort == "dialogue"
     return {
-        each.id: f"{each.speaker}: {each.text}" if speaks else each.text
+        each.id: f"{each.speaker}: {each.text}" if each.speaker and each.speaker not in ROLES else each.text
         for session in given.sessions
         for each in session
     }

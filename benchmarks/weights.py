@@ -50,7 +50,7 @@ WITHOUT: Mapping[str, Sequence[str]] = {
 What a note has of the question's words is a feature of its own only where it helps: in a collection of single notes the best one
 often has few of them, and says little then.
 """
-GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 0.7}}
+GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 5.0}}
 """Weights that are not fitted, because too few questions about a sort of material name a time: about what messages have."""
 FILE = Path(_weights.__file__)
 
@@ -79,9 +79,10 @@ async def _report(*, quick: bool) -> tuple[dict[str, Weights], list[str]]:
         kind: {tier: dict(_weights.WEIGHTS[tier][kind]) for tier in START} for kind in KINDS.values()
     }
     tables: list[str] = []
-    for sort, title in TITLES.items():
+    for sort in KINDS:
         if not (given := chosen(sort, quick=quick)):
             continue
+        title = TITLES[sort]
         asked: dict[str, list[Asked]] = {}
         for name, embedder in tiers.items():
             print(f"{title}: candidates, {name}", file=sys.stderr, flush=True)

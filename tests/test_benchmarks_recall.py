@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import baselines, recall, weights
 from benchmarks.fit import NAMES, Asked, _newton, fit, matrix, ranked
-from benchmarks.material import Material, MaterialError, Question, Said, material, read
+from benchmarks.material import Material, MaterialError, Question, Said, material, read, together
 from benchmarks.outcome import hit_cell, outcome, recall_cells
 from tests.thorough import some
 
@@ -203,7 +203,6 @@ async def test_a_feature_without_spread_is_left_out():
     assert found.keys() <= set(NAMES)
     assert "semantic" not in found
     assert "speaker" not in found
-    assert found["lexical"] + found["share"] == pytest.approx(1)
     assert "role" not in fit(asked, weights.START["words"], without=["role"])
 
 
@@ -255,6 +254,26 @@ async def test_the_features_have_a_row_for_each_candidate():
     assert features[:, NAMES.index("role")].tolist() == [
         float(first.found.rows[row].role == "assistant") for row in order
     ]
+
+
+async def test_scores_are_logarithms_of_odds():
+    """Of a text that answers nine times in ten, and else the other one does, the weight of what distinguishes it is ln 9."""
+    sets = [(np.array([[1.0], [0.0]]), np.array([0.9, 0.1]))]
+    assert _newton(sets, 0.0) == pytest.approx([np.log(9)])
+
+
+async def test_everything_in_one_store_keeps_its_sorts():
+    """The ids are told apart by the names of the files, turns keep their speakers, and messages their roles."""
+    notes = Material("notes-some", "notes", [[Said("n1", "Buy milk.")]], [Question("code", "Milk?", frozenset({"n1"}))])
+    [given] = recall.chosen("mixed", quick=True)
+    assert {each.kind for each in given.questions} == {"dialogue", "chat", "notes"}
+    mixed = together([notes, chat()])
+    assert [each.kind for each in mixed.questions] == ["notes", "chat", "chat", "chat"]
+    async with recall.remembered(mixed, None) as kept:
+        records = {each.source: each for each in await kept.list_records()}
+    assert records["notes-some n1"].session == ""
+    assert [records[f"chat-boat 1.{place}"].role for place in (1, 2)] == ["user", "assistant"]
+    assert all(question.gold <= records.keys() for question in mixed.questions)
 
 
 async def test_of_notes_those_that_are_held_out_are_not_fitted():

@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-Sort = Literal["dialogue", "chat", "notes"]
+Sort = Literal["dialogue", "chat", "notes", "mixed"]
 FOLDER = Path(__file__).parent
 SORTS: tuple[Sort, ...] = ("dialogue", "chat", "notes")
+"""The sorts of files. `mixed` is all of them in one collection."""
 ROLES = ("user", "assistant")
 _TURN = re.compile(r"(\d+\.\d+) ([^:\n]{1,40}): (.*)", re.DOTALL)
 _NOTE = re.compile(r"(n\d+)(?: \((\d{4}-\d\d-\d\d)\))?: (.*)", re.DOTALL)
@@ -40,7 +41,7 @@ class MaterialError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A turn of a conversation, or a note."""
+    """A turn of a conversation, a message of a chat, whose speaker is a role, or a note, which has no speaker."""
 
     id: str
     text: str
@@ -91,12 +92,35 @@ def read(path: Path) -> Material:
 
 
 def material(sort: Sort) -> list[Material]:
-    """Return all material of a sort, in the order of the names. All notes are one collection."""
+    """Return all material of a sort, in the order of the names. All notes are one collection.
+
+    Of `mixed`, which is one collection of everything, the kind of a question is its sort, and the names of the files are part of the ids.
+    """
+    if sort == "mixed":
+        return [together([each for name in SORTS for each in material(name)])]
     found = [read(path) for path in sorted(FOLDER.glob(f"{sort}*.md"))]
     if sort != "notes" or not found:
         return found
     notes = [note for each in found for [some] in [each.sessions] for note in some]
     return [Material("notes", sort, [notes], [question for each in found for question in each.questions])]
+
+
+def together(given: Sequence[Material]) -> Material:
+    """Return one collection of everything."""
+    return Material(
+        "mixed",
+        "mixed",
+        [
+            [replace(said, id=f"{each.name} {said.id}") for said in session]
+            for each in given
+            for session in each.sessions
+        ],
+        [
+            Question(each.sort, question.text, frozenset(f"{each.name} {id_}" for id_ in question.gold))
+            for each in given
+            for question in each.questions
+        ],
+    )
 
 
 def _said(path: Path, sort: Sort, text: str, at: datetime | None) -> Said:

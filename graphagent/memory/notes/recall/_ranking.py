@@ -1,6 +1,7 @@
 """Ranking: a weighted sum of features, with weights that were fitted for each kind of embedder and of note.
 
-The rank of a note means nothing beyond one question. What can be compared from question to question is the `relevance` of a match: the
+The sum is a logarithm of odds that the note answers, up to a constant of the question, so single notes, turns and messages compare. The
+rank of a note means nothing beyond one question. What can be compared from question to question is the `relevance` of a match: the
 share of the question that it has, or the cosine of its vector.
 """
 
@@ -63,7 +64,7 @@ class Ranking:
     role: float = 1.0
     """The role and the length of messages in chats."""
     roles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """What is added for further roles, such as `{"tool": -1.0}`."""
+    """What is added for further roles, such as `{"tool": -2.0}`, as a logarithm of odds."""
 
 
 def own(found: Candidates, at: Mapping[tuple[str, int], int]) -> dict[str, Scores]:

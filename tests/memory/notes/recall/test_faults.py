@@ -286,6 +286,36 @@ async def test_parts_add_up_to_the_order(store, embedder):
                 assert parts == sorted(parts, reverse=True)
 
 
+# Notes, dialogues and chats in one store
+
+
+@EMBEDDERS
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("the login name of the user", "Login name of the user: mk-harbour."),
+        ("Which colour has the harbour boat?", "The harbour boat is blue."),
+        ("How long has Ben been doing yoga?", "For about three years now"),
+        ("What is my budget for the greenhouse?", "My budget for the greenhouse is 900 euros."),
+        ("What did Mia see at the lock?", "I saw a heron at the lock."),
+    ],
+)
+async def test_notes_turns_and_messages_are_ranked_together(store, asked, first, embedder):
+    """A note that answers is not lost among turns that are near some word, nor is a turn or a message among notes."""
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many([f"Page {number} of the handbook is about ropes." for number in range(40)])
+        await notes.remember_many(["Login name of the user: mk-harbour.", "The harbour boat is blue."])
+        await remember_talk(
+            notes, [*YOGA, ("Mia", "I saw a heron at the lock."), ("Ben", "A boat with a name?")], session="one"
+        )
+        chat = [
+            ("user", "My budget for the greenhouse is 900 euros."),
+            ("assistant", "A budget for a greenhouse names the glass, the frame and the user of the greenhouse. " * 20),
+        ]
+        await notes.remember_conversation([Turn(text, role=role) for role, text in chat], session="two")
+        assert (await texts(notes, asked))[0] == first
+
+
 # Files of older versions
 
 SCHEMA_3 = [

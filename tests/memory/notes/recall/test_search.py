@@ -211,7 +211,7 @@ async def test_every_match_has_a_reason(notes):
     found = await notes.recall("Who is Leo?")
     assert len(found) == 4
     assert all(match.reasons for match in found)
-    assert found[0].record.content == talk[1]
+    assert {match.record.content for match in found[:2]} == {talk[1], "But Leo is allergic to nickel."}
 
 
 @pytest.mark.parametrize("embedder", [None, Words()])
