@@ -41,14 +41,12 @@ ASKED: Mapping[str, Sequence[str]] = {
 """With which embedders the questions are asked that a tier is fitted on."""
 WITHOUT: Mapping[str, Sequence[str]] = {
     "vectors": [name for name in NAMES if name.startswith("tokens")],
-    "dialogue": ["share"],
-    "chat": ["share"],
     "notes": ["lexical", "date"],
 }
 """The features that a tier or a sort of material does without, although its candidates may have them.
 
-What a note has of the question's words is a feature of its own only where it helps: in a collection of single notes the best one
-often has few of them, and says little then.
+In a collection of single notes the best one by words often has few of the question's words, so it is only the share of them that says
+something.
 """
 GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 5.0}}
 """Weights that are not fitted, because too few questions about a sort of material name a time: about what messages have."""
@@ -138,7 +136,7 @@ def _fitted(asked: Mapping[str, Sequence[Asked]], sort: Sort, tier: str, without
     start = {
         {"lexical": "share"}.get(name, name) if sort == "notes" else name: each for name, each in START[tier].items()
     }
-    return {**fit(questions, start, without=[*WITHOUT.get(tier, ()), *WITHOUT[sort]]), **GIVEN.get(sort, {})}
+    return {**fit(questions, start, without=[*WITHOUT.get(tier, ()), *WITHOUT.get(sort, ())]), **GIVEN.get(sort, {})}
 
 
 def _best(name: str) -> str:

@@ -167,7 +167,9 @@ class WordEmbedder(Embedder, Protocol):
         """Return the vectors that `embed` returns, and for each text the vectors of its words, in the order of the words.
 
         Vectors of words have as many dimensions as those of texts: lists, or for each text a numpy array with a row for each
-        word. A text may have none. Which parts of a text are words is up to the embedder.
+        word. A text may have none. Which parts of a text are words is up to the embedder. If a question has as many as it has runs
+        of letters and digits, of which each Chinese, Japanese or Korean character is one, they count by how rare they are in the
+        notes, otherwise all the same.
 
         Raises:
             EmbedderError: they could not be made.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index._fts import CHUNKS
-from graphagent.memory.notes.index._words import separated, with_parts
+from graphagent.memory.notes.index._words import separated, with_parts, word_places
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -15,27 +17,27 @@ _WORDS = 60
 """About how many words a piece has."""
 _LONG = 100
 """From how many words on a text is divided."""
-_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
+_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+"""The end of a sentence."""
 
 
 def pieces(text: str) -> list[str]:
-    """Return a text in pieces of about 60 words, which end with sentences if possible."""
-    words = text.split()
+    """Return a text in pieces of about 60 words, which end with sentences if possible. Two Chinese characters are about a word."""
+    if text.isascii() and len(text.split()) < _LONG:
+        return [text]
+    words = word_places(text)
     if len(words) < _LONG:
         return [text]
     size = max(_WORDS, -(-2 * len(words) // (CHUNKS - 2)))  # of two consecutive pieces, one is at least half full
-    found: list[list[str]] = [[]]
-    for sentence in _SENTENCE.split(text):
-        left = sentence.split()
-        if found[-1] and len(found[-1]) + len(left) > size:
-            found.append([])
-        while len(found[-1]) + len(left) > size:
-            room = size - len(found[-1])
-            found[-1] += left[:room]
-            left = left[room:]
-            found.append([])
-        found[-1] += left
-    return [" ".join(each) for each in found if each]
+    begins = [begin for begin, _ in words]
+    firsts, done = [0], 0
+    for end in [*(bisect_left(begins, match.end()) for match in _END.finditer(text)), len(words)]:
+        if done > firsts[-1] and end - firsts[-1] > size:
+            firsts.append(done)
+        while end - firsts[-1] > size:
+            firsts.append(firsts[-1] + size)
+        done = end
+    return [text[words[first][0] : words[last - 1][1]] for first, last in pairwise([*firsts, len(words)])]
 
 
 def worded(record: Record) -> list[str]:

@@ -22,7 +22,7 @@ from graphagent.memory.notes.index._filter import (
     tags_that_fit,
 )
 from graphagent.memory.notes.index._traits import traits_of
-from graphagent.memory.notes.index._words import similarity
+from graphagent.memory.notes.index._words import similarities
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -385,7 +385,7 @@ def similar(connection: IndexConnection, stem: str, most: int = 3) -> dict[str, 
         "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
         (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2, len(stem) + 2),
     )
-    near = {term: similarity(stem, term) for (term,) in rows if term.isalpha()}
+    near = similarities(stem, [term for (term,) in rows if term.isalpha()])
     best = sorted((term for term in near if near[term] >= _ALIKE), key=lambda term: -near[term])[:most]
     return {term: near[term] for term in best}
 

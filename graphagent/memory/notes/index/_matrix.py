@@ -64,7 +64,7 @@ class LateScores(NamedTuple):
     """How well the words of rows fit those of a question.
 
     The score of two words is the dot product of the one's vector with the signs of the other's, divided by the square root of the
-    dimensions: from -1 to 1.
+    dimensions: from -1 to 1 for a vector of length 1.
     """
 
     rows: list[int]
@@ -229,7 +229,7 @@ class Matrix:
         """Return how well the words of rows fit those of a question (MaxSim). Rows that have no words are left out.
 
         Args:
-            words: The vectors of the question's words, each of length 1.
+            words: The vectors of the question's words. The length of each is how much the word counts, 1 in the mean.
             among: The rows.
         """
         np = numpy()

@@ -8,14 +8,15 @@ pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _IDENTIFIER = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 _PARTS = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_CJK = re.compile(
-    "[\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f]+"
-)
+_CHARACTERS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
+_CJK = re.compile(f"[{_CHARACTERS}]+")
+_PLACE = re.compile(rf"[{_CHARACTERS}]{{1,2}}|[^\s{_CHARACTERS}]+")
 
 
 def separated(text: str) -> str:
@@ -35,9 +36,24 @@ def with_parts(text: str) -> str:
     return text if text.isascii() else _CJK.sub(_and_last, text)
 
 
+def parts_of(word: str) -> str:
+    """Return the parts of a word such as `getUserName`, divided by spaces."""
+    return _CAMEL.sub(" ", word)
+
+
 def is_character(word: str) -> bool:
     """Return whether a word is one Chinese, Japanese or Korean character, which is found as the first or the last of a pair."""
     return len(word) == 1 and _CJK.match(word) is not None
+
+
+def word_places(text: str) -> list[tuple[int, int]]:
+    """Return where the words of a text begin and end: what spaces divide, and every two Chinese, Japanese or Korean characters."""
+    return [match.span() for match in _PLACE.finditer(text)]
+
+
+def word_list(text: str) -> list[str]:
+    """Return the words of a text: runs of letters and digits, and single Chinese, Japanese and Korean characters."""
+    return _WORD.findall(text if text.isascii() else _CJK.sub(lambda match: f" {' '.join(match.group())} ", text))
 
 
 def _and_last(match: re.Match[str]) -> str:
@@ -47,7 +63,7 @@ def _and_last(match: re.Match[str]) -> str:
 
 def _and_parts(match: re.Match[str]) -> str:
     word = match.group()
-    parts = _CAMEL.sub(" ", word)
+    parts = parts_of(word)
     return word if parts == word else f"{word} {parts}"
 
 
@@ -57,10 +73,10 @@ def _pairs(match: re.Match[str]) -> str:
     return f" {' '.join(pairs)} "
 
 
-def similarity(first: str, second: str) -> float:
-    """Return the share of trigrams that two words have in common, from 0 to 1, as PostgreSQL's pg_trgm defines it."""
-    one, other = _trigrams(first), _trigrams(second)
-    return len(one & other) / len(one | other)
+def similarities(word: str, others: Iterable[str]) -> dict[str, float]:
+    """Return the share of trigrams that each of other words has in common with a word, from 0 to 1, as PostgreSQL's pg_trgm defines it."""
+    own = _trigrams(word)
+    return {other: len(own & each) / len(own | each) for other in others for each in (_trigrams(other),)}
 
 
 def _trigrams(word: str) -> set[str]:

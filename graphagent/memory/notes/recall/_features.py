@@ -149,7 +149,7 @@ def context(base: Scores, rows: Mapping[int, Row], at: Mapping[tuple[str, int], 
     """
     found: dict[str, dict[int, float]] = {name: {} for name in (*(name for name, _ in _STEPS), "answer", "session")}
     best: dict[str, float] = {}
-    for number, score in base.items() if at else ():
+    for number, score in base.items():
         row = rows[number]
         if not row.session:
             continue

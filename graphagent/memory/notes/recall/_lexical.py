@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import quoted
-from graphagent.memory.notes.index._words import is_character
+from graphagent.memory.notes.index._words import is_character, parts_of, word_list
 from graphagent.memory.notes.recall._query import STOPWORDS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _POSTINGS = 5_000
 """If the words of a question occur in more notes than this, counted for each word, only the rarest words are searched for."""
-_SCORED = 250
+_SCORED = 150
 """Of how many texts at least the lengths are read: those that have the most of a question."""
 _TELLING = 8
 """How many words of a long question are the whole of it."""
@@ -30,6 +30,8 @@ _PAIRS = 8
 """How many pairs of words are searched for at most."""
 _SPELLED = 4
 """How many letters a word has that is searched in other spellings."""
+_STOP_WORD = 1.0
+"""How much a stop word says: as much as a word in one of three texts."""
 _K1, _B = 1.2, 0.75
 """The parameters of BM25, as in SQLite's FTS5."""
 
@@ -112,6 +114,21 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter) -> Wor
     return Words(weights, silent, times, named, places, lexical, pairs)
 
 
+def weights_in(connection: IndexConnection, text: str, words: Words) -> list[float]:
+    """Return how much each word of a question, or of a part of it, says: on average 1.
+
+    A word is a run of letters and digits, or a Chinese, Japanese or Korean character.
+    """
+    given = word_list(text)
+    stems = _fts.stems_of(connection, given)
+    rarest = max(words.weights.values(), default=_STOP_WORD)
+    weights = [
+        _STOP_WORD if word.casefold() in STOPWORDS else words.weights.get(stems.get(word, ""), rarest) for word in given
+    ]
+    mean = math.fsum(weights) / len(weights) if weights else 1.0
+    return [weight / mean for weight in weights]
+
+
 def whole_of(weights: Iterable[float]) -> float:
     """Return the weight of a whole question: of a long one, that of its eight rarest words, since no answer has all of them."""
     return math.fsum(sorted(weights, reverse=True)[:_TELLING])
@@ -143,7 +160,8 @@ def _pairs(
 def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
     """Return what to search for each stem, with its similarity, and in how many texts that is.
 
-    That is the word as it was written. If no text has it, it may be misspelt: then it is the words that are spelled most like it.
+    That is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the other.
+    Others may be misspelt: then it is the words that are spelled most like them.
     """
     frequencies = _fts.frequencies(connection, set(stems.values()))
     terms: dict[str, dict[str, float]] = {}
@@ -152,6 +170,8 @@ def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[
         if is_character(word):
             terms[stem] = {f"{quoted(word)} *": 1.0}
             frequencies[stem] = max(1, frequencies[stem])
+        if not frequencies[stem] and (parts := parts_of(word)) != word:
+            terms[stem], frequencies[stem] = {quoted(parts): 1.0}, 1
         if not frequencies[stem] and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
             alike = _fts.similar(connection, stem)
             terms[stem] = {quoted(term): similarity for term, similarity in alike.items()}

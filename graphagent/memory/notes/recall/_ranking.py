@@ -37,7 +37,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "role": ("role", "length"),
 }
 """The features of each reason for which a note is found."""
-SEARCHED = ("lexical", "pairs", "semantic", "tokens", "around")
+SEARCHED = ("lexical", "share", "pairs", "semantic", "tokens", "around")
 """The features of which the scores are made that count for the other turns of a conversation."""
 
 
@@ -120,7 +120,7 @@ def features_of(
     rows = found.rows
     at = found.at
     features = own(found, at)
-    return {**features, **_features.context(base(features, weights, kinds), rows, at)}
+    return {**features, **_features.context(base(features, weights, kinds), rows, at)} if at else features
 
 
 def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:

@@ -11,8 +11,9 @@ from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._matrix import numpy
 from graphagent.memory.notes.recall import _features, _ranking
-from graphagent.memory.notes.recall._lexical import search_words
+from graphagent.memory.notes.recall._lexical import search_words, weights_in
 from graphagent.memory.notes.recall._query import parse_query
 
 if TYPE_CHECKING:
@@ -157,7 +158,10 @@ def _by_both(
         found = replace(found, cosines=cosines, scores=scores, tier="vectors")
         if words is None:
             return use(found)
-        late = matrix.late(words, _ranking.first(found, _LATE))
+        weights = weights_in(connection, query.bare, found.words)
+        if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
+            weights = [1.0] * len(words)
+        late = matrix.late(words * numpy().float32(weights)[:, None], _ranking.first(found, _LATE))
         tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
         around = _features.late_around(late, found.rows, found.at)
         of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}
@@ -176,7 +180,8 @@ def _from_note_index(
         for kind in ("lexical", "semantic")
     }
     lexical = _features.shares(found["lexical"])
-    scores = {"lexical": lexical, "semantic": _features.scaled(found["semantic"], found["semantic"])}
+    # What share of the question the scores of another engine stand for is not known, so its best one counts as all of it.
+    scores = {"lexical": lexical, "share": lexical, "semantic": _features.scaled(found["semantic"], found["semantic"])}
     words = search_words(connection, query, fits)
     candidates = _with_context(connection, query, words, lexical, scores, found["semantic"], fits, pool)
     return replace(candidates, tier="vectors") if found["semantic"] else candidates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphagent.errors import DamagedStoreError
-from graphagent.memory import Notes
+from graphagent.memory import Notes, Turn
 from graphagent.store import MemoryStore, SqliteStore
 
 
@@ -43,6 +43,25 @@ async def test_another_search_engine_is_asked_instead_of_the_tables():
     await notes.forget(ids=[kept.id])
     assert await notes.recall("coffee") == []
     assert [record.content for record in engine.held.values()] == ["Bo drinks tea."]
+
+
+@pytest.mark.parametrize("kind", ["lexical", "semantic"])
+@pytest.mark.parametrize("said", [False, True])
+async def test_what_an_engine_finds_is_ranked_by_its_scores(kind, said):
+    """Single notes as well as turns, whichever scores it has, also where no word is in common with the question."""
+
+    class Scoring(Engine):
+        async def search(self, query, fits, limit):
+            return {kind: {id_: float(record.content[-1]) for (_, id_), record in self.held.items()}}
+
+    notes = Notes(MemoryStore(), index=Scoring())
+    texts = [f"About {number}" for number in (2, 4, 1, 5, 3)]
+    if said:
+        for text in texts:
+            await notes.remember_conversation([Turn(text)], session=text)
+    else:
+        await notes.remember_many(texts)
+    assert [match.record.content[-1] for match in await notes.recall("tea")] == ["5", "4", "3", "2", "1"]
 
 
 async def test_an_engine_that_is_given_later_learns_what_is_there():

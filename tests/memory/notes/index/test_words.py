@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphagent.memory.notes.index import _fts
-from graphagent.memory.notes.index._words import separated, similarity, with_parts
+from graphagent.memory.notes.index._words import separated, similarities, with_parts
 
 CJK = "数据库端口データベースひらがな데이터포트"
 MIXED = st.text(st.sampled_from(f"abXY019 -_.,/'\u0301\u200d🙂\ud800é{CJK}"), max_size=40)
@@ -150,9 +150,9 @@ def test_a_long_text_grows_by_at_most_threefold(unit):
 @example("aaaa", "aaaaaaaa")
 def test_similarity_is_a_share_and_symmetric(one, other):
     """From 0 to 1, which a word has with itself."""
-    assert 0 <= similarity(one, other) <= 1
-    assert similarity(one, other) == similarity(other, one)
-    assert similarity(one, one) == 1
+    assert 0 <= similarities(one, [other])[other] <= 1
+    assert similarities(one, [other])[other] == similarities(other, [one])[one]
+    assert similarities(one, [one])[one] == 1
 
 
 @given(WORDS, WORDS)
@@ -165,7 +165,7 @@ def test_similarity_is_that_of_the_sets_of_trigrams(one, other):
 
     either = trigrams(one) | trigrams(other)
     both = [each for each in either if each in trigrams(one) and each in trigrams(other)]
-    assert similarity(one, other) == pytest.approx(len(both) / len(either))
+    assert similarities(one, [other])[other] == pytest.approx(len(both) / len(either))
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_similarity_is_that_of_the_sets_of_trigrams(one, other):
 )
 def test_a_misspelt_word_is_most_like_the_one_that_was_meant(meant, misspelt, another):
     """More than like another one that begins like it."""
-    assert similarity(meant, misspelt) > similarity(another, misspelt)
+    assert similarities(meant, [misspelt])[misspelt] > similarities(another, [misspelt])[misspelt]

@@ -91,6 +91,12 @@ async def test_identifiers_are_found_by_their_parts(notes, asked):
     assert await texts(notes, asked) == ["Call getUserName() first."]
 
 
+async def test_an_identifier_that_no_note_has_is_found_as_it_is_divided_elsewhere(notes):
+    """Its parts follow one another there."""
+    await notes.remember_many(["get_user_name fails.", "The user has a name.", "Get it, user."])
+    assert await texts(notes, "getUserName") == ["get_user_name fails."]
+
+
 @pytest.mark.parametrize("asked", ["E4021", "E-4021", "E 4021", "e4021"])
 async def test_numbers_are_never_corrected(notes, asked):
     """Another code may be found by its letters, but not as if it were the same; nor is a code found that differs in a digit."""
@@ -213,6 +219,15 @@ async def test_a_longer_note_does_not_drown_a_short_one_that_answers_better(stor
         kept = await notes.remember("The spare key is under the flower pot.")
         found = await notes.recall("Under which flower pot is the spare key?", limit=3)
     assert found[0].record.id == kept.id
+
+
+async def test_a_long_note_without_spaces_is_found_by_a_detail(notes):
+    """Its sentences are pieces, of which one has most of the question, so it is before a short note with less of it."""
+    around = [f"我们在第{number}天谈到了花园和天气。" for number in range(60)]
+    long = "".join([*around[:40], "备用钥匙放在蓝色花盆下面。", *around[40:]])
+    await notes.remember_many([f"第{number}个椅子是红色的。" for number in range(100)])
+    await notes.remember_many([long, "备用花盆在商店里。", "钥匙在桌子下面。", "蓝色的天空很美。", "今天下雨。"])
+    assert (await texts(notes, "备用钥匙在蓝色花盆下面吗", limit=1)) == [long]
 
 
 # Roles

@@ -313,18 +313,20 @@ def test_words_of_others_are_not_found_by_a_likeness():
 @given(st.lists(st.text("ab", min_size=4, max_size=8), min_size=1, max_size=12), st.text("ab", min_size=4, max_size=8))
 def test_similar_words_are_the_most_similar_of_those_that_begin_alike(known, asked):
     """At most three, the most similar first, all compared one by one."""
-    from graphagent.memory.notes.index._words import similarity
+    from graphagent.memory.notes.index._words import similarities
 
     connection, _ = index_of([Record("id", " ".join(known), owner="a", created_at=NOW)])
     terms = {stem for stems in _fts.split(connection, known).values() for stem in stems}
     near = [
-        similarity(asked, term)
+        similarities(asked, [term])[term]
         for term in terms
-        if term[:2] == asked[:2] and abs(len(term) - len(asked)) <= 2 and similarity(asked, term) >= _fts._ALIKE
+        if term[:2] == asked[:2]
+        and abs(len(term) - len(asked)) <= 2
+        and similarities(asked, [term])[term] >= _fts._ALIKE
     ]
     found = _fts.similar(connection, asked)
     assert list(found.values()) == sorted(near, reverse=True)[:3]
-    assert all(found[term] == similarity(asked, term) for term in found)
+    assert all(found[term] == similarities(asked, [term])[term] for term in found)
 
 
 def test_stop_words_and_times_are_no_share_of_a_question():
@@ -351,6 +353,25 @@ def test_too_common_words_are_silent(monkeypatch):
     assert set(found) == {"lamp kiln"}
     alone, found = searched(["lamp"] * 9, "lamp")
     assert (alone.silent, set(found)) == (frozenset(), {"lamp"})
+
+
+def test_words_of_a_question_count_by_how_rare_they_are():
+    """In relation to their mean. Stop words and characters count too, and a word that no note has counts like the rarest."""
+    records = [
+        Record(f"id{number}", text, created_at=NOW)
+        for number, text in enumerate(["lamp and desk", "lamp", "lamp", "desk", "猫が好き", "lamp OPS-3317"])
+    ]
+    connection, _ = index_of(records)
+    query = parse_query("Is the lamp on the desk of ops3317 or 猫?", [])
+    words = search_words(connection, query, Filter(""))
+    found = _lexical.weights_in(connection, query.bare, words)
+    asked = ["Is", "the", "lamp", "on", "the", "desk", "of", "ops3317", "or", "猫"]
+    weights = dict(zip(asked, found, strict=True))
+    assert sum(found) == pytest.approx(len(asked))
+    assert weights["lamp"] < weights["desk"] < weights["ops3317"]
+    assert weights["lamp"] / weights["desk"] == pytest.approx(inverse_frequency(4, 6) / inverse_frequency(2, 6))
+    assert weights["Is"] == weights["the"] == weights["or"]
+    assert _lexical.weights_in(connection, "", words) == []
 
 
 def test_syntax_in_a_question_is_not_syntax():
