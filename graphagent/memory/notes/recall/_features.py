@@ -134,8 +134,10 @@ def role(rows: Mapping[int, Row]) -> dict[int, float]:
 
 
 def length(rows: Mapping[int, Row]) -> dict[int, float]:
-    """Return the logarithm of the number of texts of a message: the best of many texts is good by chance."""
-    return {number: math.log(row.chunks) for number, row in rows.items() if row.role and row.chunks > 1}
+    """Return the logarithm of the number of texts of a single note or a message: the best of many texts is good by chance."""
+    return {
+        number: math.log(row.chunks) for number, row in rows.items() if row.chunks > 1 and (row.role or not row.session)
+    }
 
 
 # Of its context

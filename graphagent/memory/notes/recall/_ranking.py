@@ -34,7 +34,8 @@ REASONS: Mapping[str, tuple[str, ...]] = {
     "session": ("session",),
     "speaker": ("speaker",),
     "date": ("date",),
-    "role": ("role", "length"),
+    "role": ("role",),
+    "length": ("length",),
 }
 """The features of each reason for which a note is found."""
 SEARCHED = ("lexical", "share", "pairs", "semantic", "tokens", "around")
@@ -62,7 +63,9 @@ class Ranking:
     date: float = 1.0
     """The question names when it was said."""
     role: float = 1.0
-    """The role and the length of messages in chats."""
+    """The role of messages in chats."""
+    length: float = 1.0
+    """The length of notes and messages that are searched in pieces."""
     roles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """What is added for further roles, such as `{"tool": -2.0}`, as a logarithm of odds."""
 

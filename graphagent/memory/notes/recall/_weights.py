@@ -50,7 +50,7 @@ WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {
             "role": -2.3,
             "length": 0.03,
         },
-        "note": {"share": 12.03, "pairs": 7.72, "date": 5.0},
+        "note": {"share": 12.14, "pairs": 7.53, "date": 5.0, "length": 0.08},
     },
     "vectors": {
         "turn": {
@@ -92,7 +92,7 @@ WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {
             "role": -2.23,
             "length": -0.14,
         },
-        "note": {"share": 7.83, "pairs": 8.23, "semantic": 4.11, "date": 5.0},
+        "note": {"share": 7.62, "pairs": 8.95, "semantic": 4.15, "date": 5.0, "length": -0.36},
     },
     "static": {
         "turn": {
@@ -138,7 +138,7 @@ WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {
             "role": -2.36,
             "length": 0.08,
         },
-        "note": {"share": 7.27, "pairs": 6.95, "semantic": 2.67, "tokens": 1.84, "date": 5.0},
+        "note": {"share": 5.31, "pairs": 7.8, "semantic": 2.34, "tokens": 3.67, "date": 5.0, "length": -1.03},
     },
     "contextual": {
         "turn": {
@@ -184,6 +184,6 @@ WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {
             "role": -2.29,
             "length": 0.03,
         },
-        "note": {"share": 6.69, "pairs": 7.09, "semantic": 3.82, "tokens": 2.07, "date": 5.0},
+        "note": {"share": 5.93, "pairs": 7.99, "semantic": 3.27, "tokens": 3.11, "date": 5.0, "length": -0.73},
     },
 }

@@ -194,10 +194,15 @@ def test_roles_other_than_the_user_are_found():
 
 
 @given(st.integers(1, 1024), st.integers(1, 1024))
-def test_the_length_of_messages_grows_with_their_texts(few, many):
-    """Only that of messages with roles of several texts; others are not measured."""
-    rows = {1: row(1, role="user", chunks=few), 2: row(2, role="user", chunks=many), 3: row(3, chunks=many)}
+def test_the_length_of_notes_and_messages_grows_with_their_texts(few, many):
+    """That of turns between people is not measured."""
+    rows = {
+        1: row(1, role="user", chunks=few),
+        2: row(2, role="user", chunks=many),
+        3: row(3, chunks=many),
+        4: row(4, "", chunks=many),
+    }
     found = features.length(rows)
     assert (found.get(1, 0) < found.get(2, 0)) == (few < many)
-    assert found.get(2, 0) == math.log(many)
+    assert found.get(2, 0) == found.get(4, 0) == math.log(many)
     assert 3 not in found
