@@ -1,8 +1,8 @@
 """How well notes are found, on the conversations and notes in `benchmarks/material`, beside other ways to search them.
 
 Turns of dialogues and messages of chats are saved with `remember_conversation`, single notes with `remember`, and every question is
-asked with `recall`, in a store for each file of conversations, one for all notes, and one for everything. A question about single notes is held out if its place in its file, from 0, leaves a remainder of 2 when divided by
-3: the weights of the ranking were not fitted on these.
+asked with `recall`, in a store for each file of conversations, one for all notes, and one for everything. A question about single notes is
+held out if its place among all of them, from 0, leaves a remainder of 2 when divided by 3: the weights of the ranking were not fitted on these.
 
 The other ways get the texts of dialogues with the name of the speaker before each, which they have no other place for. Dense alone ranks
 by the cosine of the question and the text, or the first piece of a long one.

@@ -1,7 +1,8 @@
 """The weights of the ranking, fitted on all material, and how well they do on conversations that they were not fitted on.
 
-The table has weights for words alone, for vectors, and for vectors with late interaction. For the latter two the questions are asked
-with every embedder of the package, and count together. Of single notes, the questions that are held out are left out.
+The table has weights for words alone, for vectors of texts, and for vectors of words of both kinds: static ones and contextual ones. For
+vectors of texts the questions are asked with every embedder of the package, and count together. Of single notes, the questions that are
+held out are left out.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ ASKED: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """With which embedders the questions are asked that a tier is fitted on."""
 WITHOUT: Mapping[str, Sequence[str]] = {
+    "words": ["length"],
     "vectors": [name for name in NAMES if name.startswith("tokens")],
     "notes": ["lexical", "date"],
 }
 """The features that a tier or a sort of material does without, although its candidates may have them.
 
-In a collection of single notes the best one by words often has few of the question's words, so it is only the share of them that says
-something.
+Without vectors the length of a text counts in BM25 alone. In a collection of single notes the best one by words often has few of the
+question's words, so it is only the share of them that says something.
 """
 GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 5.0}}
 """Weights that are not fitted, because too few questions about a sort of material name a time: about what messages have."""
@@ -186,7 +188,8 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.recall._features import Kind
 
 Tier = Literal["words", "vectors", "static", "contextual"]
-"""What is searched with: words alone, vectors of texts, or vectors of words besides, which depend on the words around them or not."""
+"""What is searched with: `words` alone, `vectors` of texts besides, or also vectors of words, which are the same in every text (`static`)
+or depend on the words around them (`contextual`)."""
 
 WEIGHTS: Mapping[Tier, Mapping[Kind, Mapping[str, float]]] = {rounded!r}
 '''

@@ -210,7 +210,8 @@ class NoteIndex(Protocol):
     async def search(self, query: str, fits: Filter, limit: int) -> Mapping[str, Mapping[str, float]]:
         """Return, for each kind of score (`lexical`, `semantic`), the scores of the records that it finds, by their ids.
 
-        Only records for which `fits.matches(record)` holds should be found, because they alone count towards the limit.
+        Only records for which `fits.matches(record)` holds should be found, because they alone count towards the limit. `semantic`
+        are cosines, which count as relevance; `lexical` may have any scale above 0, because they are only compared with each other.
         """
         ...
 

@@ -22,7 +22,7 @@ class NoteSettings:
     """
 
     ranking: Ranking = field(default_factory=Ranking)
-    """How much each stage of the ranking adds."""
+    """How much each reason adds to the rank."""
     recency_weight: float | None = None
     """If any of the three weights is set, notes are ranked as in crewAI, by a weighted mean of relevance, recency and importance.
     Otherwise they are ranked by relevance alone. The default in the mean is 0.3."""

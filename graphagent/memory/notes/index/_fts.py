@@ -67,6 +67,8 @@ _BATCH = 256
 """How many records are added together at most."""
 _ALIKE = 0.3
 """The similarity from which on a word is taken for another spelling of one that no text has."""
+_MOST_ALIKE = 20
+"""Among how many words another spelling is looked for."""
 
 
 class Row(NamedTuple):
@@ -166,7 +168,7 @@ def _fields(record: Record, texts: int) -> tuple[object, ...]:
         record.scope, record.session, record.place, record.speaker, record.role,
         None if record.at is None else milliseconds(record.at), milliseconds(record.created_at),
         record.importance, record.source, int(record.private), texts,
-        traits_of(record.content) if record.session else 0,  # only the neighbours of turns use them, and it takes time
+        traits_of(record.content) if record.session else 0,  # only turns have features made of them, and it takes time
         sameness(record),
     )  # fmt: skip
 
@@ -254,7 +256,8 @@ def totals(connection: IndexConnection) -> tuple[int, float]:
     """Return the number of texts and the mean of their lengths in words: from row 1 of FTS5's data table, as its file format says."""
     rows = connection.execute("SELECT block FROM notes_words_data WHERE id=1").fetchall()
     numbers = _varints(bytes(rows[0][0])) if rows else []
-    return (numbers[0], numbers[1] / numbers[0]) if len(numbers) > 1 and numbers[0] else (0, 1.0)
+    # The texts may have no words at all, such as a sign or a picture alone.
+    return (numbers[0], numbers[1] / numbers[0] or 1.0) if len(numbers) > 1 and numbers[0] else (0, 1.0)
 
 
 def _varints(block: bytes) -> list[int]:
@@ -376,18 +379,27 @@ def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_D
     }
 
 
-def similar(connection: IndexConnection, stem: str, most: int = 3) -> dict[str, float]:
-    """Return the stems of the index that are spelled most like one, with their similarity.
+def similar(connection: IndexConnection, stem: str) -> dict[str, float]:
+    """Return the 20 stems of the index that are spelled most like one, the most similar first, with their similarity.
 
-    They begin with the same two letters, and are at most two letters longer or shorter.
+    They begin with the same two letters, and are at most two letters longer or shorter. They are from all notes, whomever they belong to.
     """
     rows = connection.execute(
         "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
         (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2, len(stem) + 2),
     )
     near = similarities(stem, [term for (term,) in rows if term.isalpha()])
-    best = sorted((term for term in near if near[term] >= _ALIKE), key=lambda term: -near[term])[:most]
+    best = sorted((term for term in near if near[term] >= _ALIKE), key=lambda term: -near[term])[:_MOST_ALIKE]
     return {term: near[term] for term in best}
+
+
+def word_of(connection: IndexConnection, stem: str) -> str:
+    """Return a word that has a stem.
+
+    A stem is not always the stem of itself: Porter's stemmer makes `databas` of `database`, but `databa` of `databas`.
+    """
+    words = (stem + end for end in ("", "e", "es", "s", "ed", "y", "ing"))
+    return next((word for word in words if stems_of(connection, [word]).get(word) == stem), stem)
 
 
 def frequencies(connection: IndexConnection, stems: Iterable[str]) -> dict[str, int]:

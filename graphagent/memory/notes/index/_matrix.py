@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     Array = TypeVar("Array", bound=NDArray[Any])
 
 _ONE_THREAD = 200_000
-"""Up to how many multiplications OpenBLAS uses one thread: 262,144."""
+"""Up to how many multiplications a product is computed at once: OpenBLAS divides one of 262,144 or more among threads."""
+_AT_ONCE = 50_000
+"""About how many words of notes are compared with a question at once, which takes up to 13 MB."""
 _TOGETHER = 512
 """Words whose signs become numbers at once: so many fit into the cache of a core."""
 
@@ -234,15 +236,29 @@ class Matrix:
         """
         np = numpy()
         held = self._held
-        if held.words is None or not len(words):
-            return LateScores([], np.empty(0, np.float32), np.empty((0, len(words)), np.float32))
-        places = _places(held.rows[: held.used], among)
-        counts = held.words.counts[places]
+        places = _places(held.rows[: held.used], among) if held.words is not None and len(words) else np.empty(0, int)
+        counts = np.zeros(0, int) if held.words is None else held.words.counts[places]
         places, counts = places[counts > 0], counts[counts > 0]
-        if not len(places):
+        if held.words is None or not len(places):
             return LateScores([], np.empty(0, np.float32), np.empty((0, len(words)), np.float32))
+        # Long notes have more words than should be compared at once.
+        ends = np.flatnonzero(np.diff(np.cumsum(counts) // _AT_ONCE)) + 1
+        best = np.concatenate(
+            [
+                self._best(held.words, some, some_counts, words)
+                for some, some_counts in zip(np.split(places, ends), np.split(counts, ends), strict=True)
+            ]
+        )
+        rows = held.rows[places]
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        scores = np.maximum.reduceat(best.mean(axis=1), starts)
+        return LateScores(rows[starts].tolist(), scores, np.maximum.reduceat(best, starts, axis=0))
+
+    def _best(self, held: _Words, places: Rows, counts: NDArray[np.int32], words: Floats) -> Floats:
+        """Return the best score of each word of a question in texts at some places, which have so many words."""
+        np = numpy()
         firsts, total = _firsts(counts), int(counts.sum())
-        chosen = np.repeat(held.words.firsts[places] - firsts, counts) + np.arange(total)
+        chosen = np.repeat(held.firsts[places] - firsts, counts) + np.arange(total)
         # With one word, BLAS would multiply a matrix by a vector, which it divides among threads from another size on. The mean of
         # two equal words is the same.
         asked = np.asarray(words if len(words) > 1 else [words[0]] * 2, dtype=np.float32)
@@ -252,16 +268,13 @@ class Matrix:
         for start in range(0, total, part):
             some = chosen[start : start + part]
             signs = np.zeros((-(-len(some) // block) * block, self.dimensions), np.float32)
-            signs[: len(some)] = np.unpackbits(held.words.bits[some], axis=1, count=self.dimensions)
+            signs[: len(some)] = np.unpackbits(held.bits[some], axis=1, count=self.dimensions)
             product = signs.reshape(-1, block, self.dimensions) @ asked.T
             dots[start : start + part] = product.reshape(-1, len(asked))[: len(some)]
         # Of bits, which are 0 or 1; with 1 or -1 instead, a product is twice as large, less the sum of the numbers of the question.
-        best = (2 * np.maximum.reduceat(dots, firsts, axis=0) - asked.sum(axis=1)) / self.dimensions**0.5
-        best = best[:, : len(words)]
-        rows = held.rows[places]
-        starts = np.flatnonzero(np.diff(rows, prepend=-1))
-        scores = np.maximum.reduceat(best.mean(axis=1), starts)
-        return LateScores(rows[starts].tolist(), scores, np.maximum.reduceat(best, starts, axis=0))
+        best: Floats = (2 * np.maximum.reduceat(dots, firsts, axis=0) - asked.sum(axis=1)) / self.dimensions**0.5
+        found: Floats = best[:, : len(words)]
+        return found
 
 
 def _with_room(array: Array, count: int) -> Array:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import quoted
-from graphagent.memory.notes.index._words import is_character, parts_of, word_list
+from graphagent.memory.notes.index._words import is_character, parts_of, separated, word_list
 from graphagent.memory.notes.recall._query import STOPWORDS
 
 if TYPE_CHECKING:
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.recall._query import Query
 
 _POSTINGS = 5_000
-"""If the words of a question occur in more notes than this, counted for each word, only the rarest words are searched for."""
+"""If the words of a question occur in more texts than this, counted for each word, only the rarest words are searched for."""
 _SCORED = 150
-"""Of how many texts at least the lengths are read: those that have the most of a question."""
+"""How many notes at least get a score: those that have the most of a question."""
 _TELLING = 8
 """How many words of a long question are the whole of it."""
 _PAIRS = 8
 """How many pairs of words are searched for at most."""
 _SPELLED = 4
 """How many letters a word has that is searched in other spellings."""
+_RESPELT, _SPELLINGS = 8, 3
+"""How many words of a question are searched in other spellings, and in how many."""
 _STOP_WORD = 1.0
 """How much a stop word says: as much as a word in one of three texts."""
 _K1, _B = 1.2, 0.75
@@ -41,9 +43,10 @@ class Words:
     """The words of a question in the notes that fit. Each word is represented by its stem."""
 
     weights: Mapping[str, float]
-    """How much each word says: its inverse document frequency."""
+    """How much each word says: its inverse document frequency in the whole store."""
     silent: frozenset[str]
-    """The words that are no share of the question: stop words, words that name times, and words too common to be searched."""
+    """The words that are no share of the question: stop words, alone or as a phrase, words that name times, and those too common to be
+    searched."""
     times: frozenset[str]
     """Of these, the words that name times."""
     named: frozenset[str]
@@ -57,61 +60,84 @@ class Words:
 
     def similarity(self, stem: str, row: Row) -> float:
         """Return 1 if a row has a word, the similarity of the word that it has in its stead, or 0."""
-        places, first = self.places.get(stem, {}), row.row * _fts.CHUNKS
+        places, first = self.places.get(stem), row.row * _fts.CHUNKS
+        if not places:
+            return 0.0
         if row.chunks == 1:
             return places.get(first, 0.0)
         return max(places.get(place, 0.0) for place in range(first, first + row.chunks))
 
 
-def search_words(connection: IndexConnection, query: Query, fits: Filter) -> Words:
-    """Return the words of a question in the notes that fit."""
+def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: int = _fts.POOL) -> Words:
+    """Return the words of a question in the notes that fit, of which at least the best `pool` get a score."""
     stems = _fts.stems_of(connection, query.words)
     total, mean = _fts.totals(connection)
     terms, frequencies = _terms(connection, stems)
+    places: dict[str, Mapping[int, float]] = {}
+    searched = _rarest({stem: count for stem, count in frequencies.items() if count})
+    found = _fts.postings(connection, [terms[stem] for stem in searched], fits)
+    for stem in searched:
+        places[stem] = dict.fromkeys(found[terms[stem]], 1.0)
+        frequencies[stem] = max(
+            frequencies[stem], len(places[stem])
+        )  # which is not known before for characters and parts
+    left = _RESPELT
+    for word, stem in stems.items():
+        is_missing = not frequencies[stem] or (stem in places and not places[stem])
+        if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
+            left -= 1
+            term, has = _respelt(connection, stem, fits)
+            if has:
+                terms[stem], places[stem], frequencies[stem] = term, has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
     weights = {stem: inverse_frequency(max(count, 1), max(total, 1)) for stem, count in frequencies.items()}
-    searched = _rarest({stem: count for stem, count in frequencies.items() if count})
-    found = _fts.postings(connection, [term for stem in searched for term in terms[stem]], fits)
-    places: dict[str, Mapping[int, float]] = {}
+    lexical = _scores(connection, places, weights, mean, max(_SCORED, pool))
+    split = _fts.split(connection, [*query.timed, *map(separated, query.named)])
+    named, times = (
+        frozenset(stem for text in texts for stem in split[text])
+        for texts in (map(separated, query.named), query.timed)
+    )
+    common = (stem for stem, count in frequencies.items() if count and stem not in places)
+    empty = (stem for word, stem in stems.items() if STOPWORDS.issuperset(word.casefold().split()))
+    silent = times.union(common, empty)
+    telling = [stem for stem in dict.fromkeys(stems.values()) if stem not in silent | named]
+    pairs = _pairs(connection, telling, terms, weights, places, fits)
+    return Words(weights, silent, times, named, places, lexical, pairs)
+
+
+def _scores(
+    connection: IndexConnection,
+    places: Mapping[str, Mapping[int, float]],
+    weights: Mapping[str, float],
+    mean: float,
+    most: int,
+) -> dict[int, float]:
+    """Return the BM25 scores of the rows that have the most of a question, each that of its best text."""
     whole = whole_of(weights.values()) or 1.0
     sums: dict[int, float] = {}
-    for stem in searched:
+    for stem, has in places.items():
         weight = weights[stem] / whole
-        has: dict[int, float] = {}
-        for term, similarity in reversed(terms[stem].items()):  # the most similar last, so that it counts
-            has |= dict.fromkeys(found[term], similarity)
         for place, similarity in has.items():
             sums[place] = sums.get(place, 0.0) + weight * similarity
-        places[stem] = has
-    if len(sums) > _SCORED:
-        least = sorted(sums.values(), reverse=True)[_SCORED]
-        sums = {place: score for place, score in sums.items() if score >= least}
+    if len(sums) > most:
+        best: dict[int, float] = {}
+        for place, score in sums.items():
+            row = place // _fts.CHUNKS
+            if best.get(row, 0.0) < score:
+                best[row] = score
+        if len(best) > most:
+            least = sorted(best.values(), reverse=True)[most]
+            sums = {place: score for place, score in sums.items() if score >= least}
     lengths = _fts.lengths(connection, sums)
     # BM25's factor for the length of a text that has a word once, which is 1 for the mean length: Robertson and Zaragoza, "The
     # Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.4.
-    top, least, slope = _K1 + 1, 1 + _K1 * (1 - _B), _K1 * _B / mean
-    lexical: dict[int, float] = {}
+    top, shortest, slope = _K1 + 1, 1 + _K1 * (1 - _B), _K1 * _B / mean
+    found: dict[int, float] = {}
     for place, score in sums.items():
-        row, score = place // _fts.CHUNKS, score * top / (least + slope * lengths[place])
-        if lexical.get(row, 0.0) < score:
-            lexical[row] = score
-    split = _fts.split(
-        connection, [*query.timed, *query.named, *STOPWORDS.intersection(map(str.casefold, query.words))]
-    )
-    named, times = (frozenset(stem for text in texts for stem in split[text]) for texts in (query.named, query.timed))
-    common = (stem for stem, count in frequencies.items() if count and stem not in places)
-    phrases = (stem for word, stem in stems.items() if " " in word)
-    stop_words = (stem for text in split if text in STOPWORDS for stem in split[text])
-    silent = times.union(common, phrases, stop_words)
-    pairs = _pairs(
-        connection,
-        [stem for stem in dict.fromkeys(stems.values()) if stem not in silent | named],
-        terms,
-        weights,
-        places,
-        fits,
-    )
-    return Words(weights, silent, times, named, places, lexical, pairs)
+        row, score = place // _fts.CHUNKS, score * top / (shortest + slope * lengths[place])
+        if found.get(row, 0.0) < score:
+            found[row] = score
+    return found
 
 
 def weights_in(connection: IndexConnection, text: str, words: Words) -> list[float]:
@@ -137,16 +163,16 @@ def whole_of(weights: Iterable[float]) -> float:
 def _pairs(
     connection: IndexConnection,
     stems: list[str],
-    terms: Mapping[str, Mapping[str, float]],
+    terms: Mapping[str, str],
     weights: Mapping[str, float],
     places: Mapping[str, Mapping[int, float]],
     fits: Filter,
 ) -> dict[int, float]:
     """Return the share of the pairs of consecutive words that each row has with at most two other words between them."""
-    pairs = [(one, other) for one, other in pairwise(stems)][:_PAIRS]
+    pairs = list(pairwise(stems))[:_PAIRS]
     whole = math.fsum(weights[one] + weights[other] for one, other in pairs)
     near = {
-        f"NEAR({next(iter(terms[one]))} {next(iter(terms[other]))}, 2)": (weights[one] + weights[other]) / whole
+        f"NEAR({terms[one]} {terms[other]}, 2)": (weights[one] + weights[other]) / whole
         for one, other in pairs
         if one in places and other in places and not places[one].keys().isdisjoint(places[other])
     }
@@ -157,26 +183,39 @@ def _pairs(
     return dict(found)
 
 
-def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
-    """Return what to search for each stem, with its similarity, and in how many texts that is.
+def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
+    """Return what to search for each stem, and in how many texts that is.
 
     That is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the other.
-    Others may be misspelt: then it is the words that are spelled most like them.
     """
     frequencies = _fts.frequencies(connection, set(stems.values()))
-    terms: dict[str, dict[str, float]] = {}
+    terms: dict[str, str] = {}
     for word, stem in stems.items():
-        terms.setdefault(stem, {quoted(word): 1.0})
+        term = quoted(word)
         if is_character(word):
-            terms[stem] = {f"{quoted(word)} *": 1.0}
-            frequencies[stem] = max(1, frequencies[stem])
-        if not frequencies[stem] and (parts := parts_of(word)) != word:
-            terms[stem], frequencies[stem] = {quoted(parts): 1.0}, 1
-        if not frequencies[stem] and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
-            alike = _fts.similar(connection, stem)
-            terms[stem] = {quoted(term): similarity for term, similarity in alike.items()}
-            frequencies[stem] = sum(_fts.frequencies(connection, alike).values())
+            term, frequencies[stem] = f"{term} *", max(1, frequencies[stem])
+        elif not frequencies[stem] and (parts := parts_of(word)) != word:
+            term, frequencies[stem] = quoted(parts), 1
+        terms.setdefault(stem, term)
     return terms, frequencies
+
+
+def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[str, dict[int, float]]:
+    """Return the word that is spelled most like one that no text has which fits, and the places of the three words most like it.
+
+    Only words in texts that fit count: what others wrote must not change what is found.
+    """
+    best, spellings = "", 0
+    places: dict[int, float] = {}
+    for alike, similarity in _fts.similar(connection, stem).items():
+        term = quoted(_fts.word_of(connection, alike))
+        if has := _fts.postings(connection, [term], fits)[term]:
+            best = best or term
+            places = dict.fromkeys(has, similarity) | places
+            spellings += 1
+            if spellings == _SPELLINGS:
+                break
+    return best, places
 
 
 def _rarest(frequencies: Mapping[str, int]) -> list[str]:

@@ -12,7 +12,7 @@ from graphagent.memory.notes.index._words import separated
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
 from graphagent.memory.notes.recall._times import Span, times_of
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+")
 _DAY = re.compile(r"([0-3]?\d)(?:st|nd|rd|th)?")
 
 _ASKS = {
@@ -63,12 +63,16 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
     """
     found = [match.group() for match in _WORD.finditer(separated(text))]
     words = dict.fromkeys(word for word in found if word.casefold() not in STOPWORDS and len(word) < 64)
-    lower = {word.casefold().removesuffix("'s").removesuffix("’s") for word in found}
-    named = frozenset(
-        name
+    lower = {word.casefold() for word in found}
+    names = {
+        name: parts
         for each in speakers
-        if (parts := set(_words(name := each.casefold()))) and parts <= lower and not _is_word_alone(name, text)
-    )
+        if (parts := set(_words(separated(name := each.casefold()))))
+        and parts <= lower
+        and not _is_word_alone(name, text)
+    }
+    # "Ana Maria" does not name Ana as well.
+    named = frozenset(name for name in names if not any(names[name] < parts for parts in names.values()))
     times = times_of(text, now or datetime.fromtimestamp(_clock.now() / 1000, UTC), named)
     return Query(
         text,

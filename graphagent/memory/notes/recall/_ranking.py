@@ -39,7 +39,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
 }
 """The features of each reason for which a note is found."""
 SEARCHED = ("lexical", "share", "pairs", "semantic", "tokens", "around")
-"""The features of which the scores are made that count for the other turns of a conversation."""
+"""The features whose weighted sum is the score of a turn for the other turns of its conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def own(found: Candidates, at: Mapping[tuple[str, int], int]) -> dict[str, Score
 
 
 def first(found: Candidates, most: int) -> list[int]:
-    """Return the best candidates by words and by vectors of texts; a turn is as good as half of the best one around it."""
+    """Return the best candidates by words and by vectors of texts; a turn is at least half as good as the best of the four around it."""
     kinds: dict[int, Kind] = {number: _features.kind_of(row) for number, row in found.rows.items()}
     scores = base(found.scores, WEIGHTS[found.tier], kinds)
     at = found.at

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+from anyio import to_thread
+
 from graphagent import _clock
 from graphagent.memory.notes._types import Match
 from graphagent.memory.notes._validation import milliseconds
@@ -33,9 +35,13 @@ T = TypeVar("T")
 _COMPOSED = 50
 """How many notes at least are ranked by recency and importance."""
 _LATE = 100
-"""How many of the best candidates are compared by the vectors of their words, which takes 1 ms."""
+"""How many of the best candidates are compared by the vectors of their words, which takes 1 ms for short notes."""
+_WORDS = 64
+"""How many words of a question are compared by their vectors: those that say the most."""
+_SHORT = 500
+"""The length of a question up to which it is analysed on the event loop, in at most some tenths of a millisecond."""
 _LEAST = 0.01
-"""The score of a note that was found only by the turns before and after it."""
+"""The lowest score of a note that was found, such as by the turns before and after it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Candidates:
     query: Query
     words: Words
     scores: Mapping[str, Mapping[int, float]]
-    """The scores of rows by words (`lexical`), by pairs of words (`pairs`), and by vectors (`semantic`)."""
+    """The features of rows that come from searching, by words, by vectors of texts and by vectors of words, by their names."""
     rows: Mapping[int, Row]
     """The fields of these rows, of those of the time that is asked for, and of the turns before and after all of them."""
     cosines: Mapping[int, float]
@@ -114,8 +120,9 @@ class _RebuiltError(Exception):
 
 
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
-    """Find the candidates, and return what a function makes of them in the same worker thread."""
-    query = parse_query(text, await repository.speakers(fits.owner))
+    """Return what a function makes of the candidates, in the worker thread in which they are found."""
+    speakers = await repository.speakers(fits.owner)
+    query = await to_thread.run_sync(parse_query, text, speakers) if len(text) > _SHORT else parse_query(text, speakers)
     if repository.note_index is not None:
         told = await repository.note_index.search(query.text, fits, pool)
         return await repository.backend.read(
@@ -156,12 +163,14 @@ def _by_both(
         cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - nearest.keys()))}
         scores = {**found.scores, "semantic": _features.scaled(cosines, nearest)}
         found = replace(found, cosines=cosines, scores=scores, tier="vectors")
-        if words is None:
+        if words is None or not len(words):
             return use(found)
         weights = weights_in(connection, query.bare, found.words)
         if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
             weights = [1.0] * len(words)
-        late = matrix.late(words * numpy().float32(weights)[:, None], _ranking.first(found, _LATE))
+        chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]
+        counted = words[chosen] * numpy().float32([weights[place] for place in chosen])[:, None]
+        late = matrix.late(counted, _ranking.first(found, _LATE))
         tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
         around = _features.late_around(late, found.rows, found.at)
         of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}
@@ -175,14 +184,21 @@ def _from_note_index(
 ) -> Candidates:
     """Return the candidates that a search engine of the user's own found."""
     rows = _fts.rows_named(connection, fits.owner, {id_ for scores in told.values() for id_ in scores})
+    # What does not fit must not count either: scores are relative to the highest one.
+    fitting = _fts.rows_of(connection, rows.values(), fits)
     found = {
-        kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if id_ in rows}
+        kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
         for kind in ("lexical", "semantic")
     }
     lexical = _features.shares(found["lexical"])
-    # What share of the question the scores of another engine stand for is not known, so its best one counts as all of it.
-    scores = {"lexical": lexical, "share": lexical, "semantic": _features.scaled(found["semantic"], found["semantic"])}
-    words = search_words(connection, query, fits)
+    words = search_words(connection, query, fits, pool)
+    # What share of the question the scores of another engine stand for is not known, so in the ranking its best one counts as all of it.
+    scores = {
+        "lexical": lexical,
+        "share": lexical,
+        "pairs": words.pairs,
+        "semantic": _features.scaled(found["semantic"], found["semantic"]),
+    }
     candidates = _with_context(connection, query, words, lexical, scores, found["semantic"], fits, pool)
     return replace(candidates, tier="vectors") if found["semantic"] else candidates
 
@@ -190,7 +206,7 @@ def _from_note_index(
 def _by_words(
     connection: IndexConnection, query: Query, nearest: Mapping[int, float], fits: Filter, pool: int
 ) -> Candidates:
-    words = search_words(connection, query, fits)
+    words = search_words(connection, query, fits, pool)
     best = sorted(words.lexical, key=words.lexical.__getitem__, reverse=True)[:pool]
     scores = {"lexical": _features.shares(words.lexical), "share": words.lexical, "pairs": words.pairs}
     return _with_context(connection, query, words, best, scores, nearest, fits, pool)
@@ -218,7 +234,7 @@ def _with_context(
 def _composed(
     found: Iterable[tuple[Record, _Ranked]], weights: tuple[float, float, float], settings: NoteSettings
 ) -> list[Match]:
-    """Rank as crewAI does, by relevance, recency and importance. What is hardly relevant comes last."""
+    """Return matches ranked as crewAI does, by relevance, recency and importance. What is hardly relevant comes last."""
     semantic, recency, importance = weights
     now = _clock.now()
     found = list(found)

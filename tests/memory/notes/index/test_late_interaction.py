@@ -107,6 +107,19 @@ def test_scores_are_the_same_however_many_words_there_are():
         )
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 100, 10_000])
+def test_scores_are_the_same_however_many_words_are_compared_at_once(at_once, monkeypatch):
+    """The words of a text are always compared together."""
+    notes = of_notes([[5, 300, 1], [1], [40, 2], [12]], 16)
+    asked, matrix = question(4, 16), matrix_of(notes, 16)
+    expected = matrix.late(asked, list(notes))
+    monkeypatch.setattr("graphagent.memory.notes.index._matrix._AT_ONCE", at_once)
+    found = matrix.late(asked, list(notes))
+    assert found.rows == expected.rows
+    assert found.scores == pytest.approx(expected.scores)
+    assert found.best == pytest.approx(expected.best)
+
+
 def test_notes_whose_words_have_no_vectors_are_counted():
     """As long as there is one, words are not compared; a note without words is not one of them."""
     notes = of_notes([[2], [3, 1]], 8)
@@ -366,6 +379,27 @@ async def test_a_fault_of_the_embedder_saves_nothing(store):
     with pytest.raises(EmbedderError, match="zeros for word 1 of the words of text 1 of 2"):
         await notes.remember_many(["a", "b"])
     assert await notes.list_records() == []
+
+
+@pytest.mark.parametrize("asked", ["???", "pear? " * 300])
+async def test_a_question_may_have_no_words_or_many(store, asked):
+    """Without words it is searched by the vector alone, and of many only some are compared."""
+    compared = []
+
+    class Few(WordVectors):
+        async def embed_words(self, texts):
+            vectors, words = await super().embed_words(texts)
+            return vectors, [[] if text == "???" else of for text, of in zip(texts, words, strict=True)]
+
+    async with Notes(store, embedder=Few()) as notes:
+        await notes.remember_many(["a sweet pear", "an old map"])
+        matrix = await notes._service.repository.matrix(notes._visibility.owner)
+        late = matrix.late
+        matrix.late = lambda words, among: compared.append(len(words)) or late(words, among)
+        found = await notes.recall(asked)
+        assert len(found) == 2
+        assert compared == ([] if asked == "???" else [64])
+        assert ("tokens" in found[0].reasons) is (asked != "???")
 
 
 async def test_a_question_is_embedded_with_its_words_at_once(store):

@@ -64,6 +64,25 @@ async def test_what_an_engine_finds_is_ranked_by_its_scores(kind, said):
     assert [match.record.content[-1] for match in await notes.recall("tea")] == ["5", "4", "3", "2", "1"]
 
 
+@pytest.mark.parametrize("kind", ["lexical", "semantic"])
+async def test_what_does_not_fit_does_not_count_in_the_ranking(kind):
+    """Scores are relative to the highest one, which may be that of a private note of another source."""
+
+    class Scoring(Engine):
+        async def search(self, query, fits, limit):
+            scores = {"far": 0.2, "near": 0.4, "secret": 0.99}
+            return {kind: {id_: scores[record.content] for (_, id_), record in self.held.items()}}
+
+    found = []
+    for texts in (["far", "near"], ["far", "near", "secret"]):
+        notes = Notes(MemoryStore(), index=Scoring())
+        for text in texts:
+            await notes.remember(text, source="ann", private=text == "secret")
+        found.append([(match.record.content, dict(match.parts)) for match in await notes.of("bob").recall("tea")])
+    assert found[0] == found[1]
+    assert [content for content, _ in found[0]] == ["near", "far"]
+
+
 async def test_an_engine_that_is_given_later_learns_what_is_there():
     """reindex() tells it of all notes of the owner."""
     store, engine = MemoryStore(), Engine()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import apsw
 import pytest
 
-from graphagent.memory import Notes, Ranking, Turn
+from graphagent.memory import Note, Notes, Ranking, Turn
 from graphagent.memory.notes.index import _fts
 from graphagent.store import EncryptedStore, SqliteStore
 from tests.memory.notes.conftest import KEY, Words, WordVectors
@@ -97,6 +97,25 @@ async def test_an_identifier_that_no_note_has_is_found_as_it_is_divided_elsewher
     assert await texts(notes, "getUserName") == ["get_user_name fails."]
 
 
+@pytest.mark.parametrize(
+    "asked", ["project's", "project’s", "What is the project's deadline?", "the projects' deadline"]
+)
+async def test_an_apostrophe_divides_words(notes, asked):
+    """As it does in notes."""
+    await notes.remember_many(["The project deadline is in spring.", "Nothing else."])
+    [found] = await notes.recall(asked)
+    assert (found.record.content, found.score) == ("The project deadline is in spring.", pytest.approx(1))
+
+
+@pytest.mark.parametrize("text", ["👍", "…", "🎉 🎉"])
+async def test_notes_without_a_word_are_no_obstacle(notes, text):
+    """Alone, and among others."""
+    await notes.remember(text)
+    assert await notes.recall("anything") == []
+    await notes.remember("Anything goes.")
+    assert await texts(notes, "anything") == ["Anything goes."]
+
+
 @pytest.mark.parametrize("asked", ["E4021", "E-4021", "E 4021", "e4021"])
 async def test_numbers_are_never_corrected(notes, asked):
     """Another code may be found by its letters, but not as if it were the same; nor is a code found that differs in a digit."""
@@ -119,6 +138,37 @@ async def test_a_misspelt_question_finds_what_was_meant(notes, asked, word):
     assert found.record == meant.record
     assert 0 < found.score <= meant.score
     assert found.reasons == meant.reasons == ("lexical",)
+
+
+@pytest.mark.parametrize(("asked", "word"), [("databse", "database"), ("relase", "release"), ("purchsae", "purchase")])
+async def test_a_word_whose_stem_has_another_stem_is_corrected(notes, asked, word):
+    """Porter's stemmer makes `databas` of the one, and `databa` of that."""
+    await notes.remember_many([f"It is about a {word}.", "It is about boats."])
+    assert await texts(notes, asked) == [f"It is about a {word}."]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [["Our kitchan notes."], ["kitchane", "kitchans", "kitchang"], ["kitchan kitchane"] * 3],
+    ids=["same", "closer", "both"],
+)
+async def test_what_others_wrote_does_not_change_the_correction(store, others):
+    """Neither the notes of another owner nor those that are private to another source."""
+    async with Notes(store, owner="ann") as notes, Notes(store, owner="bob") as stranger:
+        await notes.remember("The kitchen is blue.")
+        before = await texts(notes, "kitchan")
+        await stranger.remember_many(others)
+        await notes.remember_many([Note(text, source="dan", private=True) for text in others])
+        assert await texts(notes, "kitchan") == before == ["The kitchen is blue."]
+
+
+async def test_many_spellings_of_a_word_make_it_common_and_no_more(notes):
+    """The notes that have all of them are found, with a score above that of nothing."""
+    await notes.remember_many([*(f"kitchen kitchin kitchun {number}" for number in range(10)), "alpha beta"])
+    found = await notes.recall("kitchan alpha", limit=20)
+    assert len(found) == 11
+    assert found[0].record.content == "alpha beta"
+    assert all(0 < match.score < 1 for match in found)
 
 
 async def test_a_known_word_is_not_corrected(notes):
@@ -228,6 +278,31 @@ async def test_a_long_note_without_spaces_is_found_by_a_detail(notes):
     await notes.remember_many([f"第{number}个椅子是红色的。" for number in range(100)])
     await notes.remember_many([long, "备用花盆在商店里。", "钥匙在桌子下面。", "蓝色的天空很美。", "今天下雨。"])
     assert (await texts(notes, "备用钥匙在蓝色花盆下面吗", limit=1)) == [long]
+
+
+async def test_a_long_note_leaves_room_for_short_ones(notes):
+    """Though each of its pieces has more of the question."""
+    book = " ".join(f"The falcon is in the harbour {number}. {'word ' * 60}." for number in range(300))
+    await notes.remember_many([book, *(f"harbour note {number}" for number in range(5))])
+    assert len(await notes.recall("falcon harbour")) == 6
+
+
+async def test_as_many_are_found_as_are_asked_for(notes):
+    """Also those that have less of the question than many others."""
+    await notes.remember_many([f"harbour {'falcon' if number % 3 else 'x'} {number}" for number in range(400)])
+    assert len(await notes.recall("falcon harbour", limit=400)) == 400
+
+
+# Names of speakers
+
+
+@pytest.mark.parametrize("name", ["user1", "R2D2", "田中太郎", "Ana Maria", "O'Brien", "Zoë"])
+async def test_the_speaker_who_is_named_is_recognised(notes, name):
+    """Also by a name that is divided in searching, and by a longer one than that of another speaker."""
+    turns = [(name, "I like tea."), ("Ana", "I like tea."), ("Maria", "I like tea.")]
+    await remember_talk(notes, turns, session="one")
+    found = await notes.recall(f"What does {name} like?")
+    assert [match.record.speaker for match in found if "speaker" in match.reasons] == [name]
 
 
 # Roles
