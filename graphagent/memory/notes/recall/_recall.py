@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphagent.events import MemoryQueryCompleted, MemoryQueryFailed, MemoryQueryStarted
+from graphagent.memory.notes.index._fts import POOL
 from graphagent.memory.notes.recall._search import search
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ async def _found(service: NoteService, request: RecallRequest) -> list[Match]:
 
 async def _searched(service: NoteService, request: RecallRequest) -> list[Match]:
     if service.inference is None or request.depth == "shallow":
-        return await search(service.repository, request.text, request.fits, request.limit, service.settings)
+        # The rank is not the score, so what has a score that is too low must leave room for others.
+        most = max(request.limit, POOL) if request.min_score > 0 else request.limit
+        found = await search(service.repository, request.text, request.fits, most, service.settings)
+        return [match for match in found if match.score >= request.min_score][: request.limit]
     from graphagent.memory.notes.recall._deep import deep_recall
 
     return await deep_recall(service, service.inference.model, request)

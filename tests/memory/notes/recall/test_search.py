@@ -214,6 +214,16 @@ async def test_every_match_has_a_reason(notes):
     assert {match.record.content for match in found[:2]} == {talk[1], "But Leo is allergic to nickel."}
 
 
+async def test_a_score_that_is_too_low_leaves_room_for_others(notes):
+    """An answer of low score is first, and the note that has what is asked for is found all the same."""
+    talk = [("Ann", "What pet did you get?"), ("Bob", "A ferret called Salt."), ("Ann", "Nice.")]
+    await notes.remember_conversation([Turn(text, speaker) for speaker, text in talk], session="s")
+    found = await notes.recall("Which pet did Bob get?")
+    assert found[0].score < 0.6 < max(match.score for match in found)
+    [match] = await notes.recall("Which pet did Bob get?", limit=1, min_score=0.6)
+    assert match.score > 0.6
+
+
 @pytest.mark.parametrize("embedder", [None, Words()])
 async def test_what_was_said_at_a_time_that_is_named_is_found_without_a_word_in_common(store, embedder):
     """Whether the time is named by a day, a month or words such as yesterday; nothing else is found by it."""
