@@ -312,7 +312,7 @@ def test_words_of_others_are_not_found_by_a_likeness():
 @settings(max_examples=examples(50))
 @given(st.lists(st.text("ab", min_size=4, max_size=8), min_size=1, max_size=12), st.text("ab", min_size=4, max_size=8))
 def test_similar_words_are_the_most_similar_of_those_that_begin_alike(known, asked):
-    """At most three, the most similar first, all compared one by one."""
+    """At most twenty, the most similar first, all compared one by one."""
     from graphagent.memory.notes.index._words import similarities
 
     connection, _ = index_of([Record("id", " ".join(known), owner="a", created_at=NOW)])
@@ -325,7 +325,7 @@ def test_similar_words_are_the_most_similar_of_those_that_begin_alike(known, ask
         and similarities(asked, [term])[term] >= _fts._ALIKE
     ]
     found = _fts.similar(connection, asked)
-    assert list(found.values()) == sorted(near, reverse=True)[:3]
+    assert list(found.values()) == sorted(near, reverse=True)[: _fts._MOST_ALIKE]
     assert all(found[term] == similarities(asked, [term])[term] for term in found)
 
 
