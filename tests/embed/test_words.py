@@ -40,6 +40,18 @@ async def test_a_word_has_a_letter_or_a_digit(embedder):
     assert np.allclose(np.linalg.norm(np.concatenate(words), axis=1), 1, atol=1e-5)
 
 
+async def test_what_the_model_cannot_read_resembles_nothing():
+    """Texts and words in characters that it does not know, and very long words, are like themselves alone."""
+    embedder = EMBEDDERS["local"]
+    texts = ["ฉันชอบกินข้าว", "แมวของฉัน", "Ｈｅｌｌｏ", "x" * 300, "🙂", "a cat"]
+    rows, words = await embedder.embed_words([*texts, *texts, "ฉันชอบกินข้าว แมวของฉัน cat"])
+    alike = rows[: len(texts)] @ rows[len(texts) : -1].T
+    assert np.allclose(alike.diagonal(), 1, atol=1e-5)
+    assert (alike - np.eye(len(texts))).max() < 0.5
+    first, second, _ = words[-1]
+    assert first @ second < 0.5
+
+
 async def test_static_words_are_those_of_their_pieces_alone():
     """A word of one piece or of several has the vector that a text of it has, wherever it occurs; case is a part of it."""
     embedder = EMBEDDERS["static"]
