@@ -43,6 +43,8 @@ ASKED: Mapping[str, Sequence[str]] = {
 WITHOUT: Mapping[str, Sequence[str]] = {
     "words": ["length"],
     "vectors": [name for name in NAMES if name.startswith("tokens")],
+    "dialogue": ["share"],
+    "chat": ["share", "speaker"],
     "notes": ["lexical", "date"],
 }
 """The features that a tier or a sort of material does without, although its candidates may have them.
@@ -50,8 +52,8 @@ WITHOUT: Mapping[str, Sequence[str]] = {
 Without vectors the length of a text counts in BM25 alone. In a collection of single notes the best one by words often has few of the
 question's words, so it is only the share of them that says something.
 """
-GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 5.0}}
-"""Weights that are not fitted, because too few questions about a sort of material name a time: about what messages have."""
+GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 6.0}, "chat": {"speaker": 1.3}}
+"""Weights that are not fitted, because the questions about a sort of material name no times or no speakers: about those of turns."""
 FILE = Path(_weights.__file__)
 
 Weights = dict[str, dict[str, float]]

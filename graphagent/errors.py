@@ -535,7 +535,7 @@ class PlainStoreError(StoreError):
 
 
 class NoteError(GraphAgentError):
-    """A note cannot be kept."""
+    """A note cannot be kept, or notes cannot be searched."""
 
 
 class ScopeError(NoteError, ValueError):

@@ -120,6 +120,10 @@ def _check_ranking(ranking: object) -> None:
     for each in fields(ranking):
         value: object = getattr(ranking, each.name)
         if each.name == "roles":
+            if not isinstance(value, Mapping):
+                raise TypeError(
+                    f"ranking.roles is a dict of what is added for each role, such as {{'tool': -2.0}}, not {a(type(value).__name__)}"
+                )
             for role, extra in cast("Mapping[str, object]", value).items():
                 number(f"ranking.roles[{role!r}]", extra)
             continue

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index._fts import CHUNKS
-from graphagent.memory.notes.index._words import separated, with_parts, word_places
+from graphagent.memory.notes.index._words import normal, separated, with_parts, word_places
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -41,10 +41,9 @@ def pieces(text: str) -> list[str]:
 
 
 def worded(record: Record) -> list[str]:
-    """Return the texts whose words are searched. They include the speaker, the time and the categories of the note."""
-    said = f"{record.at.day} {record.at:%B %Y} " if record.at is not None else ""
+    """Return the texts whose words are searched. They include the speaker and the categories of the note."""
     speaker = f"{record.speaker}: " if record.speaker else ""
     first, *others = pieces(record.content)
     if record.categories:
         first = f"{first} [{', '.join(record.categories)}]"
-    return [separated(with_parts(f"{said}{speaker}{piece}")) for piece in (first, *others)]
+    return [separated(with_parts(normal(f"{speaker}{piece}"))) for piece in (first, *others)]

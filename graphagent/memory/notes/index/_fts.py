@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._connection import IndexConnection
     from graphagent.memory.notes.index._filter import Filter
 
-FORMAT = 4
+FORMAT = 5
 TOKENIZER: tuple[str, ...] = ("porter", "unicode61", "remove_diacritics", "2")
 
 SCHEMA = (
@@ -354,6 +354,13 @@ def speakers(connection: IndexConnection, owner: str) -> list[str]:
         (owner,),
     )
     return [name for (name,) in rows]
+
+
+def speaking(connection: IndexConnection, names: Iterable[str], fits: Filter) -> list[str]:
+    """Return those of some speakers who have said something that fits."""
+    where, values = condition(fits)
+    statement = f"SELECT 1 FROM notes_rows WHERE {where} AND speaker>'' AND speaker=? LIMIT 1"
+    return [name for name in names if connection.execute(statement, (*values, name)).fetchall()]
 
 
 def hidden(connection: IndexConnection, owner: str, asker: str | None) -> list[int]:

@@ -2,12 +2,14 @@
 
 FTS5's tokenizer keeps `E4021` and a whole Chinese sentence as one word each. So texts and questions are divided further before it
 sees them, in the same way: between letters and digits, and each run of Chinese, Japanese or Korean characters into its overlapping
-pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the parts of words such as `getUserName`.
+pairs, as Lucene's CJKBigramFilter does. Texts, but not questions, also have the parts of words such as `getUserName`. What is written
+in several ways in Unicode becomes one: `é` in one character or two, full-width letters, Hebrew and Arabic with vowel points or without.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 _IDENTIFIER = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
@@ -17,6 +19,23 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHARACTERS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f"
 _CJK = re.compile(f"[{_CHARACTERS}]+")
 _PLACE = re.compile(rf"[{_CHARACTERS}]{{1,2}}|[^\s{_CHARACTERS}]+")
+_POINTS = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"
+)
+"""The vowel points and other marks of Hebrew and Arabic, and the line that stretches Arabic words: most texts are without them."""
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+
+def normal(text: str) -> str:
+    """Return a text in the form NFKC of Unicode, without the vowel points of Hebrew and Arabic."""
+    return text if text.isascii() else _POINTS.sub("", unicodedata.normalize("NFKC", text))
+
+
+def folded(text: str) -> str:
+    """Return a normal text in lower case and without accents, by which names are compared."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
+    return text.casefold()
 
 
 def separated(text: str) -> str:
@@ -39,6 +58,11 @@ def with_parts(text: str) -> str:
 def parts_of(word: str) -> str:
     """Return the parts of a word such as `getUserName`, divided by spaces."""
     return _CAMEL.sub(" ", word)
+
+
+def has_characters(text: str) -> bool:
+    """Return whether a text has Chinese, Japanese or Korean characters, which no spaces divide into words."""
+    return not text.isascii() and _CJK.search(text) is not None
 
 
 def is_character(word: str) -> bool:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
+from graphagent.memory.notes.index._words import folded, normal
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._fts import Row
@@ -26,6 +27,9 @@ Kind = Literal["note", "turn", "message"]
 """A single note, a turn of a conversation between people, or a message in a chat with roles."""
 ANSWERS = {"time": TIME, "number": NUMBER, "name": NAME}
 """The trait of a turn that may have the kind of answer that is asked for."""
+
+_SPREAD = 0.1
+"""The smallest difference of two cosines that counts fully."""
 
 
 def kind_of(row: Row) -> Kind:
@@ -63,11 +67,14 @@ def shares(scores: Scores) -> dict[int, float]:
 
 
 def scaled(cosines: Scores, pool: Iterable[int]) -> dict[int, float]:
-    """Return cosines on a scale from 0, for the lowest of those in the pool and all below it, to 1 for the highest."""
+    """Return cosines on a scale from 0, for the lowest of those in the pool and all below it, to 1 for the highest.
+
+    If all of them are within 0.1, the scale has that length, for such small differences say nothing.
+    """
     among = [cosines[row] for row in pool if row in cosines]
-    low, high = min(among, default=0.0), max(among, default=0.0)
-    spread = high - low
-    return {row: max(0.0, (score - low) / spread) if spread > 0 else 1.0 for row, score in cosines.items()}
+    high = max(among, default=0.0)
+    spread = max(high - min(among, default=0.0), _SPREAD)
+    return {row: max(0.0, 1 - (high - score) / spread) for row, score in cosines.items()}
 
 
 def late_around(late: LateScores, rows: Mapping[int, Row], at: Mapping[tuple[str, int], int]) -> dict[int, float]:
@@ -93,7 +100,7 @@ def speaker(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
     if len(query.named) != 1:
         return {}
     [name] = query.named
-    return {number: 1.0 for number, row in rows.items() if row.speaker.casefold() == name}
+    return {number: 1.0 for number, row in rows.items() if folded(normal(row.speaker)) == name}
 
 
 def dated(rows: Mapping[int, Row], query: Query) -> dict[int, float]:

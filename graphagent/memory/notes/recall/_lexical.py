@@ -34,6 +34,8 @@ _RESPELT, _SPELLINGS = 8, 3
 """How many words of a question are searched in other spellings, and in how many."""
 _STOP_WORD = 1.0
 """How much a stop word says: as much as a word in one of three texts."""
+_TIME = 0.5
+"""How much a word that names the time which is asked for counts, in proportion to other words."""
 _K1, _B = 1.2, 0.75
 """The parameters of BM25, as in SQLite's FTS5."""
 
@@ -47,8 +49,10 @@ class Words:
     silent: frozenset[str]
     """The words that are no share of the question: stop words, alone or as a phrase, words that name times, and those too common to be
     searched."""
+    time: float
+    """How much the time says that the question names: as much as the word that says most; 0 without a time."""
     times: frozenset[str]
-    """Of these, the words that name times."""
+    """Of the silent words, the words that name times."""
     named: frozenset[str]
     """The words in names of speakers."""
     places: Mapping[str, Mapping[int, float]]
@@ -91,32 +95,35 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: 
                 terms[stem], places[stem], frequencies[stem] = term, has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
     weights = {stem: inverse_frequency(max(count, 1), max(total, 1)) for stem, count in frequencies.items()}
-    lexical = _scores(connection, places, weights, mean, max(_SCORED, pool))
     split = _fts.split(connection, [*query.timed, *map(separated, query.named)])
     named, times = (
         frozenset(stem for text in texts for stem in split[text])
         for texts in (map(separated, query.named), query.timed)
     )
     common = (stem for stem, count in frequencies.items() if count and stem not in places)
-    empty = (stem for word, stem in stems.items() if STOPWORDS.issuperset(word.casefold().split()))
-    silent = times.union(common, empty)
-    telling = [stem for stem in dict.fromkeys(stems.values()) if stem not in silent | named]
-    pairs = _pairs(connection, telling, terms, weights, places, fits)
-    return Words(weights, silent, times, named, places, lexical, pairs)
+    silent = times.union(common, stems.values() if query.is_phrase else ())
+    telling = [stem for stem in dict.fromkeys(stems.values()) if stem not in silent]
+    # The time that is asked for counts like one more word. What was said then has it by its date, a text that names it only in part.
+    loudest = max((weights[stem] for stem in telling or weights), default=1.0)
+    time = loudest if query.spans or query.months else 0.0
+    shares = {stem: _TIME * weight if time and stem in times else weight for stem, weight in weights.items()}
+    lexical = _scores(connection, places, shares, whole_of([*shares.values(), time]), mean, max(_SCORED, pool))
+    pairs = _pairs(connection, [stem for stem in telling if stem not in named], terms, weights, places, fits)
+    return Words(weights, silent, time, times, named, places, lexical, pairs)
 
 
 def _scores(
     connection: IndexConnection,
     places: Mapping[str, Mapping[int, float]],
     weights: Mapping[str, float],
+    whole: float,
     mean: float,
     most: int,
 ) -> dict[int, float]:
     """Return the BM25 scores of the rows that have the most of a question, each that of its best text."""
-    whole = whole_of(weights.values()) or 1.0
     sums: dict[int, float] = {}
     for stem, has in places.items():
-        weight = weights[stem] / whole
+        weight = weights[stem] / (whole or 1.0)
         for place, similarity in has.items():
             sums[place] = sums.get(place, 0.0) + weight * similarity
     if len(sums) > most:

@@ -165,18 +165,17 @@ def relevance(found: Candidates, rows: Iterable[int]) -> dict[int, float]:
     Each word counts by how much it says. A time that is asked for counts like a word: a row has it if it was said then, or if its text
     names it.
     """
-    words, query = found.words, found.query
+    words = found.words
     weights = {stem: weight for stem, weight in words.weights.items() if stem not in words.silent}
-    timely = max(weights.values(), default=1.0) if query.spans or query.months else 0.0
-    dated = _features.dated(found.rows, query)
-    whole = whole_of([*weights.values(), timely])
+    dated = _features.dated(found.rows, found.query)
+    whole = whole_of([*weights.values(), words.time])
     relevances: dict[int, float] = {}
     for row in rows:
         has = math.fsum(weight * words.similarity(stem, found.rows[row]) for stem, weight in weights.items())
-        if timely and (
+        if words.time and (
             row in dated or (words.times and all(words.similarity(stem, found.rows[row]) for stem in words.times))
         ):
-            has += timely
+            has += words.time
         relevances[row] = min(1.0, max(has / whole if whole else 0.0, found.cosines.get(row, 0.0)))
     return relevances
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class RecallRequest:
     """A question, and which notes may answer it.
 
     Raises:
-        ValueError: the depth is not known, or the limit is below 0.
+        ValueError: the depth is not known, the limit is below 0, or the score is not a number (NaN).
         TypeError: the limit is not a whole number, or the score not a number.
         NoteError: the text is not a text.
     """
@@ -40,6 +41,8 @@ class RecallRequest:
             raise ValueError(f"depth={self.depth!r} is not known; use {one_of(DEPTHS)}")
         whole("limit", self.limit)
         number("min_score", self.min_score)
+        if math.isnan(self.min_score):
+            raise ValueError(f"min_score={self.min_score!r} is no score; those are from 0 to 1")
         if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NoteError(f"a question is a text, not {a(type(self.text).__name__)}")
         object.__setattr__(self, "text", self.text[:_LONGEST].encode("utf-8", "replace").decode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +16,7 @@ from graphagent.memory.notes._validation import milliseconds
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._matrix import numpy
 from graphagent.memory.notes.recall import _features, _ranking
+from graphagent.memory.notes.recall._engine import engine_scores
 from graphagent.memory.notes.recall._lexical import search_words, weights_in
 from graphagent.memory.notes.recall._query import parse_query
 
@@ -72,6 +74,7 @@ async def search(
 
     Raises:
         EmbedderError: the question could not be embedded.
+        NoteError: the search engine of the user's own failed, or returned something else than scores.
         StoreError: the store cannot be read.
     """
     most = limit if settings.composite is None else max(_COMPOSED, 2 * limit)
@@ -122,15 +125,21 @@ class _RebuiltError(Exception):
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
     """Return what a function makes of the candidates, in the worker thread in which they are found."""
     speakers = await repository.speakers(fits.owner)
-    query = await to_thread.run_sync(parse_query, text, speakers) if len(text) > _SHORT else parse_query(text, speakers)
+    query = await _parsed(text, speakers)
+    if query.named:
+        # Who has said nothing that fits must not change how the question is read.
+        speaking = await repository.backend.read(lambda connection: _fts.speaking(connection, query.speakers, fits))
+        if len(speaking) < len(query.speakers):
+            query = await _parsed(text, speaking)
     if repository.note_index is not None:
-        told = await repository.note_index.search(query.text, fits, pool)
+        told = await engine_scores(repository.note_index, query.text, fits, pool)
         return await repository.backend.read(
             lambda connection: use(_from_note_index(connection, query, told, fits, pool))
         )
     while True:
         matrix = await repository.matrix(fits.owner) if repository.embedder is not None else None
-        if matrix is None or not len(matrix):
+        # Where nothing else is asked than who spoke and when, the nearest vectors would be so by chance.
+        if matrix is None or not len(matrix) or not query.bare:
             return await repository.backend.read(lambda connection: use(_by_words(connection, query, {}, fits, pool)))
         asked = await repository.vectors.embedded_question(query.bare, matrix.dimensions, words=matrix.has_words)
         tier: Tier = "contextual" if getattr(repository.embedder, "contextual", True) else "static"
@@ -138,6 +147,10 @@ async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, 
             return await repository.backend.read(_by_both(query, matrix, asked, tier, fits, pool, use))
         except _RebuiltError:
             repository.vectors.unload(fits.owner)
+
+
+async def _parsed(text: str, speakers: Iterable[str]) -> Query:
+    return await to_thread.run_sync(parse_query, text, speakers) if len(text) > _SHORT else parse_query(text, speakers)
 
 
 def _by_both(
@@ -161,7 +174,8 @@ def _by_both(
             nearest = matrix.search(vector, pool, among=_fts.fitting(connection, fits))
         found = _by_words(connection, query, nearest, fits, pool)
         cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - nearest.keys()))}
-        scores = {**found.scores, "semantic": _features.scaled(cosines, nearest)}
+        # The scale is that of the best ones, however many more are asked for.
+        scores = {**found.scores, "semantic": _features.scaled(cosines, islice(nearest, _fts.POOL))}
         found = replace(found, cosines=cosines, scores=scores, tier="vectors")
         if words is None or not len(words):
             return use(found)
@@ -242,7 +256,7 @@ def _composed(
     whole = semantic + recency + importance
     matches: list[tuple[bool, Match]] = []
     for record, each in found:
-        newness = _ranking.decay(milliseconds(record.created_at), now, settings.recency_half_life_days)
+        newness = _ranking.decay(milliseconds(record.at or record.created_at), now, settings.recency_half_life_days)
         shares = {
             "semantic": each.relevance * semantic / whole,
             "recency": newness * recency / whole,

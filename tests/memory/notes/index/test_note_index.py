@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphagent.errors import DamagedStoreError
+from graphagent.errors import DamagedStoreError, NoteError, RunError
 from graphagent.memory import Notes, Turn
 from graphagent.store import MemoryStore, SqliteStore
 
@@ -52,7 +52,7 @@ async def test_what_an_engine_finds_is_ranked_by_its_scores(kind, said):
 
     class Scoring(Engine):
         async def search(self, query, fits, limit):
-            return {kind: {id_: float(record.content[-1]) for (_, id_), record in self.held.items()}}
+            return {kind: {id_: int(record.content[-1]) / 10 for (_, id_), record in self.held.items()}}
 
     notes = Notes(MemoryStore(), index=Scoring())
     texts = [f"About {number}" for number in (2, 4, 1, 5, 3)]
@@ -81,6 +81,50 @@ async def test_what_does_not_fit_does_not_count_in_the_ranking(kind):
         found.append([(match.record.content, dict(match.parts)) for match in await notes.of("bob").recall("tea")])
     assert found[0] == found[1]
     assert [content for content, _ in found[0]] == ["near", "far"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, r"Wrong\.search\(\) returned a NoneType instead of a dict of scores, such as"),
+        ([("lexical", {})], "returned a list instead of a dict"),
+        ({"fuzzy": {"a": 1.0}}, r"returned scores of the kind 'fuzzy'; there are 'lexical' and 'semantic'"),
+        ({"lexical": ["a"]}, r"returned for 'lexical' a list instead of a dict of scores by the ids of notes"),
+        ({"lexical": {7: 1.0}}, r"returned for 'lexical' a score for an int instead of the id of a note"),
+        ({"lexical": {"a": "1.0"}}, r"returned for 'lexical' and note 'a' a str instead of a number"),
+        ({"lexical": {"a": True}}, "a bool instead of a number"),
+        ({"lexical": {"a": -2.5}}, r"'a' -2\.5; scores of words are finite and not below 0"),
+        ({"lexical": {"a": float("inf")}}, "'a' inf; scores of words are finite"),
+        ({"semantic": {"a": 1.5}}, r"'a' 1\.5, which is no cosine: those are from -1 to 1"),
+        ({"semantic": {"a": float("nan")}}, "'a' nan, which is no cosine"),
+    ],
+)
+async def test_what_are_no_scores_is_refused(found, said):
+    """The error names the engine, and the note of a wrong score."""
+
+    class Wrong(Engine):
+        async def search(self, query, fits, limit):
+            return found
+
+    with pytest.raises(NoteError, match=said):
+        await Notes(MemoryStore(), index=Wrong()).recall("tea")
+
+
+async def test_a_failure_of_an_engine_is_an_error_of_notes():
+    """Its cause is what the engine raised; the end of a run stays what it is."""
+
+    class Failing(Engine):
+        async def search(self, query, fits, limit):
+            raise self.error
+
+    engine = Failing()
+    engine.error = OSError("no route")
+    with pytest.raises(NoteError, match=r"Failing\.search\(\) failed: OSError, which is its cause") as caught:
+        await Notes(MemoryStore(), index=engine).recall("tea")
+    assert caught.value.__cause__ is engine.error
+    engine.error = RunError("used up")
+    with pytest.raises(RunError, match="used up"):
+        await Notes(MemoryStore(), index=engine).recall("tea")
 
 
 async def test_an_engine_that_is_given_later_learns_what_is_there():

@@ -406,6 +406,107 @@ async def test_notes_turns_and_messages_are_ranked_together(store, asked, first,
         assert (await texts(notes, asked))[0] == first
 
 
+# Speakers
+
+
+@EMBEDDERS
+async def test_who_said_something_is_asked_alone(store, embedder):
+    """Without anything else in the question, what they said comes first, and not what is near by chance."""
+    async with Notes(store, embedder=embedder) as notes:
+        talk = [
+            ("Mia", "Did you say so?"),
+            ("Dee", "Boats."),
+            ("Mia", "What a pity."),
+            ("Dee", "Trees."),
+            ("Mia", "I did."),
+        ]
+        await remember_talk(notes, talk, session="one")
+        for asked in ("What did Dee say?", "Dee"):
+            assert set((await texts(notes, asked))[:2]) == {"Boats.", "Trees."}
+
+
+@pytest.mark.parametrize("embedder", [None, Words(dimensions=512), WordVectors(dimensions=512)])
+async def test_a_speaker_in_a_chat_with_roles_counts(store, embedder):
+    """As one in a conversation between people does."""
+    async with Notes(store, embedder=embedder) as notes:
+        for name, colour in COLOURS:
+            said = Turn(f"My favourite colour is {colour}.", name, role="user")
+            chat = [Turn("Hello, I am here.", name, role="user"), Turn("How nice!", role="assistant"), said]
+            await notes.remember_conversation(chat, session=name)
+        for name, colour in COLOURS:
+            assert (await texts(notes, f"What is {name}'s favourite colour?"))[0] == f"My favourite colour is {colour}."
+
+
+COLOURS = [("Ana", "red"), ("Ben", "blue"), ("Cy", "green")]
+
+
+@pytest.mark.parametrize("asked", ["Who is Will?", "What does Will have?", "Will"])
+async def test_a_name_that_is_a_common_word_is_found(notes, asked):
+    """In notes without speakers too."""
+    await notes.remember_many(["Will has the flu.", "Who knows what that is.", "It is raining."])
+    assert (await texts(notes, asked))[0] == "Will has the flu."
+
+
+async def test_a_speaker_whose_name_is_a_common_word_is_found(notes):
+    """Will is one, where it is written so."""
+    await remember_talk(notes, [("Ada", "I have a cold."), ("Will", "I have the flu."), ("Ada", "Oh.")], session="one")
+    assert (await texts(notes, "What does Will have?"))[0] == "I have the flu."
+
+
+async def test_speakers_of_other_scopes_change_nothing(store):
+    """Nor do those of private notes of others: a question is read by the notes that may answer it."""
+    found = []
+    async with Notes(store, embedder=Words()) as notes:
+        view = notes.scope("/a")
+        await view.remember_many(["Rose petals make tea.", "Rose is a colour.", "Tea is green."])
+        for step in range(3):
+            if step == 1:
+                await notes.scope("/b").remember_conversation([Turn("Hello.", "Rose")], session="one")
+            if step == 2:
+                await notes.scope("/a").of("bob").remember("Hello.", private=True)
+            matches = await view.recall("Which tea does Rose make?")
+            # How rare a word is, is counted over the whole store; so only the vector of the question can be the same.
+            found.append([(each.record.content, each.parts["semantic"]) for each in matches])
+    assert found[0] == found[1] == found[2]
+
+
+# Limits
+
+
+@EMBEDDERS
+async def test_the_order_does_not_depend_on_the_limit(store, embedder):
+    """However many notes are asked for, the first ones are the same."""
+    words = ["ada", "ben", "boat", "tree", "tea", "key", "cup", "pen", "hat", "map", "sun", "sea"]
+    rng = random.Random(5)
+    async with Notes(store, embedder=embedder) as notes:
+        await notes.remember_many([f"{number} {' '.join(rng.choices(words, k=6))}" for number in range(300)])
+        first = await texts(notes, "Where is the boat of ada?", limit=10)
+        for limit in (11, 100, 150, 299):
+            assert (await texts(notes, "Where is the boat of ada?", limit=limit))[:10] == first
+
+
+# Scripts
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        ("Zoë spielt Geige.", "Zoe\u0308"),
+        ("Zoe\u0308 spielt Geige.", "Zoë"),
+        ("Ｐｏｒｔ ８０８０", "port 8080"),
+        ("שָׁלוֹם עולם", "שלום"),
+        ("كِتَابٌ جديد", "كتاب"),
+        ("ｶﾀｶﾅ の本", "カタカナ"),
+        ("カ\u3099ラス", "ガラス"),
+    ],
+)
+async def test_what_unicode_writes_in_several_ways_is_found_in_each(notes, kept, asked):
+    """Composed or not, full-width or not, with vowel points or without."""
+    await notes.remember_many([kept, "Nothing of that."])
+    for one, other in ((kept, asked), (asked, kept)):
+        assert kept in await texts(notes, other if one == kept else one)
+
+
 # Files of older versions
 
 SCHEMA_3 = [

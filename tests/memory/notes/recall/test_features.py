@@ -29,7 +29,7 @@ def row(number, session="s", place=None, *, speaker="Ada", role="", said=None, c
 
 def words_of(places, weights, silent=(), named=()):
     """Return the words of a question: of each its weight, and the similarities of the texts that have it."""
-    return Words(weights, frozenset(silent), frozenset(), frozenset(named), places, {}, {})
+    return Words(weights, frozenset(silent), 0.0, frozenset(), frozenset(named), places, {}, {})
 
 
 def at_of(rows):

@@ -23,7 +23,7 @@ from tests.thorough import examples
 
 DAY = 86_400_000
 ASKED = Query("what", ("what",))
-WORDS = Words({}, frozenset(), frozenset(), frozenset(), {}, {}, {})
+WORDS = Words({}, frozenset(), 0.0, frozenset(), frozenset(), {}, {}, {})
 SCORES = st.dictionaries(st.integers(1, 30), st.floats(0, 1).map(lambda score: round(score, 3)), min_size=1)
 FACTORS = [each.name for each in fields(Ranking) if each.name != "roles"]
 
@@ -192,9 +192,8 @@ STEMS = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.01, 10), min_size
 def asked(weights, has, similarity=1.0, **options):
     """Return candidates of which row 1 has some words."""
     places = {stem: {_fts.CHUNKS: similarity} for stem in has}
-    words = Words(
-        weights, frozenset(options.pop("silent", ())), frozenset(options.pop("times", ())), frozenset(), places, {}, {}
-    )
+    silent, times = frozenset(options.pop("silent", ())), frozenset(options.pop("times", ()))
+    words = Words(weights, silent, options.pop("time", 0.0), times, frozenset(), places, {}, {})
     return candidates({1: row(1, ""), 2: row(2, "")}, words=words, **options)
 
 
@@ -230,11 +229,11 @@ def test_silent_words_are_no_share():
     assert ranking.relevance(asked(weights, "a", silent="b"), [1]) == {1: 1}
 
 
-def test_a_time_counts_like_the_word_that_says_most():
+def test_a_time_is_had_by_its_date_or_its_words():
     """Whether it was said then, or its text names the time."""
     query = Query("", (), spans=(Span(0, DAY),))
     weights = {"a": 3.0, "t": 1.0}
-    options = {"query": query, "silent": "t", "times": "t"}
+    options = {"query": query, "silent": "t", "times": "t", "time": 3.0}
     assert ranking.relevance(asked(weights, "t", **options), [1]) == {1: 0.5}
     assert ranking.relevance(asked(weights, "at", **options), [1]) == {1: 1}
     found = asked(weights, "a", **options)

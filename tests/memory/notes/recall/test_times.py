@@ -12,7 +12,7 @@ from graphagent.memory import Notes
 from graphagent.memory.notes.recall._query import parse_query
 from graphagent.memory.notes.recall._times import times_of
 from graphagent.testing import fixed_clock
-from tests.memory.notes.conftest import Words
+from tests.memory.notes.conftest import Words, WordVectors
 from tests.thorough import examples
 
 NOW = datetime(2024, 3, 15, 12, 30, tzinfo=UTC)  # a Friday
@@ -406,6 +406,54 @@ async def test_with_vectors_only_that_note_is_raised_for_its_time(store, weight)
     best = max(matches, key=lambda match: match.parts["relevance"])
     assert best.record.content == "A parcel from Oslo."
     assert all("date" not in match.reasons for match in matches if match is not best)
+
+
+@pytest.mark.parametrize("embedder", [None, Words(), WordVectors()], ids=["words", "vectors", "tokens"])
+async def test_what_was_said_at_a_time_is_before_what_names_it(store, embedder):
+    """The words that name the time hardly count where nothing else is asked, nor do vectors, which would be near by chance."""
+    async with Notes(store, embedder=embedder) as notes:
+        with at(NOW):
+            await notes.remember("Sold the boat.", at=NOW - timedelta(days=31))
+            await notes.remember_many(
+                [
+                    "What did I do to deserve this.",
+                    "Last month is a long time.",
+                    "The month of what I did.",
+                    "I do yoga.",
+                ]
+            )
+        assert (await found(notes, "What did I do last month?"))[0] == "Sold the boat."
+        assert (await found(notes, "Last month"))[0] == "Sold the boat."
+
+
+async def test_a_time_is_found_where_notes_name_it(notes):
+    """If nothing was said then."""
+    with at(NOW):
+        await notes.remember_many(["In May we fly to Rome.", "In June we rest."])
+    assert await found(notes, "What happens in May?") == ["In May we fly to Rome."]
+
+
+async def test_the_date_of_a_note_is_not_among_its_words(notes):
+    """May is a person here, and 12 a number of rooms."""
+    with at(NOW):
+        await notes.remember("We moved.", at=datetime(2023, 5, 12, tzinfo=UTC))
+        await notes.remember("May has 12 rooms.", at=datetime(2023, 8, 1, tzinfo=UTC))
+    assert await found(notes, "Who is May?") == ["May has 12 rooms."]
+    assert await found(notes, "12") == ["May has 12 rooms."]
+    assert (await found(notes, "What did I note on 12 May 2023?"))[0] == "We moved."
+
+
+async def test_recency_is_that_of_what_was_said(store):
+    """By the time that a note has, and otherwise by that of saving: an import of old notes makes nothing new."""
+    async with Notes(store, recency_weight=0.9, relevance_gate=0) as notes:
+        with at(NOW):
+            await notes.remember("The port is 80.", at=NOW - timedelta(days=900))
+            await notes.remember("The port is 81.", at=NOW - timedelta(days=1))
+            matches = await notes.recall("port")
+    assert [match.record.content for match in matches] == ["The port is 81.", "The port is 80."]
+    new, old = (match.parts["recency"] for match in matches)
+    assert new > 0.5
+    assert old < 0.01
 
 
 @pytest.mark.every_loop

@@ -1,0 +1,70 @@
+"""The scores of a search engine of the user's own, checked before anything is ranked by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, cast
+
+from graphagent._article import a
+from graphagent.errors import MissingExtraError, NoteError, RunError
+
+if TYPE_CHECKING:
+    from graphagent.memory.notes.index._filter import Filter
+    from graphagent.protocols import NoteIndex
+
+_COSINE = 1.001
+"""The highest cosine: with numbers of single precision it may be a little above 1."""
+
+
+async def engine_scores(index: NoteIndex, query: str, fits: Filter, limit: int) -> dict[str, dict[str, float]]:
+    """Return the scores that a search engine gives to notes by their ids: of words as `lexical`, and cosines as `semantic`.
+
+    Raises:
+        NoteError: it failed, or what it returned is not as `NoteIndex.search` says.
+        RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
+        MissingExtraError: it needs what is not installed.
+    """
+    asked = f"{type(index).__name__}.search()"
+    try:
+        found: object = await index.search(query, fits, limit)
+    except (NoteError, RunError, MissingExtraError):
+        raise
+    except Exception as error:
+        raise NoteError(f"{asked} failed: {type(error).__name__}, which is its cause") from error
+    given = _mapping(found, f"{asked} returned", "a dict of scores, such as {'lexical': {id: 2.5}}")
+    scores: dict[str, dict[str, float]] = {}
+    for kind, of_kind in given.items():
+        if not isinstance(kind, str) or kind not in ("lexical", "semantic"):
+            raise NoteError(f"{asked} returned scores of the kind {kind!r}; there are 'lexical' and 'semantic'")
+        each = f"{asked} returned for {kind!r}"
+        scores[kind] = {
+            _id(id_, each): _score(score, kind, f"{each} and note {id_!r}")
+            for id_, score in _mapping(of_kind, each, "a dict of scores by the ids of notes").items()
+        }
+    return scores
+
+
+def _mapping(value: object, returned: str, wanted: str) -> Mapping[object, object]:
+    if not isinstance(value, Mapping):
+        raise NoteError(f"{returned} {a(type(value).__name__)} instead of {wanted}")
+    return cast("Mapping[object, object]", value)
+
+
+def _id(value: object, returned: str) -> str:
+    if not isinstance(value, str):
+        raise NoteError(f"{returned} a score for {a(type(value).__name__)} instead of the id of a note")
+    return value
+
+
+def _score(value: object, kind: str, returned: str) -> float:
+    # A number of numpy is a Real; True is one too, and no score.
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise NoteError(f"{returned} {a(type(value).__name__)} instead of a number")
+    number = float(value)
+    if kind == "semantic" and not abs(number) <= _COSINE:
+        raise NoteError(f"{returned} {number!r}, which is no cosine: those are from -1 to 1")
+    if kind == "lexical" and not 0 <= number < math.inf:
+        raise NoteError(f"{returned} {number!r}; scores of words are finite and not below 0, the higher the better")
+    return number
