@@ -208,7 +208,7 @@ def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter) ->
     statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having}"
     found: dict[str, list[int]] = {}
     for term in terms:
-        match = f"(text : {term}) AND (tags : ({tags}))" if tags else f"text : {term}"
+        match = f"(text : ({term})) AND (tags : ({tags}))" if tags else f"text : ({term})"
         found[term] = [place for (place,) in connection.execute(statement, (match, *times, *entries))]
     return found
 

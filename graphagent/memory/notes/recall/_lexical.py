@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._filter import quoted
 from graphagent.memory.notes.index._words import is_character, parts_of, separated, word_list
+from graphagent.memory.notes.recall._forms import other_forms
 from graphagent.memory.notes.recall._query import STOPWORDS
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: 
     terms, frequencies = _terms(connection, stems)
     places: dict[str, Mapping[int, float]] = {}
     searched = _rarest({stem: count for stem, count in frequencies.items() if count})
-    found = _fts.postings(connection, [terms[stem] for stem in searched], fits)
+    any_of = {stem: " OR ".join(terms[stem]) for stem in searched}
+    found = _fts.postings(connection, any_of.values(), fits)
     for stem in searched:
-        places[stem] = dict.fromkeys(found[terms[stem]], 1.0)
-        frequencies[stem] = max(
-            frequencies[stem], len(places[stem])
-        )  # which is not known before for characters and parts
+        places[stem] = dict.fromkeys(found[any_of[stem]], 1.0)
+        # For characters and parts it was not known before.
+        frequencies[stem] = max(frequencies[stem], len(places[stem]))
     left = _RESPELT
     for word, stem in stems.items():
         is_missing = not frequencies[stem] or (stem in places and not places[stem])
@@ -92,9 +93,11 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: 
             left -= 1
             term, has = _respelt(connection, stem, fits)
             if has:
-                terms[stem], places[stem], frequencies[stem] = term, has, len(has)
+                terms[stem], places[stem], frequencies[stem] = [term], has, len(has)
     # A word that is in no note says as much as one that is in one note: else few notes could never have much of a question.
-    weights = {stem: inverse_frequency(max(count, 1), max(total, 1)) for stem, count in frequencies.items()}
+    # One that is in several forms in a text was counted for each.
+    texts = max(total, 1)
+    weights = {stem: inverse_frequency(min(max(count, 1), texts), texts) for stem, count in frequencies.items()}
     split = _fts.split(connection, [*query.timed, *map(separated, query.named)])
     named, times = (
         frozenset(stem for text in texts for stem in split[text])
@@ -170,7 +173,7 @@ def whole_of(weights: Iterable[float]) -> float:
 def _pairs(
     connection: IndexConnection,
     stems: list[str],
-    terms: Mapping[str, str],
+    terms: Mapping[str, Sequence[str]],
     weights: Mapping[str, float],
     places: Mapping[str, Mapping[int, float]],
     fits: Filter,
@@ -179,7 +182,9 @@ def _pairs(
     pairs = list(pairwise(stems))[:_PAIRS]
     whole = math.fsum(weights[one] + weights[other] for one, other in pairs)
     near = {
-        f"NEAR({terms[one]} {terms[other]}, 2)": (weights[one] + weights[other]) / whole
+        " OR ".join(f"NEAR({form} {after}, 2)" for form in terms[one] for after in terms[other]): (
+            (weights[one] + weights[other]) / whole
+        )
         for one, other in pairs
         if one in places and other in places and not places[one].keys().isdisjoint(places[other])
     }
@@ -190,20 +195,27 @@ def _pairs(
     return dict(found)
 
 
-def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
-    """Return what to search for each stem, and in how many texts that is.
+def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
 
-    That is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the other.
+    The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
+    other. The rest are the forms of the word with other stems.
     """
-    frequencies = _fts.frequencies(connection, set(stems.values()))
-    terms: dict[str, str] = {}
+    others = {stem: other_forms(connection).get(stem, {}) for stem in stems.values()}
+    counts = _fts.frequencies(connection, {*others, *chain.from_iterable(others.values())})
+    terms: dict[str, list[str]] = {}
+    frequencies: dict[str, int] = {}
     for word, stem in stems.items():
-        term = quoted(word)
+        if stem in terms:
+            continue
+        first, count = quoted(word), counts[stem]
         if is_character(word):
-            term, frequencies[stem] = f"{term} *", max(1, frequencies[stem])
-        elif not frequencies[stem] and (parts := parts_of(word)) != word:
-            term, frequencies[stem] = quoted(parts), 1
-        terms.setdefault(stem, term)
+            first, count = f"{first} *", max(1, count)
+        elif not count and (parts := parts_of(word)) != word:
+            first, count = quoted(parts), 1
+        forms = {other: quoted(form) for other, form in others[stem].items() if counts[other]}
+        terms[stem] = [first, *forms.values()]
+        frequencies[stem] = count + sum(counts[other] for other in forms)
     return terms, frequencies
 
 
