@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphagent.memory.notes.recall import _features, _ranking
+from graphagent.memory.notes.recall import _ranking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +45,8 @@ class Asked:
 
 def matrix(asked: Asked, weights: Mapping[str, float]) -> tuple[list[int], NDArray[np.float64]]:
     """Return the rows of the candidates, and their features with the weights by which their own scores are made."""
-    kinds = {number: _features.kind_of(row) for number, row in asked.found.rows.items()}
-    features = _ranking.features_of(asked.found, dict.fromkeys(kinds.values(), weights), kinds)
-    order = list(kinds)
+    features = _ranking.features_of(asked.found, dict.fromkeys(asked.found.kinds.values(), weights))
+    order = list(asked.found.rows)
     values = [[features.get(name, {}).get(row, 0.0) for name in NAMES] for row in order]
     return order, np.array(values).reshape(len(order), len(NAMES))
 

@@ -70,37 +70,14 @@ class Ranking:
     """What is added for further roles, such as `{"tool": -2.0}`, as a logarithm of odds."""
 
 
-def own(found: Candidates, at: Mapping[tuple[str, int], int]) -> dict[str, Scores]:
-    """Return the features of each candidate itself."""
-    rows, query = found.rows, found.query
-    return {
-        **found.scores,
-        **_features.answers(rows, query),
-        "around": _features.around(found.words, rows, at),
-        "speaker": _features.speaker(rows, query),
-        "date": _features.dated(rows, query),
-        "question": _features.question(rows),
-        "role": _features.role(rows),
-        "length": _features.length(rows),
-    }
-
-
 def first(found: Candidates, most: int) -> list[int]:
     """Return the best candidates by words and by vectors of texts; a turn is at least half as good as the best of the four around it."""
-    kinds: dict[int, Kind] = {number: _features.kind_of(row) for number, row in found.rows.items()}
-    scores = base(found.scores, WEIGHTS[found.tier], kinds)
-    at = found.at
-    spread = (
-        {
-            number: max(
-                [scores[number]]
-                + [scores[near] / 2 for step in (-2, -1, 1, 2) if (near := at.get((row.session, row.place + step)))]
-            )
-            for number, row in found.rows.items()
-        }
-        if at
-        else scores
-    )
+    scores = base(found.scores, WEIGHTS[found.tier], found.kinds)
+    spread = dict(scores)
+    for (session, place), number in found.at.items():
+        for step in (-2, -1, 1, 2):
+            if (near := found.at.get((session, place + step))) is not None:
+                spread[number] = max(spread[number], scores[near] / 2)
     return heapq.nlargest(most, spread, key=spread.__getitem__)
 
 
@@ -116,14 +93,20 @@ def base(
     return found
 
 
-def features_of(
-    found: Candidates, weights: Mapping[Kind, Mapping[str, float]], kinds: Mapping[int, Kind]
-) -> dict[str, Scores]:
+def features_of(found: Candidates, weights: Mapping[Kind, Mapping[str, float]]) -> dict[str, Scores]:
     """Return all features of the candidates. Those of the context are made with the weights of what was searched for."""
-    rows = found.rows
-    at = found.at
-    features = own(found, at)
-    return {**features, **_features.context(base(features, weights, kinds), rows, at)} if at else features
+    rows, at, query = found.rows, found.at, found.query
+    features: dict[str, Scores] = {
+        **found.scores,
+        **_features.answers(rows, query),
+        "around": _features.around(found.words, rows, at),
+        "speaker": _features.speaker(rows, query),
+        "date": _features.dated(rows, query),
+        "question": _features.question(rows),
+        "role": _features.role(rows),
+        "length": _features.length(rows),
+    }
+    return {**features, **_features.context(base(features, weights, found.kinds), rows, at)} if at else features
 
 
 def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:
@@ -135,14 +118,13 @@ def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:
         }
         for kind, each in table.items()
     }
-    kinds: dict[int, Kind] = {number: _features.kind_of(row) for number, row in found.rows.items()}
-    features = features_of(found, weights, kinds)
+    features = features_of(found, weights)
     parts: dict[str, dict[int, float]] = {reason: defaultdict(float) for reason in REASONS}
     for reason, names in REASONS.items():
         for name in names:
             by_kind = {kind: each[name] for kind, each in weights.items()}
             for number, score in features.get(name, {}).items():
-                if weight := by_kind[kinds[number]]:
+                if weight := by_kind[found.kinds[number]]:
                     parts[reason][number] += weight * score
     for number, row in found.rows.items():
         if extra := ranking.roles.get(row.role):

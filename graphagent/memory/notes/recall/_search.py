@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.index._fts import Row
     from graphagent.memory.notes.index._matrix import Floats, Matrix
     from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.memory.notes.recall._features import Kind
     from graphagent.memory.notes.recall._lexical import Words
     from graphagent.memory.notes.recall._query import Query
     from graphagent.memory.notes.recall._weights import Tier
@@ -56,15 +57,14 @@ class Candidates:
     """The features of rows that come from searching, by words, by vectors of texts and by vectors of words, by their names."""
     rows: Mapping[int, Row]
     """The fields of these rows, of those of the time that is asked for, and of the turns before and after all of them."""
+    kinds: Mapping[int, Kind]
+    """The kinds of these rows."""
+    at: Mapping[tuple[str, int], int]
+    """The rows of turns, by their conversations and places."""
     cosines: Mapping[int, float]
     """Of all these rows that have vectors."""
     tier: Tier = "words"
     """What was searched with."""
-
-    @property
-    def at(self) -> dict[tuple[str, int], int]:
-        """The rows of turns, by their conversations and places."""
-        return {(row.session, row.place): number for number, row in self.rows.items() if row.session}
 
 
 async def search(
@@ -242,7 +242,9 @@ def _with_context(
     rows = _fts.rows_of(connection, {*best, *cosines, *dated}, fits)
     rows = {**_fts.beside(connection, rows.values(), fits), **rows}
     there = {name: {row: found[row] for row in found.keys() & rows.keys()} for name, found in scores.items()}
-    return Candidates(query, words, there, rows, {row: cosines[row] for row in cosines.keys() & rows.keys()})
+    kinds: dict[int, Kind] = {number: _features.kind_of(row) for number, row in rows.items()}
+    at = {(row.session, row.place): number for number, row in rows.items() if row.session}
+    return Candidates(query, words, there, rows, kinds, at, {row: cosines[row] for row in cosines.keys() & rows.keys()})
 
 
 def _composed(

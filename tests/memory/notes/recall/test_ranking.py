@@ -13,12 +13,13 @@ from graphagent.memory import Ranking
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._traits import QUESTION
 from graphagent.memory.notes.recall import _ranking as ranking
+from graphagent.memory.notes.recall._features import kind_of
 from graphagent.memory.notes.recall._lexical import Words
 from graphagent.memory.notes.recall._query import Query
 from graphagent.memory.notes.recall._search import Candidates
 from graphagent.memory.notes.recall._times import Span
 from graphagent.memory.notes.recall._weights import WEIGHTS
-from tests.memory.notes.recall.test_features import row
+from tests.memory.notes.recall.test_features import at_of, row
 from tests.thorough import examples
 
 DAY = 86_400_000
@@ -31,7 +32,8 @@ FACTORS = [each.name for each in fields(Ranking) if each.name != "roles"]
 def candidates(rows, query=ASKED, words=WORDS, cosines=None, **scores):
     """Return candidates with scores by words and by vectors."""
     tier = "contextual" if scores.get("tokens") else "vectors" if scores.get("semantic") else "words"
-    return Candidates(query, words, scores, rows, cosines or {}, tier)
+    kinds = {number: kind_of(each) for number, each in rows.items()}
+    return Candidates(query, words, scores, rows, kinds, at_of(rows), cosines or {}, tier)
 
 
 def ranked(found, weights=None):
