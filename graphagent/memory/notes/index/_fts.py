@@ -216,8 +216,7 @@ def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter) ->
 def lengths(connection: IndexConnection, places: Iterable[int]) -> dict[int, int]:
     """Return the number of words of texts: the first varint of their rows in FTS5's table of sizes, as its file format says."""
     found = connection.execute(
-        "SELECT value, sz FROM json_each(?) CROSS JOIN notes_words_docsize AS sizes ON sizes.id=value",
-        (listed(places),),
+        f"SELECT id, sz FROM notes_words_docsize WHERE id IN {LISTED}", (listed(places),)
     ).fetchall()
     return {place: size[0] if size[0] < 0x80 else _varints(size)[0] for place, size in found}
 
