@@ -126,6 +126,8 @@ def _check_ranking(ranking: object) -> None:
                 )
             for role, extra in cast("Mapping[str, object]", value).items():
                 number(f"ranking.roles[{role!r}]", extra)
+                if not math.isfinite(cast("float", extra)):
+                    raise ValueError(f"ranking.roles[{role!r}]={extra!r} is not finite")
             continue
         if isinstance(value, Mapping):
             raise TypeError(

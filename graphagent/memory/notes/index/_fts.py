@@ -67,8 +67,8 @@ _BATCH = 256
 """How many records are added together at most."""
 _ALIKE = 0.3
 """The similarity from which on a word is taken for another spelling of one that no text has."""
-_MOST_ALIKE = 20
-"""Among how many words another spelling is looked for."""
+_MOST_ALIKE = 200
+"""Among how many words another spelling is looked for. Most of them may be in notes of others only."""
 
 
 class Row(NamedTuple):
@@ -193,10 +193,11 @@ def purge(connection: IndexConnection) -> None:
 # Finding
 
 
-def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter) -> dict[str, list[int]]:
+def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter, most: int = -1) -> dict[str, list[int]]:
     """Return the places of the texts that fit and have a term, for each term: a word or several as an expression of FTS5.
 
-    The place of text n of row r is its rowid, r * CHUNKS + n.
+    The place of text n of row r is its rowid, r * CHUNKS + n. For each term there are at most `most` places; all of them if that is
+    below 0.
     """
     if not fits.scopes:
         return {term: [] for term in terms}
@@ -205,11 +206,11 @@ def postings(connection: IndexConnection, terms: Iterable[str], fits: Filter) ->
     timely, times = (said, stretch(fits)) if fits.since is not None or fits.until is not None else ("", ())
     entries = sorted(entries_of(fits.metadata))
     having = f" AND rowid / {CHUNKS} IN (SELECT row FROM notes_metadata WHERE entry=?)" * len(entries)
-    statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having}"
+    statement = f"SELECT rowid FROM notes_words WHERE notes_words MATCH ?{timely}{having} LIMIT ?"
     found: dict[str, list[int]] = {}
     for term in terms:
         match = f"(text : ({term})) AND (tags : ({tags}))" if tags else f"text : ({term})"
-        found[term] = [place for (place,) in connection.execute(statement, (match, *times, *entries))]
+        found[term] = [place for (place,) in connection.execute(statement, (match, *times, *entries, most))]
     return found
 
 
@@ -240,6 +241,15 @@ def dated(connection: IndexConnection, spans: Sequence[tuple[int, int]], fits: F
         if found:
             break
     return found
+
+
+def all_fit(connection: IndexConnection, fits: Filter) -> bool:
+    """Return whether all notes of the store fit, whomever they belong to."""
+    if not fits.is_whole:
+        return False
+    others = "SELECT 1 FROM notes_rows WHERE owner < ?1 UNION ALL SELECT 1 FROM notes_rows WHERE owner > ?1"
+    private = "SELECT 1 FROM notes_rows WHERE owner=?1 AND private=1"
+    return not connection.execute(f"{others} UNION ALL {private} LIMIT 1", (fits.owner,)).fetchall()
 
 
 def fitting(connection: IndexConnection, fits: Filter) -> list[int]:
@@ -386,7 +396,7 @@ def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_D
 
 
 def similar(connection: IndexConnection, stem: str) -> dict[str, float]:
-    """Return the 20 stems of the index that are spelled most like one, the most similar first, with their similarity.
+    """Return the 200 stems of the index that are spelled most like one, the most similar first, with their similarity.
 
     They begin with the same two letters, and are at most two letters longer or shorter. They are from all notes, whomever they belong to.
     """

@@ -79,14 +79,27 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: 
     total, mean = _fts.totals(connection)
     terms, frequencies = _terms(connection, stems)
     places: dict[str, Mapping[int, float]] = {}
-    searched = _rarest({stem: count for stem, count in frequencies.items() if count})
-    any_of = {stem: " OR ".join(terms[stem]) for stem in searched}
-    found = _fts.postings(connection, any_of.values(), fits)
+    counted = {stem: count for stem, count in frequencies.items() if count}
+    any_of = {stem: " OR ".join(terms[stem]) for stem in sorted(counted, key=counted.__getitem__)}
+    searched = _rarest(counted)
+    found = _fts.postings(connection, [any_of[stem] for stem in searched], fits)
     for stem in searched:
         places[stem] = dict.fromkeys(found[any_of[stem]], 1.0)
+    # What is common in the store may be rare among the notes that fit: what others wrote must not change what is found.
+    more = [] if _fts.all_fit(connection, fits) else [stem for stem in any_of if stem not in places]
+    for stem in more:
+        left = _POSTINGS - sum(map(len, places.values()))
+        # If nothing was found so far, the first word that is in notes that fit is searched, however common it is.
+        is_bounded = any(places.values())
+        term = any_of[stem]
+        there = _fts.postings(connection, [term], fits, max(0, left) + 1 if is_bounded else -1)[term]
+        if is_bounded and len(there) > left:
+            break
+        places[stem] = dict.fromkeys(there, 1.0)
+    for stem, has_stem in places.items():
         # For characters and parts it was not known before.
-        frequencies[stem] = max(frequencies[stem], len(places[stem]))
-    left = _RESPELT
+        frequencies[stem] = max(frequencies[stem], len(has_stem))
+    left = 0 if query.is_phrase else _RESPELT
     for word, stem in stems.items():
         is_missing = not frequencies[stem] or (stem in places and not places[stem])
         if left and is_missing and len(stem) >= _SPELLED and stem.isalpha() and word.casefold() not in STOPWORDS:
@@ -238,7 +251,7 @@ def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[str,
 
 
 def _rarest(frequencies: Mapping[str, int]) -> list[str]:
-    """Return the stems, the rarest first, as long as they occur in few texts."""
+    """Return the stems, the rarest first, as long as they occur in few texts of the store."""
     found: list[str] = []
     postings = 0
     for stem in sorted(frequencies, key=frequencies.__getitem__):

@@ -34,7 +34,6 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
         service.emit_failure(MemoryQueryFailed(run_id, text, type(error).__name__), error)
         raise
     service.has_returned(match.record.trust for match in found)
-    found = [match for match in found if match.score >= request.min_score]
     service.emit(MemoryQueryCompleted(run_id, text, tuple(found), (time.perf_counter() - began) * 1000))
     return found
 
@@ -42,23 +41,22 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
 async def _found(service: NoteService, request: RecallRequest) -> list[Match]:
     if not (request.fits.scopes and request.limit and request.text.strip()):
         return []
-    shown = service.settings.rerank_limit
+    shown = service.settings.rerank_limit if service.reranker is not None else 0
+    # The rank is not the score, so what has a score that is too low must leave room for others.
+    most = max(request.limit, shown, POOL if request.min_score > 0 else 0)
+    found = await _searched(service, replace(request, limit=most))
+    fitting = [match for match in found if match.score >= request.min_score]
     if service.reranker is None or not shown:
-        return await _searched(service, request)
+        return fitting[: request.limit]
     from graphagent.memory.notes.recall._rerank import reranked
 
-    found = await _searched(service, replace(request, limit=max(request.limit, shown)))
-    fitting = [match for match in found if match.score >= request.min_score]
     best = await reranked(service.reranker, request.text, fitting[:shown])
     return [*best, *fitting[shown:]][: request.limit]
 
 
 async def _searched(service: NoteService, request: RecallRequest) -> list[Match]:
     if service.inference is None or request.depth == "shallow":
-        # The rank is not the score, so what has a score that is too low must leave room for others.
-        most = max(request.limit, POOL) if request.min_score > 0 else request.limit
-        found = await search(service.repository, request.text, request.fits, most, service.settings)
-        return [match for match in found if match.score >= request.min_score][: request.limit]
+        return await search(service.repository, request.text, request.fits, request.limit, service.settings)
     from graphagent.memory.notes.recall._deep import deep_recall
 
     return await deep_recall(service, service.inference.model, request)
