@@ -185,16 +185,19 @@ def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore |
 
 
 def _check_makers(model: object, embedder: object) -> None:
-    """Check that the model can be asked, and that the embedder can make vectors.
+    """Check that the model can be asked, and that the embedder can make vectors and has a name, with which they are kept.
 
     Raises:
-        TypeError: one cannot.
+        TypeError: one cannot, or has none.
     """
     if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
         raise TypeError(
             f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {a(type(model).__name__)}"
         )
-    if embedder is None or (not isinstance(embedder, type) and callable(getattr(embedder, "embed", None))):
+    if embedder is None:
+        return
+    if not isinstance(embedder, type) and callable(getattr(embedder, "embed", None)):
+        _check_name("embedder", embedder)
         return
     if isinstance(embedder, type):
         raise TypeError(f"embedder= is the class {embedder.__name__}; make one: {embedder.__name__}(…)")
@@ -217,10 +220,7 @@ def _check_reranker(reranker: object) -> None:
     if reranker is None:
         return
     if not isinstance(reranker, type) and callable(getattr(reranker, "rerank", None)):
-        if not isinstance(getattr(reranker, "name", None), str):
-            raise TypeError(
-                f"reranker= is {a(type(reranker).__name__)} without a name; give it one, such as name = 'my-model'"
-            )
+        _check_name("reranker", reranker)
         return
     if isinstance(reranker, type):
         raise TypeError(f"reranker= is the class {reranker.__name__}; make one: {reranker.__name__}(…)")
@@ -229,6 +229,13 @@ def _check_reranker(reranker: object) -> None:
     else:
         such = "OpenAIReranker('…', base_url='…'), of graphagent.rerank.openai"
     raise TypeError(f"reranker= is a reranker, not {a(type(reranker).__name__)}; give {such}")
+
+
+def _check_name(argument: str, given: object) -> None:
+    if not isinstance(getattr(given, "name", None), str):
+        raise TypeError(
+            f"{argument}= is {a(type(given).__name__)} without a name; give it one, such as name = 'my-model'"
+        )
 
 
 def default_file() -> Path:

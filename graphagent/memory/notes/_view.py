@@ -87,7 +87,7 @@ class NoteView:
         Raises:
             PermissionError: one is outside of this view, or this is read-only and the slice is not to be.
             ScopeError: one is not a scope, or there is none.
-            NoteError: a category is not valid.
+            NoteError: a category is not valid, or there is none in `categories`.
         """
         return NoteView(self._service, self._visibility.slice(scopes, categories, read_only=read_only))
 

@@ -49,7 +49,7 @@ class Visibility:
         Raises:
             PermissionError: one is outside of this view; or this is read-only, and the slice is not to be.
             ScopeError: one is not a scope, or there is none.
-            NoteError: a category is not valid.
+            NoteError: a category is not valid, or there is none.
         """
         if isinstance(scopes, str):
             scopes = [scopes]
@@ -58,9 +58,7 @@ class Visibility:
             raise ScopeError(None, "a slice has at least one scope")
         if not read_only:
             self.check_writable()
-        wanted = frozenset(_validation.categories(categories))
-        both = (*self.categories, wanted) if wanted else self.categories
-        return replace(self, within=outermost(paths), home=None, categories=both, read_only=read_only)
+        return replace(self, within=outermost(paths), home=None, categories=self._with(categories), read_only=read_only)
 
     def of(self, source: str) -> Visibility:
         """Return what one source sees of this.
@@ -76,6 +74,16 @@ class Visibility:
                 f"this view is that of {self.source!r}, and gives none of {source!r}; take that of the notes themselves"
             )
         return replace(self, source=source)
+
+    def _with(self, categories: Iterable[str] | None) -> tuple[frozenset[str], ...]:
+        """Return the visible categories together with some."""
+        if categories is None:
+            return self.categories
+        if wanted := frozenset(_validation.categories(categories)):
+            return (*self.categories, wanted)
+        raise NoteError(
+            "an empty list of categories fits no note; name at least one, or leave categories= out for all notes"
+        )
 
     # Paths
 
@@ -148,7 +156,7 @@ class Visibility:
             all_private: Whether private notes of all sources are included, if the view is not that of a source.
 
         Raises:
-            NoteError: the scope, a category, the source or a value of the metadata is not valid.
+            NoteError: the scope, a category, the source or a value of the metadata is not valid, or there is no category.
             TypeError: `since` or `until` is not a datetime.
         """
         scopes = self.within
@@ -157,11 +165,10 @@ class Visibility:
             scopes = (path,) if self.holds(path) else tuple(each for each in self.within if is_within(each, path))
         if source is not None:
             _validation.name("source", source)
-        wanted = frozenset(_validation.categories(categories))
         return Filter(
             self.owner,
             scopes,
-            (*self.categories, wanted) if wanted else self.categories,
+            self._with(categories),
             asker=self.source if self.source is not None else source,
             source=source,
             since=_validation.bound("since", since),

@@ -241,6 +241,22 @@ async def test_categories_of_a_slice_are_written_as_those_of_notes_are(notes):
             notes.slice(["/"], wrong)
 
 
+async def test_no_categories_at_all_are_refused(notes):
+    """A slice of none would show every note, and nobody means that by an empty list."""
+    with pytest.raises(NoteError, match="an empty list of categories fits no note"):
+        notes.slice(["/"], [])
+    for refused in (notes.recall("pear", categories=[]), notes.list_records(categories=())):
+        with pytest.raises(NoteError, match="leave categories= out"):
+            await refused
+
+
+async def test_an_embedder_without_a_name_is_refused():
+    """Vectors are kept with the name."""
+    embedder = type("Own", (), {"embed": lambda texts: []})()
+    with pytest.raises(TypeError, match="embedder= is an Own without a name; give it one"):
+        Notes(MemoryStore(), embedder=embedder)
+
+
 async def test_a_slice_says_which_scopes_there_are_to_keep_in(notes):
     """Also where it is a single one."""
     for scopes, said in ((["/a"], "say where: scope='/a'$"), (["/a", "/b"], "say where: scope='/a' or scope='/b'$")):

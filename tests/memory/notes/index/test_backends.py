@@ -116,7 +116,7 @@ async def test_what_may_be_found_is_what_a_plain_look_at_all_notes_finds(notes):
         until = choose.choice([None, datetime(2026, 1, 20, tzinfo=UTC), datetime(2026, 1, 20)])
         view = notes if asker is None else notes.of(asker)
         found = await view.recall(
-            "pear", scope=scope, categories=some, source=source, since=since, until=until, limit=1000
+            "pear", scope=scope, categories=some or None, source=source, since=since, until=until, limit=1000
         )
         sees = asker or source
         expected = {
