@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -27,25 +27,37 @@ if TYPE_CHECKING:
 _PHRASES = 3
 _LONGEST_PHRASE = 500
 _SHOWN = 20
+_FUSION, _LEAST = 60, 0.01
 
 
-@dataclass(slots=True)
 class _Found:
-    """What was found so far."""
+    """What was found so far, by the question itself and by phrases.
 
-    matches: list[Match]
-    """The best first."""
-    complexity: float = 0.0
-    """How complex the question is, as a model said; from 0 to 1."""
+    The lists are fused by the ranks in them, since a score says how relevant a note is and not how well it answers: reciprocal rank
+    fusion (Cormack, Clarke and Büttcher, SIGIR 2009), with the constant 60 of that paper. Each list counts as much as its most relevant
+    note.
+    """
 
-    def add(self, matches: Iterable[Match]) -> None:
-        """Add matches, each record once with its best score."""
-        best = {match.record.id: match for match in self.matches}
-        for match in matches:
-            other = best.get(match.record.id)
-            if other is None or match.score > other.score:
-                best[match.record.id] = match
-        self.matches = sorted(best.values(), key=lambda match: -match.score)
+    def __init__(self, matches: Sequence[Match], complexity: float = 0.0) -> None:
+        self.complexity = complexity
+        """How complex the question is, as a model said; from 0 to 1."""
+        self._best: dict[str, Match] = {}
+        self._ranks: dict[str, float] = {}
+        self.add(matches)
+
+    @property
+    def matches(self) -> list[Match]:
+        """Each record once, with its best score, in the order of the fused ranks."""
+        return sorted(self._best.values(), key=lambda match: -self._ranks[match.record.id])
+
+    def add(self, matches: Sequence[Match]) -> None:
+        """Add what one search found, the best first."""
+        confidence = max(_best_relevance(matches), _LEAST)
+        for rank, match in enumerate(matches, 1):
+            id_ = match.record.id
+            self._ranks[id_] = self._ranks.get(id_, 0.0) + confidence / (_FUSION + rank)
+            if id_ not in self._best or match.score > self._best[id_].score:
+                self._best[id_] = match
 
     def is_enough(self, settings: NoteSettings) -> bool:
         """Return whether to search no further."""

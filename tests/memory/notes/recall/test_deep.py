@@ -10,7 +10,7 @@ import pytest
 
 from graphagent.errors import EmbedderError, ModelRequestError
 from graphagent.events import InferenceFailed
-from graphagent.memory import Notes
+from graphagent.memory import Notes, Turn
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.enrich.test_inference import block
 
@@ -256,3 +256,19 @@ async def test_many_recalls_at_once(tmp_path):
     assert all(found == [{"rate limit": "The rate limit is 1000 requests per minute."}.get(words, "The answer is forty-two.")]
                for words, found in results.values())  # fmt: skip
     assert len(model.requests) == 20
+
+
+async def test_ranks_of_several_searches_are_fused(tmp_path):
+    """A phrase that finds what was found before leaves it in its order, whatever the scores are; both lists count."""
+    turns = [
+        Turn("Where did you plant the tomatoes and basil last year?", speaker="Bo"),
+        Turn("On the balcony in Rome, it was sunny.", speaker="Ada"),
+        Turn("Tomatoes and basil like sun.", speaker="Bo"),
+    ]
+    question = "Where did Ada plant the tomatoes?"
+    model = ScriptedModel([analysis(question, "zzzz"), gaps(), gaps(), gaps()])
+    async with Notes(tmp_path / "notes.db", model=model) as notes:
+        await notes.remember_conversation(turns, session="1")
+        plain = await notes.recall(question, depth="shallow")
+        assert [match.score for match in plain] != sorted((match.score for match in plain), reverse=True)
+        assert said(await notes.recall(question, depth="deep")) == said(plain)
