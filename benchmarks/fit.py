@@ -109,4 +109,4 @@ def ranked(asked: Asked, weights: Mapping[str, float]) -> list[int]:
     """Return the rows in the order of weights."""
     order, features = matrix(asked, weights)
     scores = features @ np.array([weights.get(name, 0.0) for name in NAMES])
-    return [order[place] for place in np.lexsort((order, -scores))]
+    return [order[place] for place in np.lexsort((-np.array(order), -scores))]

@@ -2,7 +2,7 @@
 
 The table has weights for words alone, for vectors of texts, and for vectors of words of both kinds: static ones and contextual ones. For
 vectors of texts the questions are asked with every embedder of the package, and count together. Of single notes, the questions that are
-held out are left out.
+held out are left out, and those that have an answer in common with one of these.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Without vectors the length of a text counts in BM25 alone. In a collection of si
 question's words, so it is only the share of them that says something.
 """
 GIVEN: Mapping[str, Mapping[str, float]] = {"notes": {"date": 6.0}, "chat": {"speaker": 1.3}}
-"""Weights that are not fitted, because the questions about a sort of material name no times or no speakers: about those of turns."""
+"""Weights that are not fitted, because the questions about a sort of material name hardly any times, or no speakers: about those of turns."""
 FILE = Path(_weights.__file__)
 
 Weights = dict[str, dict[str, float]]
@@ -115,14 +115,15 @@ def _two(weight: float) -> str:
 
 
 async def gathered(given: Material, embedder: Embedder | None) -> list[Asked]:
-    """Return all questions about a material with their candidates; of single notes, those that are not held out."""
-    held_out = HELD_OUT if given.sort == "notes" else None
+    """Return all questions about a material with their candidates; of single notes, those with nothing in common with one held out."""
+    held_out = [each for each in given.questions[HELD_OUT::3] if given.sort == "notes"]
+    answers = {id_ for each in held_out for id_ in each.gold}
     async with remembered(given, embedder) as notes:
         repository = notes._service.repository
         ids = {record.id: record.source for record in await notes.list_records(limit=100_000)}
         asked: list[Asked] = []
-        for place, question in enumerate(given.questions):
-            if place % 3 == held_out:
+        for question in given.questions:
+            if question in held_out or question.gold & answers:
                 continue
             found = await candidates(repository, question.text, Filter(owner=""))
             gold = frozenset(number for number, row in found.rows.items() if ids[row.id] in question.gold)

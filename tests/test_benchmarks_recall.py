@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from benchmarks import baselines, recall, weights
 from benchmarks.fit import NAMES, Asked, _newton, fit, matrix, ranked
 from benchmarks.material import Material, MaterialError, Question, Said, material, read, together
 from benchmarks.outcome import hit_cell, outcome, recall_cells
+from graphagent.memory.notes.recall._weights import WEIGHTS
 from tests.thorough import some
 
 DIALOGUE = """# A balcony
@@ -292,3 +294,9 @@ def test_the_table_of_weights_is_code():
     names = {}
     exec(compile(ast.parse(text), "weights", "exec"), names)
     assert names["WEIGHTS"] == {tier: {"note": {"lexical": 1.0, "pairs": 0.12}} for tier in weights.START}
+
+
+def test_the_guide_shows_the_weights_of_the_code():
+    """So who reads the table knows what ranks."""
+    page = (Path(__file__).parents[1] / "docs/notes-quality.md").read_text("utf-8")
+    assert weights._shown(WEIGHTS) in page

@@ -222,9 +222,9 @@ def _installed() -> Path:
 
 
 def _graph(weights: bytes) -> bytes:
-    """Return the path of the graph of the weights, which is written to the cache if it is not in it.
+    """Return the ONNX graph of the weights, from the cache of the user if it is there, or made anew and written there.
 
-    The name of a file ends with the checksum of what is in it, so a damaged file is ignored.
+    The name of a file ends with the checksum of its content, so a damaged file is ignored.
     """
     from platformdirs import user_cache_path
 

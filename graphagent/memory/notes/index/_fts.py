@@ -67,6 +67,29 @@ _BATCH = 256
 """How many records are added together at most."""
 _ALIKE = 0.3
 """The similarity from which on a word is taken for another spelling of one that no text has."""
+_ENDINGS = (
+    "able",
+    "ance",
+    "ated",
+    "ating",
+    "ation",
+    "ations",
+    "ative",
+    "ator",
+    "ement",
+    "ence",
+    "ing",
+    "ition",
+    "ity",
+    "ive",
+    "ment",
+    "ness",
+)
+"""Some of the endings that Porter's stemmer cuts off."""
+_BEFORE_ENDING = 4
+"""How many letters a stem has at least to which endings are added."""
+_ALIKE_WITH_ENDING = 0.5
+"""The similarity from which on a word is taken for another spelling of a stem with an ending, which only may be a word."""
 _MOST_ALIKE = 200
 """Among how many words another spelling is looked for. Most of them may be in notes of others only."""
 
@@ -355,11 +378,11 @@ def expected(record: Record, texts: int) -> tuple[object, ...]:
 
 
 def speakers(connection: IndexConnection, owner: str) -> list[str]:
-    """Return the speakers in an owner's notes, in alphabetical order, at most 1,000."""
+    """Return the speakers in an owner's notes, in alphabetical order, at most 10,000."""
     rows = connection.execute(
         "WITH RECURSIVE each(name) AS (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>''"
         " UNION ALL SELECT (SELECT min(speaker) FROM notes_rows WHERE owner=?1 AND speaker>each.name) FROM each"
-        " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 1000",
+        " WHERE each.name IS NOT NULL) SELECT name FROM each WHERE name IS NOT NULL LIMIT 10000",
         (owner,),
     )
     return [name for (name,) in rows]
@@ -381,8 +404,11 @@ def hidden(connection: IndexConnection, owner: str, asker: str | None) -> list[i
 
 
 def stems_of(connection: IndexConnection, words: Iterable[str]) -> dict[str, str]:
-    """Return the stem of each word, as the index has it; what the index does not treat as a word is left out."""
-    return {word: stems[0] for word, stems in split(connection, words, _AS_QUERY).items() if stems}
+    """Return the stem of each word, as the index has it; what the index does not treat as a word is left out.
+
+    A phrase has those of its words, with spaces between them.
+    """
+    return {word: " ".join(stems) for word, stems in split(connection, words, _AS_QUERY).items() if stems}
 
 
 def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_DOCUMENT) -> dict[str, list[str]]:
@@ -398,15 +424,25 @@ def split(connection: IndexConnection, texts: Iterable[str], reason: int = _AS_D
 def similar(connection: IndexConnection, stem: str) -> dict[str, float]:
     """Return the 200 stems of the index that are spelled most like one, the most similar first, with their similarity.
 
-    They begin with the same two letters, and are at most two letters longer or shorter. They are from all notes, whomever they belong to.
+    They begin with the same two letters, and are at most two letters longer or shorter; or they are so with an ending, because the
+    stemmer cuts no ending that is misspelt: `separaton` is like `separ`, which it makes of `separation`. They are from all notes,
+    whomever they belong to.
     """
     rows = connection.execute(
         "SELECT term FROM notes_vocabulary WHERE col='text' AND term>=? AND term<? AND length(term) BETWEEN ? AND ?",
-        (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2, len(stem) + 2),
+        (stem[:2], stem[0] + chr(ord(stem[1]) + 1), len(stem) - 2 - max(map(len, _ENDINGS)), len(stem) + 2),
     )
-    near = similarities(stem, [term for (term,) in rows if term.isalpha()])
-    best = sorted((term for term in near if near[term] >= _ALIKE), key=lambda term: -near[term])[:_MOST_ALIKE]
-    return {term: near[term] for term in best}
+    terms = [term for (term,) in rows if term.isalpha()]
+    words = {term: term for term in terms if len(term) >= len(stem) - 2}
+    for term in terms:
+        if len(term) >= _BEFORE_ENDING and term[:_BEFORE_ENDING] == stem[:_BEFORE_ENDING]:
+            words |= {term + end: term for end in _ENDINGS if abs(len(term) + len(end) - len(stem)) <= 2}
+    near: dict[str, float] = {}
+    for word, similarity in similarities(stem, words).items():
+        term = words[word]
+        if similarity >= (_ALIKE if word == term else _ALIKE_WITH_ENDING):
+            near[term] = max(near.get(term, 0.0), similarity)
+    return {term: near[term] for term in sorted(near, key=lambda term: -near[term])[:_MOST_ALIKE]}
 
 
 def word_of(connection: IndexConnection, stem: str) -> str:

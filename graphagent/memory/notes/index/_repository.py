@@ -17,6 +17,7 @@ from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of
 from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
+from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Put
 from graphagent.store._internal import get_many
 
@@ -56,8 +57,8 @@ class NoteRepository:
         self.vectors = VectorStore(store, self.backend, embedder, cache_bytes - cache_bytes // 16, late_interaction)
         self._sync = IndexSync(store, self.backend)
         self._loading = Gate()
-        self._speakers: ByteCache[str, tuple[int, Sequence[str]]] = ByteCache(cache_bytes // 16)
-        """The speakers of each owner's notes, with the number of changes when they were read."""
+        self._speakers: ByteCache[str, tuple[int, Mapping[str, Sequence[str]]]] = ByteCache(cache_bytes // 16)
+        """The speakers of each owner's notes by the first words of their names, with the number of changes when they were read."""
 
     async def open(self) -> None:
         """Build the index if there is none.
@@ -126,8 +127,8 @@ class NoteRepository:
         await self.catch_up(owner)
         return await self.backend.read(lambda connection: _fts.last_place(connection, owner, session))
 
-    async def speakers(self, owner: str) -> Sequence[str]:
-        """Return the speakers in an owner's notes.
+    async def speakers(self, owner: str) -> Mapping[str, Sequence[str]]:
+        """Return the speakers in an owner's notes, of at most 10,000, by the first words of their names, as `words_of_name` has them.
 
         Raises:
             StoreError: the store cannot be read.
@@ -136,8 +137,12 @@ class NoteRepository:
         cached = self._speakers.get(owner)
         if cached is not None and cached[0] == changes:
             return cached[1]
-        found = await self.backend.read(lambda connection: _fts.speakers(connection, owner))
-        size = OWNER_BYTES + len(owner) + sum(_NAME_BYTES + len(name) for name in found)
+        names = await self.backend.read(lambda connection: _fts.speakers(connection, owner))
+        found: dict[str, list[str]] = {}
+        for name in names:
+            for word in words_of_name(name)[:1]:
+                found.setdefault(word, []).append(name)
+        size = OWNER_BYTES + len(owner) + sum(_NAME_BYTES + len(name) for name in names)
         self._speakers.put(owner, (changes, found), size)
         return found
 

@@ -38,6 +38,11 @@ def folded(text: str) -> str:
     return text.casefold()
 
 
+def words_of_name(name: str) -> list[str]:
+    """Return the words of a name, in lower case and without accents."""
+    return _WORD.findall(separated(folded(normal(name))))
+
+
 def separated(text: str) -> str:
     """Return a text in which a space divides the parts of identifiers, and pairs of Chinese, Japanese and Korean characters."""
     if _IDENTIFIER.search(text):

@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
-from graphagent.memory.notes.index._words import folded, normal
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._fts import Row
@@ -97,10 +95,9 @@ def late_around(late: LateScores, rows: Mapping[int, Row], at: Mapping[tuple[str
 
 def speaker(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
     """Return 1 for what the one speaker said whom a question names."""
-    if len(query.named) != 1:
-        return {}
-    [name] = query.named
-    return {number: 1.0 for number, row in rows.items() if folded(normal(row.speaker)) == name}
+    return (
+        {number: 1.0 for number, row in rows.items() if row.speaker in query.speakers} if len(query.named) == 1 else {}
+    )
 
 
 def dated(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
@@ -109,13 +106,11 @@ def dated(rows: Mapping[int, Row], query: Query) -> dict[int, float]:
     If none was, the result is the rows without a time that were saved then. So a user who never passes `at` finds what was noted
     today, whereas after an import, which saves hundreds of old notes today, the one note that was said today is not lost among them.
     """
-    if not query.spans and not query.months:
+    if not query.spans:
         return {}
 
     def is_asked(time: int) -> bool:
-        if any(span.since <= time <= span.until for span in query.spans):
-            return True
-        return bool(query.months) and datetime.fromtimestamp(time / 1000, UTC).month in query.months
+        return any(span.since <= time <= span.until for span in query.spans)
 
     said = {number: 1.0 for number, row in rows.items() if row.said is not None and is_asked(row.said)}
     return said or {number: 1.0 for number, row in rows.items() if row.said is None and is_asked(row.created)}

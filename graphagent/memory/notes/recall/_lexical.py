@@ -25,6 +25,8 @@ _POSTINGS = 5_000
 """If the words of a question occur in more texts than this, counted for each word, only the rarest words are searched for."""
 _SCORED = 150
 """How many notes at least get a score: those that have the most of a question."""
+_TIED = 2_000
+"""How many notes that have the same of a question get a score."""
 _TELLING = 8
 """How many words of a long question are the whole of it."""
 _PAIRS = 8
@@ -73,8 +75,13 @@ class Words:
         return max(places.get(place, 0.0) for place in range(first, first + row.chunks))
 
 
-def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: int = _fts.POOL) -> Words:
-    """Return the words of a question in the notes that fit, of which at least the best `pool` get a score."""
+def search_words(
+    connection: IndexConnection, query: Query, fits: Filter, pool: int = _fts.POOL, dated: Iterable[int] = ()
+) -> Words:
+    """Return the words of a question in the notes that fit.
+
+    About the best `pool` of them get a score, and the best `pool` among those said at the time that is asked for, whose rows are given.
+    """
     stems = _fts.stems_of(connection, query.words)
     total, mean = _fts.totals(connection)
     terms, frequencies = _terms(connection, stems)
@@ -121,9 +128,9 @@ def search_words(connection: IndexConnection, query: Query, fits: Filter, pool: 
     telling = [stem for stem in dict.fromkeys(stems.values()) if stem not in silent]
     # The time that is asked for counts like one more word. What was said then has it by its date, a text that names it only in part.
     loudest = max((weights[stem] for stem in telling or weights), default=1.0)
-    time = loudest if query.spans or query.months else 0.0
+    time = loudest if query.spans else 0.0
     shares = {stem: _TIME * weight if time and stem in times else weight for stem, weight in weights.items()}
-    lexical = _scores(connection, places, shares, whole_of([*shares.values(), time]), mean, max(_SCORED, pool))
+    lexical = _scores(connection, places, shares, whole_of([*shares.values(), time]), mean, max(_SCORED, pool), dated)
     pairs = _pairs(connection, [stem for stem in telling if stem not in named], terms, weights, places, fits)
     return Words(weights, silent, time, times, named, places, lexical, pairs)
 
@@ -135,8 +142,9 @@ def _scores(
     whole: float,
     mean: float,
     most: int,
+    dated: Iterable[int],
 ) -> dict[int, float]:
-    """Return the BM25 scores of the rows that have the most of a question, each that of its best text."""
+    """Return the BM25 scores of the rows that have the most of a question, in all and among some, each that of its best text."""
     sums: dict[int, float] = {}
     for stem, has in places.items():
         weight = weights[stem] / (whole or 1.0)
@@ -149,8 +157,9 @@ def _scores(
             if best.get(row, 0.0) < score:
                 best[row] = score
         if len(best) > most:
-            least = sorted(best.values(), reverse=True)[most]
-            sums = {place: score for place, score in sums.items() if score >= least}
+            some = {row: best[row] for row in dated if row in best}
+            kept = _best(best, most) | _best(some, most)
+            sums = {place: score for place, score in sums.items() if place // _fts.CHUNKS in kept}
     lengths = _fts.lengths(connection, sums)
     # BM25's factor for the length of a text that has a word once, which is 1 for the mean length: Robertson and Zaragoza, "The
     # Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.4.
@@ -161,6 +170,15 @@ def _scores(
         if found.get(row, 0.0) < score:
             found[row] = score
     return found
+
+
+def _best(scores: Mapping[int, float], most: int) -> set[int]:
+    """Return the rows with the highest scores, with those that have the same score as the last one: of many, the newest."""
+    if len(scores) <= most:
+        return set(scores)
+    least = sorted(scores.values(), reverse=True)[most - 1]
+    tied = sorted((row for row, score in scores.items() if score == least), reverse=True)[: max(most, _TIED)]
+    return {row for row, score in scores.items() if score > least}.union(tied)
 
 
 def weights_in(connection: IndexConnection, text: str, words: Words) -> list[float]:
@@ -222,7 +240,9 @@ def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[
         if stem in terms:
             continue
         first, count = quoted(word), counts[stem]
-        if is_character(word):
+        if " " in stem:
+            count = 1  # a phrase: in how many texts it is, is not known before
+        elif is_character(word):
             first, count = f"{first} *", max(1, count)
         elif not count and (parts := parts_of(word)) != word:
             first, count = quoted(parts), 1

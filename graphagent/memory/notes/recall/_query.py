@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from graphagent import _clock
-from graphagent.memory.notes.index._words import folded, has_characters, normal, separated
+from graphagent.memory.notes.index._words import folded, has_characters, normal, separated, words_of_name
 from graphagent.memory.notes.recall._time_rules import MONTH_LEADS, MONTHS
 from graphagent.memory.notes.recall._times import Span, times_of
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"(?P<word>[^\W_]+)(?:['’]s\b)?")
-_LOWER = re.compile(r"(?<!\w)[a-z]")
-_CAPITAL = re.compile(r"\b(?P<name>[A-Z][A-Za-z]+)\b(?P<of>['’]s)?")
-_DAY = re.compile(r"([0-3]?\d)(?:st|nd|rd|th)?")
+_MAYBE_NAME = re.compile(r"(?<![\w'’])(?P<name>[^\W\d_]\w*)(?P<of>['’]s\b|(?=,))?")
+"""A word, and what shows that it is a name, if it has a capital letter, even where a sentence begins."""
+_NEAR = 32
+"""How many characters before a word are read."""
+_ANY_MONTH = "|".join(MONTHS)
+_MONTH_BEFORE = re.compile(
+    rf"(?:\b(?:{'|'.join(MONTH_LEADS)}|around|[0-3]?\d(?:st|nd|rd|th)?(?: of)?)|\b(?:{_ANY_MONTH})\W+(?:and|or|to|until|till|through))\W+$",
+    re.IGNORECASE,
+)
+_MONTH_AFTER = re.compile(
+    rf"\W+(?:the\s+)?(?:[0-3]?\d(?:st|nd|rd|th)?|(?:19|20)\d\d)\b|\W+(?:(?:and|or|to|until|till|through)\s+)?(?:{_ANY_MONTH})\b",
+    re.IGNORECASE,
+)
+"""What shows that May is a month."""
+_TIME_LEAD = re.compile(r"\b(?:in|on|at|during|of) (?:the )?$", re.IGNORECASE)
 
 _ASKS = {
     "time": re.compile(r"\bwhen\b|\b(?:what|which) (?:date|day|month|year|time)\b|\bhow long ago\b", re.IGNORECASE),
@@ -34,8 +47,15 @@ STOPWORDS = frozenset(
     we were what when where which while who whom whose why will with would you your yours yourself yourselves s t d ll m re ve
     """.split()  # noqa: SIM905  a list of so many words is read more easily
 )
-_NAMES = frozenset({"will", "it", "us"})
-"""The stop words that are searched for where they are written as names: Will, IT and US."""
+_NAMES = frozenset({"will", "it", "us", "a", "d", "m", "s", "t"})
+"""The stop words that are searched for where they are written as names: Will, IT, US, and letters, such as that of vitamin D."""
+_COMMON_NAMES = frozenset(
+    """angel art bill bishop bob brook chance charity chase christian cliff cook daisy dale dawn dean destiny drew earl faith fern frank
+    gene grace grant guy harmony hazel heath heather holly hope hunter iris ivy jack jasmine jay jean joy lance lily mark mason max
+    melody miles nick olive opal page pat patience pearl penny pierce ray reed rich rob robin rod rose ruby rusty sandy skip star
+    sterling sue summer trinity victor violet ward""".split()  # noqa: SIM905  a list of so many words is read more easily
+)
+"""Names that are common words as well. Like months and stop words, they are names where they are written so: "What did Bill pay?"."""
 _SAYING = frozenset(
     """ask asked discuss discussed happen happened happening know mention mentioned note noted remember say said says talk talked tell
     think thinks thought told write wrote""".split()  # noqa: SIM905  a list of so many words is read more easily
@@ -49,17 +69,16 @@ class Query:
 
     text: str
     words: tuple[str, ...]
-    """The words to search for, each once, as they were written. If there are only stop words, all of them as one phrase."""
+    """The words to search for, each once, as they were written; several with spaces between them are searched as a phrase. If there are
+    only stop words, all of them are one phrase."""
     is_phrase: bool = False
     """Whether it has only stop words."""
     speakers: tuple[str, ...] = ()
     """The speakers that it names, as they were given."""
     named: frozenset[str] = frozenset()
-    """The names of these speakers, in lower case and without accents."""
+    """The names by which it names them, in lower case and without accents: of "Ann Baker", that may be "ann"."""
     spans: tuple[Span, ...] = ()
     """The times that it names."""
-    months: frozenset[int] = frozenset()
-    """The months that it names without a year, from 1 to 12."""
     timed: frozenset[str] = frozenset()
     """The words that name times, in lower case."""
     asks: str = ""
@@ -78,15 +97,16 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         now: The current time in UTC, for words such as "last week".
     """
     plain = normal(text)
-    found = [match.group() for match in _WORD.finditer(separated(plain))]
+    found = list(chain.from_iterable(_parts(match.group()) for match in _WORD.finditer(plain)))
     meant = _capitals(plain)
-    spoken = _named(speakers, plain, {folded(word) for word in found}, meant)
+    spoken = _named(speakers, {folded(word) for word in _WORD.findall(separated(plain))}, meant)
     named = frozenset(spoken)
     kept = (meant & _NAMES).union(*(_words(separated(name)) for name in named))
     words = dict.fromkeys(
         word for word in found if (word.casefold() not in STOPWORDS or folded(word) in kept) and len(word) < 64
     )
     times = times_of(plain, now or datetime.fromtimestamp(_clock.now() / 1000, UTC), named)
+    phrases = [plain[start:end] for start, end in times.places]
     asks = next((kind for kind, asks in _ASKS.items() if asks.search(plain)), "")
     return Query(
         text,
@@ -95,30 +115,60 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         tuple(speaker for given in spoken.values() for speaker in given),
         named,
         times.spans,
-        times.months,
-        frozenset(word for phrase in times.phrases for word in _words(separated(phrase))) - STOPWORDS,
+        frozenset(word for phrase in phrases for word in _words(separated(phrase))) - STOPWORDS,
         asks,
-        _bare(plain, named, times.phrases, kept) or (text if asks or not (named or times.phrases) else ""),
+        _bare(plain, named, times.places, kept) or (text if asks or not (named or phrases) else ""),
     )
 
 
-def _named(
-    speakers: Iterable[str], text: str, words: AbstractSet[str], meant: AbstractSet[str]
-) -> dict[str, list[str]]:
-    """Return the speakers that a text with these words names, by their names in lower case and without accents."""
+def speakers_in(text: str, speakers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the speakers whom a question may name: those whose names begin with a word of it.
+
+    Args:
+        text: The question.
+        speakers: The speakers by the first words of their names, as `words_of_name` has them.
+    """
+    words = dict.fromkeys(map(folded, _WORD.findall(separated(normal(text)))))
+    return [speaker for word in words for speaker in speakers.get(word, ())]
+
+
+def _parts(word: str) -> list[str]:
+    """Return the words to search for a run of letters and digits: its parts, or all of them as one phrase.
+
+    A phrase is searched where single words would not do: if a part is a stop word, such as in `S3`, or there twice, such as in `0x0`.
+    """
+    parts = _WORD.findall(separated(word))
+    is_plural = parts[1:] == ["s"]  # the 1980s
+    if is_plural or (len(set(parts)) == len(parts) and not any(part.casefold() in STOPWORDS for part in parts)):
+        return parts
+    return [" ".join(parts)]
+
+
+def _named(speakers: Iterable[str], words: AbstractSet[str], meant: AbstractSet[str]) -> dict[str, list[str]]:
+    """Return the speakers that a text with these words names, by their names in it, in lower case and without accents.
+
+    The first name is enough where it is written as a name and only one speaker has it.
+    """
     parts: dict[str, frozenset[str]] = {}
     given: dict[str, list[str]] = {}
+    first: dict[str, dict[str, list[str]]] = {}
     for speaker in speakers:
-        name = folded(normal(speaker))
-        of_name = frozenset(_words(separated(name)))
-        if not of_name or not of_name <= words:
-            continue
-        is_common = (name in STOPWORDS or name in MONTHS) and name not in meant
-        if not is_common or f"{name.capitalize()}," in text:
-            parts[name] = of_name
-            given.setdefault(name, []).append(speaker)
+        name, of_name = folded(normal(speaker)), words_of_name(speaker)
+        if of_name and words >= set(of_name):
+            if name in meant or not (name in STOPWORDS or name in MONTHS or name in _COMMON_NAMES):
+                parts[name] = frozenset(of_name)
+                given.setdefault(name, []).append(speaker)
+        elif of_name and of_name[0] in meant - STOPWORDS:
+            first.setdefault(of_name[0], {}).setdefault(name, []).append(speaker)
     # "Ana Maria" does not name Ana as well.
-    return {name: each for name, each in given.items() if not any(parts[name] < other for other in parts.values())}
+    whole = {name: each for name, each in given.items() if not any(parts[name] < other for other in parts.values())}
+    spoken = {part for each in parts.values() for part in each}
+    return whole | {
+        name: given
+        for name, people in first.items()
+        if len(people) == 1 and name not in spoken
+        for given in people.values()
+    }
 
 
 def _words(text: str) -> list[str]:
@@ -126,35 +176,41 @@ def _words(text: str) -> list[str]:
 
 
 def _capitals(text: str) -> frozenset[str]:
-    """Return the common words and months that are names in a text, such as Will and May, in lower case.
+    """Return the words that are written as names in a text, such as Will and May, in lower case and without accents.
 
-    They have a capital letter though they are not the first word of a sentence, or are followed by `'s`. After "in" and the like, and
-    after a day, May is a month. Nothing is known of a text in which all words have capital letters.
+    They have a capital letter though they are not the first word of a sentence, or are followed by `'s` or a comma; May is a month next
+    to a day, a year or another month, and after "in" and the like. Nothing is known of a text in which all words have capital letters.
     """
-    if not _LOWER.search(text):
+    words = list(_MAYBE_NAME.finditer(text))
+    if not any(match["name"][0].islower() for match in words):
         return frozenset()
     found: set[str] = set()
-    for match in _CAPITAL.finditer(text):
-        name, before = match["name"].casefold(), text[: match.start()].rstrip(" ")
-        if match["of"] is None and (not before or before[-1] in '.!?:;\n"“(-'):
+    for match in words:
+        if not match["name"][0].isupper():
             continue
-        led = _words(before)[-1:] if match["of"] is None and name in MONTHS else []
-        if (name in STOPWORDS or name in MONTHS) and not (led and (led[0] in MONTH_LEADS or _DAY.fullmatch(led[0]))):
+        name, before = folded(match["name"]), text[max(0, match.start() - _NEAR) : match.start()]
+        is_first = not before.strip() or before.rstrip(" ")[-1] in '.!?:;\n"“(-'
+        if name == "i" or (is_first and match["of"] is None):
+            continue
+        is_month = name in MONTHS and not match["of"]
+        if not (is_month and (_MONTH_BEFORE.search(before) or _MONTH_AFTER.match(text, match.end()))):
             found.add(name)
     return frozenset(found)
 
 
-def _bare(text: str, names: Iterable[str], times: Iterable[str], kept: AbstractSet[str]) -> str:
-    """Return a text without names and times; empty if nothing but common words is left."""
+def _bare(text: str, names: Iterable[str], times: Iterable[tuple[int, int]], kept: AbstractSet[str]) -> str:
+    """Return a text without names and without times, which are given by their places; empty if only common words are left."""
+    pieces: list[str] = []
+    begin = 0
+    for start, end in times:
+        pieces.append(_TIME_LEAD.sub("", text[begin:start]))
+        begin = end
+    left = " ".join([*pieces, text[begin:]])
     parts = {part for name in names for part in _words(name)}
-    left = text
     for part in parts:
         if has_characters(part):
             left = left.replace(part, " ")
     if parts:
         left = _POSSESSIVE.sub(lambda match: " " if folded(match["word"]) in parts else match[0], left)
-    for phrase in times:
-        words = r"\W+".join(map(re.escape, phrase.split()))
-        left = re.sub(rf"\b(?:(?:in|on|at|during|of) (?:the )?)?{words}(?!\w)", " ", left, flags=re.IGNORECASE)
     left = " ".join(left.split())
     return left if any(word not in STOPWORDS | _SAYING or word in kept for word in _words(left)) else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -71,13 +70,20 @@ class Ranking:
 
 
 def first(found: Candidates, most: int) -> list[int]:
-    """Return the best candidates by words and by vectors of texts; a turn is at least half as good as the best of the four around it."""
-    scores = base(found.scores, WEIGHTS[found.tier], found.kinds)
+    """Return the best candidates by what was searched for and by the time that is asked for.
+
+    A turn counts at least half as much as the best of the four around it. Who said it does not count, because turns of others, such as
+    questions, are needed for the turns around them.
+    """
+    weights = WEIGHTS[found.tier]
+    scores = base(found.scores, weights, found.kinds)
     spread = dict(scores)
     for (session, place), number in found.at.items():
         for step in (-2, -1, 1, 2):
             if (near := found.at.get((session, place + step))) is not None:
                 spread[number] = max(spread[number], scores[near] / 2)
+    for row, score in _weighted({"date": found.dated}, ["date"], weights, found.kinds).items():
+        spread[row] += score
     return heapq.nlargest(most, spread, key=spread.__getitem__)
 
 
@@ -85,11 +91,22 @@ def base(
     features: Mapping[str, Scores], weights: Mapping[Kind, Mapping[str, float]], kinds: Mapping[int, Kind]
 ) -> dict[int, float]:
     """Return the score of each candidate by what was searched for, which counts for the turns around it."""
-    found = dict.fromkeys(kinds, 0.0)
-    for name in SEARCHED:
+    return dict.fromkeys(kinds, 0.0) | _weighted(features, SEARCHED, weights, kinds)
+
+
+def _weighted(
+    features: Mapping[str, Scores],
+    names: Iterable[str],
+    weights: Mapping[Kind, Mapping[str, float]],
+    kinds: Mapping[int, Kind],
+) -> dict[int, float]:
+    """Return the weighted sum of some features, of each row that has one with a weight."""
+    found: dict[int, float] = {}
+    for name in names:
         by_kind = {kind: each.get(name, 0.0) for kind, each in weights.items()}
         for row, score in features.get(name, {}).items():
-            found[row] += by_kind[kinds[row]] * score
+            if weight := by_kind[kinds[row]]:
+                found[row] = found.get(row, 0.0) + weight * score
     return found
 
 
@@ -101,7 +118,7 @@ def features_of(found: Candidates, weights: Mapping[Kind, Mapping[str, float]]) 
         **_features.answers(rows, query),
         "around": _features.around(found.words, rows, at),
         "speaker": _features.speaker(rows, query),
-        "date": _features.dated(rows, query),
+        "date": found.dated,
         "question": _features.question(rows),
         "role": _features.role(rows),
         "length": _features.length(rows),
@@ -119,26 +136,20 @@ def ranked(found: Candidates, ranking: Ranking) -> dict[str, dict[int, float]]:
         for kind, each in table.items()
     }
     features = features_of(found, weights)
-    parts: dict[str, dict[int, float]] = {reason: defaultdict(float) for reason in REASONS}
-    for reason, names in REASONS.items():
-        for name in names:
-            by_kind = {kind: each[name] for kind, each in weights.items()}
-            for number, score in features.get(name, {}).items():
-                if weight := by_kind[found.kinds[number]]:
-                    parts[reason][number] += weight * score
+    parts = {reason: _weighted(features, names, weights, found.kinds) for reason, names in REASONS.items()}
     for number, row in found.rows.items():
         if extra := ranking.roles.get(row.role):
-            parts["role"][number] += extra
+            parts["role"][number] = parts["role"].get(number, 0.0) + extra
     return parts
 
 
 def order(parts: Mapping[str, Scores], rows: Iterable[int]) -> list[int]:
-    """Return the rows by the sum of what the reasons add, the best first; of equal ones, the oldest first."""
+    """Return the rows by the sum of what the reasons add, the best first; of equal ones, the one saved last."""
     whole = dict.fromkeys(rows, 0.0)
     for each in parts.values():
         for row, score in each.items():
             whole[row] += score
-    return sorted(whole, key=lambda row: (-whole[row], row))
+    return sorted(whole, key=lambda row: (-whole[row], -row))
 
 
 def relevance(found: Candidates, rows: Iterable[int]) -> dict[int, float]:
@@ -149,13 +160,12 @@ def relevance(found: Candidates, rows: Iterable[int]) -> dict[int, float]:
     """
     words = found.words
     weights = {stem: weight for stem, weight in words.weights.items() if stem not in words.silent}
-    dated = _features.dated(found.rows, found.query)
     whole = whole_of([*weights.values(), words.time])
     relevances: dict[int, float] = {}
     for row in rows:
         has = math.fsum(weight * words.similarity(stem, found.rows[row]) for stem, weight in weights.items())
         if words.time and (
-            row in dated or (words.times and all(words.similarity(stem, found.rows[row]) for stem in words.times))
+            row in found.dated or (words.times and all(words.similarity(stem, found.rows[row]) for stem in words.times))
         ):
             has += words.time
         relevances[row] = min(1.0, max(has / whole if whole else 0.0, found.cosines.get(row, 0.0)))

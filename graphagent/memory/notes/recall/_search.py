@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +19,7 @@ from graphagent.memory.notes.index._matrix import numpy
 from graphagent.memory.notes.recall import _features, _ranking
 from graphagent.memory.notes.recall._engine import engine_scores
 from graphagent.memory.notes.recall._lexical import search_words, weights_in
-from graphagent.memory.notes.recall._query import parse_query
+from graphagent.memory.notes.recall._query import parse_query, speakers_in
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes.recall._weights import Tier
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 _COMPOSED = 50
 """How many notes at least are ranked by recency and importance."""
@@ -41,8 +43,10 @@ _LATE = 100
 """How many of the best candidates are compared by the vectors of their words, which takes 1 ms for short notes."""
 _WORDS = 64
 """How many words of a question are compared by their vectors: those that say the most."""
-_SHORT = 500
-"""The length of a question up to which it is analysed on the event loop, in at most some tenths of a millisecond."""
+_SHORT = 200
+"""The length of a question up to which it is analysed on the event loop: in some tenths of a millisecond, in 2 ms if it is full of times."""
+_DATED = 10_000
+"""Among how many notes of the time that is asked for, the newest ones, those are looked for that answer the rest of the question."""
 _LEAST = 0.01
 """The lowest score of a note that was found, such as by the turns before and after it alone."""
 
@@ -61,8 +65,10 @@ class Candidates:
     """The kinds of these rows."""
     at: Mapping[tuple[str, int], int]
     """The rows of turns, by their conversations and places."""
+    dated: Mapping[int, float]
+    """1 for each of these rows that is of the time that is asked for."""
     cosines: Mapping[int, float]
-    """Of all these rows that have vectors."""
+    """The cosines of the vectors of these rows, as far as they have one, and of the question."""
     tier: Tier = "words"
     """What was searched with."""
 
@@ -125,87 +131,99 @@ class _RebuiltError(Exception):
 async def _find(repository: NoteRepository, text: str, fits: Filter, pool: int, use: Callable[[Candidates], T]) -> T:
     """Return what a function makes of the candidates, in the worker thread in which they are found."""
     speakers = await repository.speakers(fits.owner)
-    query = await _parsed(text, speakers)
-    if query.named:
+    there = await _analysed(speakers_in, text, speakers)
+    if there:
         # Who has said nothing that fits must not change how the question is read.
-        speaking = await repository.backend.read(lambda connection: _fts.speaking(connection, query.speakers, fits))
-        if len(speaking) < len(query.speakers):
-            query = await _parsed(text, speaking)
+        there = await repository.backend.read(lambda connection: _fts.speaking(connection, there, fits))
+    query = await _analysed(parse_query, text, there)
+
+    async def read(find: Callable[[_Search], Candidates]) -> T:
+        return await repository.backend.read(lambda connection: use(find(_Search.of(connection, query, fits, pool))))
+
     if repository.note_index is not None:
         told = await engine_scores(repository.note_index, query.text, fits, pool)
-        return await repository.backend.read(
-            lambda connection: use(_from_note_index(connection, query, told, fits, pool))
-        )
+        return await read(partial(_from_note_index, told=told))
     while True:
         matrix = await repository.matrix(fits.owner) if repository.embedder is not None else None
         # Where nothing else is asked than who spoke and when, the nearest vectors would be so by chance.
         if matrix is None or not len(matrix) or not query.bare:
-            return await repository.backend.read(lambda connection: use(_by_words(connection, query, {}, fits, pool)))
+            return await read(partial(_by_words, nearest={}))
         asked = await repository.vectors.embedded_question(query.bare, matrix.dimensions, words=matrix.has_words)
         tier: Tier = "contextual" if getattr(repository.embedder, "contextual", True) else "static"
         try:
-            return await repository.backend.read(_by_both(query, matrix, asked, tier, fits, pool, use))
+            return await read(partial(_by_both, matrix=matrix, asked=asked, tier=tier))
         except _RebuiltError:
             repository.vectors.unload(fits.owner)
 
 
-async def _parsed(text: str, speakers: Iterable[str]) -> Query:
-    return await to_thread.run_sync(parse_query, text, speakers) if len(text) > _SHORT else parse_query(text, speakers)
+async def _analysed(analyse: Callable[[str, P], T], text: str, given: P) -> T:
+    """Return the analysis of a text, which a worker thread makes if it is long."""
+    return await to_thread.run_sync(analyse, text, given) if len(text) > _SHORT else analyse(text, given)
 
 
-def _by_both(
-    query: Query,
-    matrix: Matrix,
-    asked: tuple[Floats, Floats | None],
-    tier: Tier,
-    fits: Filter,
-    pool: int,
-    use: Callable[[Candidates], T],
-) -> Callable[[IndexConnection], T]:
-    """Return the function that searches by words and by vectors: of the whole question, and of its words if there are any."""
-    vector, words = asked
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search in the index: of a question, in the notes that fit, for at least so many candidates by each means."""
 
-    def find(connection: IndexConnection) -> T:
-        if _fts.made(connection) != matrix.made:
-            raise _RebuiltError
-        if fits.is_whole:
-            nearest = matrix.search(vector, pool, without=_fts.hidden(connection, fits.owner, fits.asker))
-        else:
-            nearest = matrix.search(vector, pool, among=_fts.fitting(connection, fits))
-        found = _by_words(connection, query, nearest, fits, pool)
-        cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - nearest.keys()))}
-        # The scale is that of the best ones, however many more are asked for.
-        scores = {**found.scores, "semantic": _features.scaled(cosines, islice(nearest, _fts.POOL))}
-        found = replace(found, cosines=cosines, scores=scores, tier="vectors")
-        if words is None or not len(words):
-            return use(found)
-        weights = weights_in(connection, query.bare, found.words)
-        if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
-            weights = [1.0] * len(words)
-        chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]
-        counted = words[chosen] * numpy().float32([weights[place] for place in chosen])[:, None]
-        late = matrix.late(counted, _ranking.first(found, _LATE))
-        tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
-        around = _features.late_around(late, found.rows, found.at)
-        of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}
-        return use(replace(found, scores={**scores, **of_words}, tier=tier))
+    connection: IndexConnection
+    query: Query
+    fits: Filter
+    pool: int
+    dated: Sequence[int]
+    """The rows of the time that is asked for, the newest first."""
 
-    return find
+    @classmethod
+    def of(cls, connection: IndexConnection, query: Query, fits: Filter, pool: int) -> _Search:
+        """Return the search, with the rows of the time."""
+        spans = [(span.since, span.until) for span in query.spans]
+        return cls(connection, query, fits, pool, _fts.dated(connection, spans, fits, max(_DATED, pool)))
 
 
-def _from_note_index(
-    connection: IndexConnection, query: Query, told: Mapping[str, Mapping[str, float]], fits: Filter, pool: int
-) -> Candidates:
+def _by_both(search: _Search, matrix: Matrix, asked: tuple[Floats, Floats | None], tier: Tier) -> Candidates:
+    """Return the candidates by words, by the vector of the whole question, and by those of its words if there are any.
+
+    Raises:
+        _RebuiltError: the matrix is one of other tables.
+    """
+    (vector, words), connection, fits = asked, search.connection, search.fits
+    if _fts.made(connection) != matrix.made:
+        raise _RebuiltError
+    if fits.is_whole:
+        nearest = matrix.search(vector, search.pool, without=_fts.hidden(connection, fits.owner, fits.asker))
+    else:
+        nearest = matrix.search(vector, search.pool, among=_fts.fitting(connection, fits))
+    of_time = matrix.search(vector, search.pool, among=search.dated) if search.dated else {}
+    found = _by_words(search, {**of_time, **nearest})
+    cosines = {**found.cosines, **matrix.cosines(vector, list(found.rows.keys() - found.cosines.keys()))}
+    # The scale is that of the best ones, however many more are asked for.
+    scores = {**found.scores, "semantic": _features.scaled(cosines, islice(nearest, _fts.POOL))}
+    found = replace(found, cosines=cosines, scores=scores, tier="vectors")
+    if words is None or not len(words):
+        return found
+    weights = weights_in(connection, search.query.bare, found.words)
+    if len(weights) != len(words):  # the embedder divides texts into words in a way of its own
+        weights = [1.0] * len(words)
+    chosen = sorted(range(len(words)), key=weights.__getitem__, reverse=True)[:_WORDS]
+    counted = words[chosen] * numpy().float32([weights[place] for place in chosen])[:, None]
+    late = matrix.late(counted, _ranking.first(found, _LATE))
+    tokens = dict(zip(late.rows, late.scores.tolist(), strict=True))
+    around = _features.late_around(late, found.rows, found.at)
+    of_words = {"tokens": _features.scaled(tokens, tokens), "tokens_around": _features.scaled(around, around)}
+    return replace(found, scores={**scores, **of_words}, tier=tier)
+
+
+def _from_note_index(search: _Search, told: Mapping[str, Mapping[str, float]]) -> Candidates:
     """Return the candidates that a search engine of the user's own found."""
-    rows = _fts.rows_named(connection, fits.owner, {id_ for scores in told.values() for id_ in scores})
+    owner, ids = search.fits.owner, {id_ for scores in told.values() for id_ in scores}
+    rows = _fts.rows_named(search.connection, owner, ids)
     # What does not fit must not count either: scores are relative to the highest one.
-    fitting = _fts.rows_of(connection, rows.values(), fits)
+    fitting = _fts.rows_of(search.connection, rows.values(), search.fits)
     found = {
         kind: {rows[id_]: score for id_, score in told.get(kind, {}).items() if rows.get(id_) in fitting}
         for kind in ("lexical", "semantic")
     }
     lexical = _features.shares(found["lexical"])
-    words = search_words(connection, query, fits, pool)
+    words = search_words(search.connection, search.query, search.fits, search.pool, search.dated)
     # What share of the question the scores of another engine stand for is not known, so in the ranking its best one counts as all of it.
     scores = {
         "lexical": lexical,
@@ -213,38 +231,42 @@ def _from_note_index(
         "pairs": words.pairs,
         "semantic": _features.scaled(found["semantic"], found["semantic"]),
     }
-    candidates = _with_context(connection, query, words, lexical, scores, found["semantic"], fits, pool)
+    candidates = _with_context(search, words, lexical, scores, found["semantic"])
     return replace(candidates, tier="vectors") if found["semantic"] else candidates
 
 
-def _by_words(
-    connection: IndexConnection, query: Query, nearest: Mapping[int, float], fits: Filter, pool: int
-) -> Candidates:
-    words = search_words(connection, query, fits, pool)
-    best = sorted(words.lexical, key=words.lexical.__getitem__, reverse=True)[:pool]
+def _by_words(search: _Search, nearest: Mapping[int, float]) -> Candidates:
+    words = search_words(search.connection, search.query, search.fits, search.pool, search.dated)
+    best = sorted(words.lexical, key=words.lexical.__getitem__, reverse=True)
+    dated = set(search.dated)
+    of_time = [row for row in best if row in dated][: search.pool] if dated else []
     scores = {"lexical": _features.shares(words.lexical), "share": words.lexical, "pairs": words.pairs}
-    return _with_context(connection, query, words, best, scores, nearest, fits, pool)
+    return _with_context(search, words, [*best[: search.pool], *of_time], scores, nearest)
 
 
 def _with_context(
-    connection: IndexConnection,
-    query: Query,
+    search: _Search,
     words: Words,
     best: Iterable[int],
     scores: Mapping[str, Mapping[int, float]],
     cosines: Mapping[int, float],
-    fits: Filter,
-    pool: int,
 ) -> Candidates:
-    """Return the candidates with those of the time that is asked for, and the turns before and after all of them."""
-    dated = _fts.dated(connection, [(span.since, span.until) for span in query.spans], fits, pool)
+    """Return the candidates with the newest of the time that is asked for, and the turns before and after all of them."""
+    connection, query, fits = search.connection, search.query, search.fits
     # Some may not exist any more, and a search engine of the user's own may return what does not fit.
-    rows = _fts.rows_of(connection, {*best, *cosines, *dated}, fits)
+    rows = _fts.rows_of(connection, {*best, *cosines, *search.dated[: search.pool]}, fits)
     rows = {**_fts.beside(connection, rows.values(), fits), **rows}
     there = {name: {row: found[row] for row in found.keys() & rows.keys()} for name, found in scores.items()}
-    kinds: dict[int, Kind] = {number: _features.kind_of(row) for number, row in rows.items()}
-    at = {(row.session, row.place): number for number, row in rows.items() if row.session}
-    return Candidates(query, words, there, rows, kinds, at, {row: cosines[row] for row in cosines.keys() & rows.keys()})
+    return Candidates(
+        query,
+        words,
+        there,
+        rows,
+        kinds={number: _features.kind_of(row) for number, row in rows.items()},
+        at={(row.session, row.place): number for number, row in rows.items() if row.session},
+        dated=_features.dated(rows, query),
+        cosines={row: cosines[row] for row in cosines.keys() & rows.keys()},
+    )
 
 
 def _composed(
@@ -272,5 +294,5 @@ def _composed(
 
 def _match(record: Record, score: float, parts: Mapping[str, float], relevance: float) -> Match:
     shown = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
-    reasons = tuple(sorted(shown, key=lambda name: -shown[name]))
+    reasons = tuple(sorted((name for name in shown if shown[name] > 0), key=lambda name: -shown[name]))
     return Match(record, min(score, 1.0), reasons, MappingProxyType({**shown, "relevance": relevance}))

@@ -60,6 +60,9 @@ _COUNTS = {
     "few": (2, 5), "several": (3, 7),
 }  # fmt: skip
 """The least and the greatest number that a word means."""
+_HALVES = {"decade": ("year", "5"), "year": ("month", "6"), "month": ("week", "2")}
+"""The unit and the count of half of a unit."""
+_NTH = {"first": 0, "second": 1, "third": 2, "fourth": 3, "last": -1}
 _WHICH = {"last": -1, "previous": -1, "past": -1, "this": 0, "current": 0, "the": 0, "next": 1, "coming": 1}
 
 
@@ -73,11 +76,6 @@ def _day(day: int) -> Period:
 def _month(year: int, month: int) -> Period:
     first = date(year, month, 1).toordinal()
     return first, first + calendar.monthrange(year, month)[1] - 1
-
-
-def month_of(groups: Groups) -> int:
-    """Return the number of the month that is named."""
-    return MONTHS[groups["name"].rstrip(".")]
 
 
 def _calendar(unit: str, today: date, offset: int) -> Period:
@@ -120,12 +118,12 @@ def _yearly(make: Callable[[int], Period], groups: Groups, today: date) -> list[
     if year := groups["year"]:
         return [make(int(year) if year.isdecimal() else today.year + _WHICH[year.split()[0]])]
     now, periods = today.toordinal(), list[Period]()
-    for each in range(today.year + 1, today.year - 10, -1):
+    for each in range(today.year + 1, today.year - 11, -1):
         with suppress(ValueError):  # the 29th of February, or a year that the calendar does not have
             periods.append(make(each))
     which = _which(groups)
     if which is None:
-        return [period for period in periods if period[0] <= now]
+        return [period for period in periods if period[0] <= now][:10]
     if which == 0:
         return [make(today.year)]
     past, future = [each for each in periods if each[1] < now], [each for each in periods if each[0] > now]
@@ -146,6 +144,7 @@ def _count(groups: Groups) -> tuple[int, int]:
 
 
 def iso_dates(groups: Groups, today: date) -> list[Period]:
+    """Read a date such as 2023-12-24, or a month such as 2023-12."""
     year, month = int(groups["y"]), int(groups["m"].split("-")[0])
     if not groups["d"]:
         return [_month(year, month)]
@@ -159,7 +158,8 @@ def numeric_dates(groups: Groups, today: date) -> list[Period]:
 
 
 def dates(groups: Groups, today: date) -> list[Period]:
-    month = month_of(groups)
+    """Read a day of a month, or several, such as "3 May 2023" or "May 3 to 7"."""
+    month = MONTHS[groups["name"].rstrip(".")]
     first, last = [int(day.rstrip("stndrh")) for day in (groups["day"], groups["end"] or groups["day"])]
     return _yearly(
         lambda year: (date(year, month, first).toordinal(), date(year, month, last).toordinal()), groups, today
@@ -167,10 +167,18 @@ def dates(groups: Groups, today: date) -> list[Period]:
 
 
 def months(groups: Groups, today: date) -> list[Period]:
-    return _yearly(lambda year: _month(year, month_of(groups)), groups, today)[:1]
+    """Read a month, such as "May" or "May 2023"."""
+    number = MONTHS[groups["name"].rstrip(".")]
+    return _yearly(lambda year: _month(year, number), groups, today)
 
 
-def _stretches(groups: Groups, today: date) -> list[Period]:
+def _months_of_year(groups: Groups, today: date) -> list[Period]:
+    """Read "last year in May"."""
+    return months({**groups, "name": groups["month"], "which": ""}, today)
+
+
+def stretches(groups: Groups, today: date) -> list[Period]:
+    """Read the name of a season, a quarter or a holiday."""
     first, last = _STRETCHES[groups["name"]]
     crosses = last < first
 
@@ -196,6 +204,7 @@ def _decades(groups: Groups, today: date) -> list[Period]:
 
 
 def weekdays(groups: Groups, today: date) -> list[Period]:
+    """Read a weekday, such as "Friday", which is the nearest one that is past, or "next Friday"."""
     number = (_WEEKDAYS | _SHORT)[groups["name"]]
     now, week = today.toordinal(), today.toordinal() - today.weekday() + number
     nearest = now - (today.weekday() - number) % 7
@@ -209,6 +218,24 @@ def weekdays(groups: Groups, today: date) -> list[Period]:
     else:
         days = [nearest + 7, week + 7]
     return [_day(day) for day in dict.fromkeys(days)]
+
+
+def _days_of_week(groups: Groups, today: date) -> list[Period]:
+    """Read "Monday of last week" and "last week on Monday"."""
+    return [_day(_calendar("week", today, _WHICH[groups["week"]])[0] + (_WEEKDAYS | _SHORT)[groups["weekday"]])]
+
+
+def _weekdays_of_month(groups: Groups, today: date) -> list[Period]:
+    """Read "the first Friday in May" and "the last Friday of May 2023"."""
+    number, month = _WEEKDAYS[groups["weekday"]], MONTHS[groups["month"].rstrip(".")]
+
+    def make(year: int) -> Period:
+        first, last = _month(year, month)
+        if groups["nth"] == "last":
+            return _day(last - (date.fromordinal(last).weekday() - number) % 7)
+        return _day(first + (number - date.fromordinal(first).weekday()) % 7 + 7 * _NTH[groups["nth"]])
+
+    return _yearly(make, {**groups, "which": ""}, today)
 
 
 def _day_of_month(groups: Groups, today: date) -> list[Period]:
@@ -231,10 +258,23 @@ def _ago(groups: Groups, today: date) -> list[Period]:
     return [*found, _calendar(unit, today, -least)] if least == most and unit != "day" else found
 
 
+def _half_ago(groups: Groups, today: date) -> list[Period]:
+    unit, count = _HALVES[groups["unit"]]
+    return apart({"unit": unit, "count": count}, today, 1)
+
+
+def _hours(groups: Groups, today: date) -> list[Period]:
+    """Read "two hours ago" and "the last 24 hours": the days in which these can be, whatever time it is now."""
+    most = _count(groups)[1] if groups["count"] else 1
+    hours = most if groups["unit"].startswith("hour") else -(-most // 60)
+    return [(today.toordinal() + (-hours // 24), today.toordinal())]
+
+
 def units(groups: Groups, today: date) -> list[Period]:
     """Read "last week", which is one of the calendar, and "the past week" or "the last three weeks", which end today."""
     unit, which, now = groups["unit"], _which(groups) or 0, today.toordinal()
-    counted = groups["count"] or ("few" if groups["many"] else "one" if groups["which"].endswith("past") else "")
+    is_past = groups["which"].endswith("past") and unit != "weekend"
+    counted = groups["count"] or ("few" if groups["many"] else "one" if is_past else "")
     if counted and which:
         last = _before(today, unit, -which * _count({"count": counted})[1])
         return [(min(now, last), max(now, last))]
@@ -307,8 +347,28 @@ RULES: tuple[tuple[frozenset[str], re.Pattern[str], Rule], ...] = tuple(
         ),
         (_DIGITS, rf"\b{_WEEKDAY}{_ENDS}(?:\s+of)?\s+{_MONTH}{_OF_YEAR}(?P<which>)", dates),
         (_DIGITS, rf"\b{_WEEKDAY}{_MONTH}\s+(?:the\s+)?{_ENDS}\b{_OF_YEAR}(?P<which>)", dates),
+        (
+            _needs(MONTHS),
+            rf"\b(?P<year>(?:last|this|next)\s+year),?\s+in\s+(?P<month>(?:{_any(MONTHS)})\b\.?)",
+            _months_of_year,
+        ),
+        (
+            _needs(MONTHS),
+            rf"\b(?P<nth>{_any(_NTH)})\s+(?P<weekday>{_any(_WEEKDAYS)})\s+(?:in|of)\s+(?P<month>(?:{_any(MONTHS)})\b\.?){_OF_YEAR}",
+            _weekdays_of_month,
+        ),
+        (
+            frozenset({"week"}),
+            rf"\b(?P<weekday>{_any(_WEEKDAYS)}),?\s+(?:of\s+)?(?:the\s+)?(?P<week>last|previous|this|next|coming)\s+week\b",
+            _days_of_week,
+        ),
+        (
+            frozenset({"week"}),
+            rf"\b(?P<week>last|previous|this|next|coming)\s+week,?\s+(?:on\s+)?(?P<weekday>{_any(_WEEKDAYS)})\b",
+            _days_of_week,
+        ),
         (_needs(MONTHS), rf"\b(?!(?-i:[Tt]his\s+may)){_SOME}{_MONTH}{_OF_YEAR}", months),
-        (_needs(_STRETCHES), rf"\b{_SOME}(?P<name>{_any(_STRETCHES)})\b{_OF_YEAR}", _stretches),
+        (_needs(_STRETCHES), rf"\b{_SOME}(?P<name>{_any(_STRETCHES)})\b{_OF_YEAR}", stretches),
         (_DIGITS, _YEAR_ALONE, _years),
         (_DIGITS, r"(?P<decade>\b(?:19|20)[0-9]0['’]?s|(?<=\bthe\s)['’]?[0-9]0['’]?s)\b", _decades),
         (_needs(_DECADES), rf"(?<=\bthe\s)(?P<decade>{_any(_DECADES)})\b", _decades),
@@ -324,6 +384,13 @@ RULES: tuple[tuple[frozenset[str], re.Pattern[str], Rule], ...] = tuple(
         ),
         (_needs(_DAYS), rf"\b(?P<days>{_any(_DAYS)})\b", _named_days),
         (frozenset({"ago"}), rf"(?<![0-9][.,])\b{NUMBER}\s+{UNIT}s?\s+ago\b", _ago),
+        (frozenset({"ago"}), r"\bhalf\s+an?\s+(?P<unit>year|decade|month)\s+ago\b", _half_ago),
+        (frozenset({"ago"}), rf"(?<![0-9][.,])\b{NUMBER}\s+(?P<unit>(?:hour|minute)s?)\s+ago\b", _hours),
+        (
+            frozenset({"hour", "hours", "minute", "minutes"}),
+            rf"\b(?:this\s+)?(?:last|past)\s+(?:{NUMBER}\s+)?(?P<unit>(?:hour|minute)s?)\b(?!\s+of\b)",
+            _hours,
+        ),
         (
             _UNIT_WORDS,
             rf"\b(?P<which>{_WHICHEVER}|current|(?<=\bof\s)the)\s+(?:{NUMBER}\s+)?{UNIT}(?P<many>s)?\b(?!\s+of\b)",

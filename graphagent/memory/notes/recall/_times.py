@@ -10,6 +10,7 @@ import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphagent.memory.notes.recall import _time_rules as rules
@@ -34,10 +35,8 @@ class Times:
 
     spans: tuple[Span, ...]
     """What the times may mean, without duplicates."""
-    months: frozenset[int]
-    """The months without a year, from 1 to 12; they may be those of any year."""
-    phrases: tuple[str, ...]
-    """The parts of the text that name them."""
+    places: tuple[tuple[int, int], ...]
+    """Where the parts of the text that name them begin and end, in their order."""
 
 
 _LEADING = re.compile(
@@ -53,7 +52,7 @@ _OPEN = frozenset({"since", "before", "after", "until", "till"})
 _LINK = re.compile(r"\s*[-–—/&]\s*|,?\s+(?P<word>to|and|or|until|till|through|before|on)\s+(?:the\s+)?", re.IGNORECASE)
 """What links two phrases."""
 _LAST = date.max.toordinal()
-_MOST = 24
+_MOST = 60
 """How many spans a text names at most."""
 _PLAIN = str.maketrans("İıſ\u212a", "IisK")
 """Letters that equal others where case is ignored, but not in a table of names."""
@@ -74,21 +73,18 @@ class _Time:
     distance: Groups
     """The count and the unit in "two days before"."""
 
-    def periods(self, today: date) -> list[Period]:
-        """Return what it may mean, the likeliest first; nothing if the calendar has no such day."""
-        try:
-            found = self.read(self.groups, today)
-        except (ValueError, OverflowError):
-            return []
-        there = [period for period in found if period[0] > 0 and period[1] <= _LAST]
-        return [_part(period, _PARTS[self.part]) for period in there] if self.part else there
+    periods: list[Period]
+    """What it may mean today, the likeliest first."""
+
+    def on(self, day: date) -> list[Period]:
+        """Return what it may mean on another day, the likeliest first."""
+        return _periods(self.read, self.groups, self.part, day)
 
     @property
-    def month(self) -> int:
-        """The number of a month that may be of any year, or 0."""
-        if self.read is not rules.months or self.groups["year"] or self.part or self.bound in _OPEN:
-            return 0
-        return rules.month_of(self.groups) if self.groups["which"] in ("", "this") else 0
+    def is_yearly(self) -> bool:
+        """Whether it may be that of any year, such as "in May"."""
+        of_year = self.read in (rules.months, rules.dates, rules.stretches)
+        return of_year and not (self.groups["year"] or self.groups["which"])
 
 
 def times_of(text: str, now: datetime, names: AbstractSet[str] = frozenset()) -> Times:
@@ -101,21 +97,17 @@ def times_of(text: str, now: datetime, names: AbstractSet[str] = frozenset()) ->
     """
     today, text = now.date(), text.translate(_PLAIN)
     found = _found(text, today, rules.UNSURE | names)
-    periods: list[Period] = []
-    months: set[int] = set()
+    named: list[list[Period]] = []
     place = 0
     while place < len(found):
         time, after = found[place], found[place + 1] if place + 1 < len(found) else None
-        together = _together(time, after, text[time.end : after.start], today) if after else []
-        periods += together or _bounded(time, today)
-        if together and after and time.month and after.month:
-            months |= {(time.month + more - 1) % 12 + 1 for more in range((after.month - time.month) % 12 + 1)}
-        elif not together and time.month:
-            months.add(time.month)
+        together = _together(time, after, text[time.end : after.start]) if after else []
+        named.append(together or _bounded(time, today))
         place += 2 if together else 1
-    bounded = [(max(first, 1), min(last, _LAST)) for first, last in periods]
+    likeliest_first = [period for each in zip_longest(*named) for period in each if period is not None]
+    bounded = [(max(first, 1), min(last, _LAST)) for first, last in likeliest_first]
     spans = dict.fromkeys(_span(first, last) for first, last in bounded if first <= last)
-    return Times(tuple(spans)[:_MOST], frozenset(months), tuple(text[time.start : time.end] for time in found))
+    return Times(tuple(spans)[:_MOST], tuple((time.start, time.end) for time in found))
 
 
 def _found(text: str, today: date, unsure: AbstractSet[str]) -> list[_Time]:
@@ -141,10 +133,20 @@ def _found(text: str, today: date, unsure: AbstractSet[str]) -> list[_Time]:
             said = _groups(leading)
             first = next((leading.start(name) for name in ("count", "unit", "part") if said[name]), len(before))
             start += first - len(before)
-        time = _Time(start, match.end(), read, groups, said.get("part", ""), said.get("bound", ""), said)
-        if time.periods(today):
-            found.append(time)
+        part = said.get("part", "")
+        if periods := _periods(read, groups, part, today):
+            found.append(_Time(start, match.end(), read, groups, part, said.get("bound", ""), said, periods))
     return found
+
+
+def _periods(read: Rule, groups: Groups, part: str, today: date) -> list[Period]:
+    """Return what a match may mean on a day, the likeliest first; nothing if the calendar has no such day."""
+    try:
+        found = read(groups, today)
+    except (ValueError, OverflowError):
+        return []
+    there = [period for period in found if period[0] > 0 and period[1] <= _LAST]
+    return [_part(period, _PARTS[part]) for period in there] if part else there
 
 
 def _groups(match: re.Match[str]) -> Groups:
@@ -170,27 +172,32 @@ def _is_sure(groups: Groups, match: re.Match[str], before: str, unsure: Abstract
     return is_capital and is_inside and (name == "march" or is_article or bool(groups.get("year")))
 
 
-def _together(first: _Time, second: _Time, between: str, today: date) -> list[Period]:
+def _together(first: _Time, second: _Time, between: str) -> list[Period]:
     """Return what two times mean together, such as a range; nothing if each has a meaning of its own."""
     link = _LINK.fullmatch(between)
-    word = _groups(link)["word"] if link else "or"
-    [begin, *_], [end, *_] = first.periods(today), second.periods(today)
+    if link is None:
+        return []
+    word = _groups(link)["word"]
+    [begin, *_], [end, *_] = first.periods, second.periods
     if word in ("before", "on"):  # "the Friday before 3 May": it may also have been told on that day
         is_relative = first.read in (rules.weekdays, rules.units, rules.weekend)
         is_absolute = second.read in (rules.dates, rules.iso_dates, rules.numeric_dates)
-        return [*first.periods(date.fromordinal(end[0])), end] if is_relative and is_absolute else []
+        return [*first.on(date.fromordinal(end[0])), end] if is_relative and is_absolute else []
     if word == "or" or (word == "and" and first.bound not in ("between", "from")):
         return []
+    if first.is_yearly and second.is_yearly:  # "from November to March": those of each year
+        begins = [(first.on(date.fromordinal(start)), last) for start, last in second.periods]
+        return [(periods[0][0], last) for periods, last in begins if periods]
     if first.groups.get("year") and second.groups.get("year") == "":  # "from March 2023 to May": the May after
-        [end, *_] = second.periods(date.fromordinal(min(begin[0] + 365, _LAST))) or [end]
-    elif begin > end:  # "from November to March": the November before
-        [begin, *_] = first.periods(date.fromordinal(end[0])) or [begin]
+        [end, *_] = second.on(date.fromordinal(min(begin[0] + 365, _LAST))) or [end]
+    elif begin > end:  # "from Friday to Sunday": the Friday before
+        [begin, *_] = first.on(date.fromordinal(end[0])) or [begin]
     return [(begin[0], end[1])] if begin[0] <= end[1] else []
 
 
 def _bounded(time: _Time, today: date) -> list[Period]:
     """Return what a time means after words such as "since" or "two days before"."""
-    periods, now = time.periods(today), today.toordinal()
+    periods, now = time.periods, today.toordinal()
     first, last = periods[0]
     if time.distance.get("unit") and time.bound in ("before", "after"):  # it may also have been told on the day itself
         before = time.bound == "before"

@@ -144,20 +144,21 @@ def test_the_kind_of_a_note_is_that_of_where_it_was_said(each, kind):
 
 
 def test_one_speaker_who_is_named_is_found():
-    """If two are named, neither is; letters of either case are the same."""
+    """If two are named, neither is; one may be written in several ways."""
     rows = {1: row(1, speaker="Ada"), 2: row(2, speaker="Ben"), 3: row(3, speaker="ADA"), 4: row(4, speaker="")}
-    assert features.speaker(rows, Query("", (), named=frozenset({"ada"}))) == {1: 1.0, 3: 1.0}
-    assert features.speaker(rows, Query("", (), named=frozenset({"ada", "ben"}))) == {}
+    one = Query("", (), speakers=("ADA", "Ada"), named=frozenset({"ada"}))
+    assert features.speaker(rows, one) == {1: 1.0, 3: 1.0}
+    two = Query("", (), speakers=("Ada", "Ben"), named=frozenset({"ada", "ben"}))
+    assert features.speaker(rows, two) == {}
     assert features.speaker(rows, ASKED) == {}
 
 
 def test_a_time_that_is_named_is_found():
-    """What was said then; if nothing was, what was saved then and has no time; months without a year, in any."""
+    """What was said then; if nothing was, what was saved then and has no time."""
     rows = {1: row(1, said=5 * DAY, created=900 * DAY), 2: row(2, created=5 * DAY), 3: row(3, said=40 * DAY)}
     asked = Query("", (), spans=(Span(4 * DAY, 6 * DAY),))
     assert features.dated(rows, asked) == {1: 1.0}
     assert features.dated({2: rows[2], 3: rows[3]}, asked) == {2: 1.0}
-    assert features.dated(rows, Query("", (), months=frozenset({2}))) == {3: 1.0}
     assert features.dated(rows, ASKED) == {}
 
 

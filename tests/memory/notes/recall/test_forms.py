@@ -56,6 +56,6 @@ async def test_a_word_that_is_in_notes_in_many_forms_counts():
     notes = Notes(MemoryStore())
     for place in range(3):
         await notes.remember(f"Lie, lies, lying, lay, lain: number {place}.")
-    matches = await notes.recall("lie")
-    assert [match.score for match in matches] == [1.0] * 3
-    assert all(match.parts["lexical"] > 0 for match in matches)
+    matches = await notes.recall("Which tram lies?")
+    assert len(matches) == 3
+    assert all(match.score > 0.1 and match.parts["lexical"] > 0 for match in matches)

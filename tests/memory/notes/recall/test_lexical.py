@@ -17,6 +17,7 @@ from graphagent.memory.notes._types import Record
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._words import similarities
 from graphagent.memory.notes.recall import _lexical
 from graphagent.memory.notes.recall._lexical import inverse_frequency, search_words, whole_of
 from graphagent.memory.notes.recall._query import parse_query
@@ -312,21 +313,43 @@ def test_words_of_others_are_not_found_by_a_likeness():
 @settings(max_examples=examples(50))
 @given(st.lists(st.text("ab", min_size=4, max_size=8), min_size=1, max_size=12), st.text("ab", min_size=4, max_size=8))
 def test_similar_words_are_the_most_similar_of_those_that_begin_alike(known, asked):
-    """At most twenty, the most similar first, all compared one by one."""
-    from graphagent.memory.notes.index._words import similarities
-
+    """At most 200, the most similar first, all compared one by one."""
     connection, _ = index_of([Record("id", " ".join(known), owner="a", created_at=NOW)])
-    terms = {stem for stems in _fts.split(connection, known).values() for stem in stems}
-    near = [
-        similarities(asked, [term])[term]
-        for term in terms
-        if term[:2] == asked[:2]
-        and abs(len(term) - len(asked)) <= 2
-        and similarities(asked, [term])[term] >= _fts._ALIKE
-    ]
+    terms = {stem for stems in _fts.split(connection, known).values() for stem in stems if stem[:2] == asked[:2]}
+    near = {term: max(likeness(asked, term), default=0.0) for term in terms}
     found = _fts.similar(connection, asked)
-    assert list(found.values()) == sorted(near, reverse=True)[: _fts._MOST_ALIKE]
-    assert all(found[term] == similarities(asked, [term])[term] for term in found)
+    assert all(found[term] == near[term] for term in found)
+    best = sorted((each for each in near.values() if each), reverse=True)
+    assert list(found.values()) == best[: _fts._MOST_ALIKE]
+
+
+def likeness(asked, term):
+    """Yield the similarity of a word with a stem, and with the stem and each ending, as far as they are alike and about as long."""
+    endings = _fts._ENDINGS if term[:4] == asked[:4] and len(term) >= 4 else ()
+    for word in (term, *(term + end for end in endings)):
+        similarity = similarities(asked, [word])[word]
+        if abs(len(word) - len(asked)) <= 2 and similarity >= (0.3 if word == term else 0.5):
+            yield similarity
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("separaton", "The separation of waste."),
+        ("renovatd", "They renovated the attic."),
+        ("applicaton", "Her application was late."),
+        ("measurment", "One measurement was wrong."),
+    ],
+)
+def test_words_whose_endings_are_misspelt_are_found(asked, text):
+    """The stemmer cuts off the ending of the word that was meant, and not that of the misspelt one."""
+    assert searched([text, "The garden is large."], asked)[1].keys() == {text}
+
+
+@pytest.mark.parametrize("asked", ["carpet", "planetary", "forest"])
+def test_words_that_only_begin_alike_are_not_found(asked):
+    """A shorter word is like a longer one only with an ending."""
+    assert searched(["The car has a plan for us."], asked)[1] == {}
 
 
 def test_stop_words_and_times_are_no_share_of_a_question():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from graphagent.memory import Ranking
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._traits import QUESTION
 from graphagent.memory.notes.recall import _ranking as ranking
-from graphagent.memory.notes.recall._features import kind_of
+from graphagent.memory.notes.recall._features import dated, kind_of
 from graphagent.memory.notes.recall._lexical import Words
 from graphagent.memory.notes.recall._query import Query
 from graphagent.memory.notes.recall._search import Candidates
@@ -33,7 +33,7 @@ def candidates(rows, query=ASKED, words=WORDS, cosines=None, **scores):
     """Return candidates with scores by words and by vectors."""
     tier = "contextual" if scores.get("tokens") else "vectors" if scores.get("semantic") else "words"
     kinds = {number: kind_of(each) for number, each in rows.items()}
-    return Candidates(query, words, scores, rows, kinds, at_of(rows), cosines or {}, tier)
+    return Candidates(query, words, scores, rows, kinds, at_of(rows), dated(rows, query), cosines or {}, tier)
 
 
 def ranked(found, weights=None):
@@ -97,13 +97,13 @@ def test_a_higher_score_does_not_lower_the_rank(scores, kind, data):
 
 
 @given(st.sets(st.integers(1, 99), min_size=1), st.randoms())
-def test_of_equal_notes_the_oldest_is_first(numbers, rng):
+def test_of_equal_notes_the_one_saved_last_is_first(numbers, rng):
     """In whatever order they were found."""
     numbers = list(numbers)
     rng.shuffle(numbers)
     rows = {number: row(number, session="") for number in numbers}
-    assert ranked(candidates(rows, lexical=dict.fromkeys(numbers, 0.5))) == sorted(numbers)
-    assert ranking.order({}, numbers) == sorted(numbers)
+    assert ranked(candidates(rows, lexical=dict.fromkeys(numbers, 0.5))) == sorted(numbers, reverse=True)
+    assert ranking.order({}, numbers) == sorted(numbers, reverse=True)
 
 
 @settings(max_examples=examples(60, most=20))
@@ -125,22 +125,21 @@ def test_a_factor_of_nothing_leaves_a_reason_out(words, vectors, reason):
 def test_a_factor_multiplies_what_its_reason_adds(scores, factor, reason):
     """So 2 counts twice as much as was fitted."""
     rows = rows_of(scores)
-    found = candidates(
-        rows, Query("what", (), named=frozenset({"ada"}), months=frozenset({1})), lexical=scores, semantic=scores
-    )
+    query = Query("what", (), speakers=("Ada",), named=frozenset({"ada"}), spans=(Span(0, DAY),))
+    found = candidates(rows, query, lexical=scores, semantic=scores)
     whole = ranking.ranked(found, Ranking())[reason]
     found = ranking.ranked(found, Ranking(**{reason: factor}))[reason]
     for number in rows:
         assert found.get(number, 0) == pytest.approx(factor * whole.get(number, 0))
 
 
-def test_all_factors_of_nothing_leave_the_order_of_saving():
+def test_all_factors_of_nothing_leave_the_reverse_order_of_saving():
     """Then no candidate has a reason."""
     scores = {1: 0.1, 2: 0.9, 3: 0.5}
     found = candidates(rows_of(scores), lexical=scores, semantic=scores)
     parts = ranking.ranked(found, Ranking(**dict.fromkeys(FACTORS, 0)))
     assert not any(parts.values())
-    assert ranking.order(parts, found.rows) == [1, 2, 3]
+    assert ranking.order(parts, found.rows) == [3, 2, 1]
 
 
 def test_turns_around_a_good_one_are_raised():
@@ -239,7 +238,7 @@ def test_a_time_is_had_by_its_date_or_its_words():
     assert ranking.relevance(asked(weights, "t", **options), [1]) == {1: 0.5}
     assert ranking.relevance(asked(weights, "at", **options), [1]) == {1: 1}
     found = asked(weights, "a", **options)
-    found.rows[1] = row(1, "", said=5, created=0)
+    found = replace(found, dated={1: 1.0})
     assert ranking.relevance(found, [1, 2]) == {1: 1, 2: 0}
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import apsw
 import pytest
 
-from graphagent.memory import Notes, Ranking, Turn
+from graphagent.memory import Note, Notes, Ranking, Turn
 from graphagent.memory.notes.recall import _lexical
-from graphagent.store import SqliteStore
+from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import fixed_clock
-from tests.memory.notes.conftest import Words
+from tests.memory.notes.conftest import Words, WordVectors
 
 AT = datetime(2024, 5, 1, tzinfo=UTC)
 TEXTS = [
@@ -294,3 +294,117 @@ async def test_a_time_that_is_named_counts_once_in_the_score(notes):
         assert found["Ada called."] == pytest.approx(0.5)
     assert found["The contract ends on 3 May 2030."] == pytest.approx(1.0)
     assert scores(await notes.recall("What happened on 3 May 2030?")).keys() == found.keys()
+
+
+# A time and a topic
+
+
+@pytest.mark.parametrize("embedder", [None, Words(dimensions=64), WordVectors(dimensions=64)])
+async def test_the_one_note_of_the_topic_and_of_the_time_is_first(embedder, tmp_path):
+    """However many notes say more of the topic at other times, and however many are newer of that time; whatever the limit is."""
+    march = datetime(2024, 3, 1, tzinfo=UTC)
+    async with SqliteStore(tmp_path / "notes.db") as store:
+        notes = Notes(store, embedder=embedder)
+        others = [
+            Note(f"The boiler repair, boiler {number}.", at=datetime(2022, 1, 1, tzinfo=UTC)) for number in range(150)
+        ]
+        then = [
+            Note(f"Walk number {number} along the sea.", at=march + timedelta(days=9, minutes=number))
+            for number in range(150)
+        ]
+        asked = "The man who came about the boiler took a whole morning, and left without his hat."
+        await notes.remember_many([*others, Note(asked, at=march), *then])
+        for limit in (1, 200):
+            [first, *_] = await notes.recall("What about the boiler in March 2024?", limit=limit)
+            assert first.record.content == asked
+        found = [match.record.content for match in await notes.recall("What happened in March 2024?", limit=50)]
+        assert found == [note.content for note in then[::-1]][:50]
+
+
+async def test_a_month_without_a_year_is_that_of_earlier_years_too():
+    """A note of the topic is found, though it is not of last March."""
+    notes = Notes(MemoryStore())
+    with at(datetime(2024, 6, 1, tzinfo=UTC)):
+        for year in (2019, 2021, 2024):
+            await notes.remember(f"Planted {year} peas.", at=datetime(year, 3, 5, tzinfo=UTC))
+            await notes.remember(f"Planted {year} beans.", at=datetime(year, 5, 5, tzinfo=UTC))
+        for text in ("What was planted in March?", "What was planted in early March?"):
+            found = [match.record.content for match in await notes.recall(text, limit=3)]
+            assert sorted(found) == ["Planted 2019 peas.", "Planted 2021 peas.", "Planted 2024 peas."]
+
+
+async def test_reasons_are_what_raised_a_match():
+    """What lowered it is in its parts alone."""
+    notes = Notes(MemoryStore())
+    await notes.remember_conversation(
+        [Turn("Which lock is broken?", role="user"), Turn("The lock of the shed is broken.", role="assistant")],
+        session="s",
+    )
+    [asked, answered] = sorted(await notes.recall("broken lock"), key=lambda match: match.record.place)
+    assert answered.parts["role"] < 0
+    assert asked.parts["answer"] < 0
+    assert "role" not in answered.reasons
+    assert "answer" not in asked.reasons
+    assert "lexical" in asked.reasons
+
+
+# Identifiers of a letter and a number
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("Which bucket of S3 is full?", "The S3 bucket is full."),
+        ("Where does the M1 end?", "The M1 ends in Leeds."),
+        ("Who gave A4 paper?", "Paper in A4 came from Ada."),
+        ("Is there a vaccine for Hepatitis A?", "Hepatitis A has a vaccine."),
+    ],
+)
+async def test_a_letter_of_an_identifier_is_searched_for(asked, first):
+    """Though it is a stop word elsewhere."""
+    notes = Notes(MemoryStore())
+    await notes.remember_many(
+        [
+            "It's 3 o'clock, and the bucket is full.", "Exit 1 is where the road ends.", "Who has paper? I gave 4 sheets.",
+            "The vaccine for hepatitis B is there.", "The S3 bucket is full.", "The M1 ends in Leeds.",
+            "Paper in A4 came from Ada.", "Hepatitis A has a vaccine.",
+        ]
+    )  # fmt: skip
+    assert (await notes.recall(asked, limit=1))[0].record.content == first
+
+
+# Speakers
+
+
+async def test_a_speaker_who_has_said_nothing_that_fits_hides_none_who_has():
+    """Ana Maria is not in this scope, so "Ana Maria" names Ana there."""
+    notes = Notes(MemoryStore())
+    await notes.remember_conversation([Turn("The soup was hot.", "Ana Maria")], session="1", scope="/b")
+    turns = [Turn("The soup was cold.", "Bo"), Turn("Nobody ate soup.", "Ana"), Turn("Fine.", "Bo")]
+    await notes.remember_conversation(turns, session="2", scope="/a")
+    [first, *_] = await notes.recall("What did Ana Maria say of the soup?", scope="/a")
+    assert first.record.speaker == "Ana"
+    assert "speaker" in first.reasons
+
+
+async def test_the_first_name_names_the_one_speaker_who_has_it():
+    """Whoever has it elsewhere does not count."""
+    notes = Notes(MemoryStore())
+    for scope, speaker in (("/a", "Ann Baker"), ("/b", "Ann Lee")):
+        await notes.remember_conversation(
+            [Turn("The soup was hot.", speaker), Turn("The soup was cold.", "Tom")], session=scope, scope=scope
+        )
+    for scope, speaker in (("/a", "Ann Baker"), ("/b", "Ann Lee")):
+        [first, *_] = await notes.recall("What did Ann say of the soup?", scope=scope)
+        assert first.record.speaker == speaker
+        assert "speaker" in first.reasons
+    assert not any("speaker" in each.reasons for each in await notes.recall("What did Ann say of the soup?"))
+
+
+async def test_the_last_of_many_speakers_is_named():
+    """A store may have thousands."""
+    notes = Notes(MemoryStore())
+    turns = [Turn("The soup was hot.", f"p{number:04}") for number in range(1500)]
+    await notes.remember_conversation(turns, session="s")
+    [first, *_] = await notes.recall("What did p1499 say of the soup?")
+    assert (first.record.speaker, "speaker" in first.reasons) == ("p1499", True)
