@@ -138,10 +138,10 @@ def _parts(word: str) -> list[str]:
     A phrase is searched where single words would not do: if a part is a stop word, such as in `S3`, or there twice, such as in `0x0`.
     """
     parts = _WORD.findall(separated(word))
-    is_plural = parts[1:] == ["s"]  # the 1980s
-    if is_plural or (len(set(parts)) == len(parts) and not any(part.casefold() in STOPWORDS for part in parts)):
+    if len(parts) == 1 or parts[1:] == ["s"] or has_characters(word):  # a word, the 1980s, pairs of characters
         return parts
-    return [" ".join(parts)]
+    is_vague = len(set(parts)) < len(parts) or any(part.casefold() in STOPWORDS for part in parts)
+    return [" ".join(parts)] if is_vague else parts
 
 
 def _named(speakers: Iterable[str], words: AbstractSet[str], meant: AbstractSet[str]) -> dict[str, list[str]]:

@@ -184,6 +184,7 @@ def test_letters_of_identifiers_are_searched_for():
         "1 x 1",
     )
     assert parse_query("Who sang in the 1980s?", now=NOW).words == ("sang", "1980")
+    assert parse_query("你好你好").words == ("你好", "好你")
     assert parse_query("Does a plan A need vitamin D?").words == ("a", "plan", "A", "need", "vitamin", "D")
     assert parse_query("A plan, I'D say").words == ("plan", "say")
 
