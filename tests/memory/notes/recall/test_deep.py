@@ -70,6 +70,16 @@ async def test_what_stands_at_the_scope_itself_is_found(tmp_path):
         assert "The answer is forty-two." in said(await notes.recall("the answer forty-two", depth="deep"))
 
 
+async def test_the_model_is_shown_the_scopes_of_the_notes(tmp_path):
+    """Those that fit, so it can suggest some of them."""
+    notes, model = await filled(tmp_path, analysis("answer"))
+    async with notes:
+        await notes.recall("the answer forty-two", depth="deep", scope="/project")
+    assert block(model.requests[0], "scopes") == [
+        {"path": path} for path in ("/project", "/project/alpha", "/project/beta")
+    ]
+
+
 async def test_notes_in_any_of_many_scopes_are_found(tmp_path):
     """No number of scopes hides one."""
     notes, _ = await filled(tmp_path, analysis("the needle"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.memory.notes.index import _fts
+from graphagent.memory.notes.index._matrix import LateScores
 from graphagent.memory.notes.index._traits import NAME, NUMBER, QUESTION, TIME
 from graphagent.memory.notes.recall import _features as features
 from graphagent.memory.notes.recall._lexical import Words
@@ -141,6 +143,30 @@ def test_cosines_are_brought_to_one_scale(scores, pool):
 def test_the_kind_of_a_note_is_that_of_where_it_was_said(each, kind):
     """Only what is of a conversation is a turn, or a message if it has a role."""
     assert features.kind_of(each) == kind
+
+
+@settings(max_examples=examples(200, most=60))
+@given(ROWS, st.data())
+def test_words_are_found_in_the_two_turns_before_and_after(rows, data):
+    """Each word of the question counts by its best score in these five turns, as far as they were compared."""
+    numbers = sorted(data.draw(st.sets(st.sampled_from(sorted(rows))))) if rows else []
+    scores = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3)
+    best = np.array([data.draw(scores) for _ in numbers], "float32").reshape(len(numbers), 3)
+    found = features.late_around(LateScores(numbers, best.mean(axis=1), best), rows, at_of(rows))
+    there = {(rows[number].session, rows[number].place): each for number, each in zip(numbers, best, strict=True)}
+    expected = {
+        number: np.max(
+            [
+                there[key]
+                for step in range(-2, 3)
+                if (key := (rows[number].session, rows[number].place + step)) in there
+            ],
+            axis=0,
+        ).mean()
+        for number in numbers
+        if rows[number].session
+    }
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_speaker_who_is_named_is_found():

@@ -142,6 +142,16 @@ def test_all_factors_of_nothing_leave_the_reverse_order_of_saving():
     assert ranking.order(parts, found.rows) == [3, 2, 1]
 
 
+def test_the_turns_around_a_good_one_are_among_the_first():
+    """Each of the four counts half as much as it, and what is of the time that is asked for comes before all others."""
+    rows = {number: row(number) for number in range(1, 9)} | {number: row(number, "other") for number in (20, 30, 40)}
+    found = candidates(rows, lexical={5: 1.0, 20: 0.49, 30: 0.51})
+    assert ranking.first(found, 1) == [5]
+    assert ranking.first(found, 2) == [5, 30]
+    assert set(ranking.first(found, 6)) == {3, 4, 5, 6, 7, 30}
+    assert ranking.first(replace(found, dated={40: 1.0}), 1) == [40]
+
+
 def test_turns_around_a_good_one_are_raised():
     """Turns before and after it get more than those of another conversation, single notes nothing."""
     rows = {number: row(number) for number in (1, 2, 3)} | {8: row(8, "other"), 9: row(9, "", 2)}

@@ -7,7 +7,9 @@ import apsw
 import pytest
 
 from graphagent.memory import Note, Notes, Ranking, Turn
+from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.recall import _lexical
+from graphagent.memory.notes.recall._search import candidates
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import fixed_clock
 from tests.memory.notes.conftest import Words, WordVectors
@@ -408,3 +410,41 @@ async def test_the_last_of_many_speakers_is_named():
     await notes.remember_conversation(turns, session="s")
     [first, *_] = await notes.recall("What did p1499 say of the soup?")
     assert (first.record.speaker, "speaker" in first.reasons) == ("p1499", True)
+
+
+# Vectors of words
+
+
+async def test_rare_words_of_a_question_count_more_where_vectors_of_words_are_compared():
+    """As they do where words are."""
+    async with Notes(MemoryStore(), embedder=WordVectors(dimensions=256)) as notes:
+        await notes.remember_many(["A lamp so bright.", "A kiln so warm.", *[f"The lamp is {n}." for n in range(9)]])
+        found = await candidates(notes._service.repository, "lamp kiln", Filter(""))
+        rows = {each.id: number for number, each in found.rows.items()}
+        lamp, kiln = [
+            found.scores["tokens"][rows[record.id]]
+            for text in ("A lamp so bright.", "A kiln so warm.")
+            for record in await notes.list_records()
+            if record.content == text
+        ]
+        assert kiln > lamp + 0.5
+
+
+async def test_tables_that_were_built_again_meanwhile_are_searched_with_vectors_of_their_own(tmp_path):
+    """Rows have other numbers in them, so the vectors in memory are read again."""
+
+    class Slow(Words):
+        async def embed(self, texts):
+            if texts == ["bees on the roof"] and not self.calls:
+                with apsw.Connection(str(tmp_path / "notes.db")) as connection:
+                    connection.execute("UPDATE notes_state SET value=randomblob(16) WHERE name='made'")
+            return await super().embed(texts)
+
+    embedder = Slow()
+    async with SqliteStore(tmp_path / "notes.db") as store:
+        notes = Notes(store, embedder=embedder)
+        await notes.remember_many(TEXTS)
+        embedder.calls = 0
+        [first, *_] = await notes.recall("bees on the roof")
+        assert first.record.content == TEXTS[3]
+        assert embedder.calls == 2  # the question is asked again
