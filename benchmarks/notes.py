@@ -108,10 +108,14 @@ async def _report(*, quick: bool) -> str:
     sizes = QUICK if quick else SIZES
     words = Words()
     texts = [words.text() for _ in range(sizes[-1])]
-    asked = [words.question(text) for text in random.Random(7).sample(texts, 10 if quick else QUESTIONS)]
-    columns = [await _side_by_side(texts[:size], asked) for size in sizes]
+
+    def about(some: Sequence[str]) -> list[str]:
+        return [words.question(text) for text in random.Random(7).sample(some, 10 if quick else QUESTIONS)]
+
+    asked = [about(texts[:size]) for size in sizes]
+    columns = [await _side_by_side(texts[:size], questions) for size, questions in zip(sizes, asked, strict=True)]
     part = max(1, sizes[-1] // SCOPE_OF)
-    columns.append(await _side_by_side(texts, asked, part))
+    columns.append(await _side_by_side(texts, about(texts[::part]), part))
     rows = [
         [name, *[both(column[name]) if name in column else "" for column in columns]] for name in (WORDS, VECTORS, BARE)
     ]
@@ -172,20 +176,22 @@ def ratio(took: Sequence[float], bare: Sequence[float]) -> str:
     return times(statistics.median(took) / statistics.median(bare))
 
 
-async def _crew(texts: Sequence[str], asked: Sequence[str], sizes: Sequence[int], *, quick: bool) -> list[str]:
+async def _crew(
+    texts: Sequence[str], asked: Sequence[Sequence[str]], sizes: Sequence[int], *, quick: bool
+) -> list[str]:
     """Measure crewAI's shallow recall, with the same vectors."""
     if quick or not has_crewai():
         return ["crewAI, shallow", "not measured", *[""] * (len(sizes) - 1)]
     cells: list[str] = []
     version = ""
     adding = Adding()
-    for size in sizes:
+    for size, questions in zip(sizes, asked, strict=True):
         if size > CREW_MOST:
             cells.append("not measured")
             continue
-        used = [*texts[:size], *asked]
+        used = [*texts[:size], *questions]
         vectors = dict(zip(used, (await adding.embed(used)).tolist(), strict=True))
-        answer = crewai([({str(number): text for number, text in enumerate(texts[:size])}, asked)], vectors, 10)
+        answer = crewai([({str(number): text for number, text in enumerate(texts[:size])}, questions)], vectors, 10)
         version = f" {answer['version']}"
         cells.append(both([each["seconds"] for each in answer["answers"]]))
     return [f"crewAI{version}, shallow", *cells]

@@ -26,7 +26,7 @@ _POSTINGS = 5_000
 _SCORED = 150
 """How many notes at least get a score: those that have the most of a question."""
 _TIED = 2_000
-"""How many notes that have the same of a question get a score."""
+"""How many texts get a score if they all have the same of a question, and more than any other."""
 _TELLING = 8
 """How many words of a long question are the whole of it."""
 _PAIRS = 8
@@ -151,15 +151,11 @@ def _scores(
         for place, similarity in has.items():
             sums[place] = sums.get(place, 0.0) + weight * similarity
     if len(sums) > most:
-        best: dict[int, float] = {}
-        for place, score in sums.items():
-            row = place // _fts.CHUNKS
-            if best.get(row, 0.0) < score:
-                best[row] = score
-        if len(best) > most:
-            some = {row: best[row] for row in dated if row in best}
-            kept = _best(best, most) | _best(some, most)
-            sums = {place: score for place, score in sums.items() if place // _fts.CHUNKS in kept}
+        ordered = sorted(reversed(sums), key=sums.__getitem__, reverse=True)  # noqa: C414  of equal ones, the newest first
+        kept = _best(ordered, sums, most)
+        if some := set(dated):
+            kept |= _best([place for place in ordered if place // _fts.CHUNKS in some], sums, most)
+        sums = {place: sums[place] for place in kept}
     lengths = _fts.lengths(connection, sums)
     # BM25's factor for the length of a text that has a word once, which is 1 for the mean length: Robertson and Zaragoza, "The
     # Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.4.
@@ -172,13 +168,17 @@ def _scores(
     return found
 
 
-def _best(scores: Mapping[int, float], most: int) -> set[int]:
-    """Return the rows with the highest scores, with those that have the same score as the last one: of many, the newest."""
-    if len(scores) <= most:
-        return set(scores)
-    least = sorted(scores.values(), reverse=True)[most - 1]
-    tied = sorted((row for row, score in scores.items() if score == least), reverse=True)[: max(most, _TIED)]
-    return {row for row, score in scores.items() if score > least}.union(tied)
+def _best(ordered: Sequence[int], scores: Mapping[int, float], most: int) -> set[int]:
+    """Return the first places, of so many rows. If all of these have the highest score, so do more, as far as they are not too many."""
+    highest = scores[ordered[0]] if ordered else 0.0
+    rows: set[int] = set()
+    kept: set[int] = set()
+    for place in ordered:
+        if len(rows) >= most and (scores[place] < highest or len(kept) >= _TIED):
+            break
+        rows.add(place // _fts.CHUNKS)
+        kept.add(place)
+    return kept
 
 
 def weights_in(connection: IndexConnection, text: str, words: Words) -> list[float]:

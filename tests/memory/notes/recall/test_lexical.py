@@ -378,6 +378,33 @@ def test_too_common_words_are_silent(monkeypatch):
     assert (alone.silent, set(found)) == (frozenset(), {"lamp"})
 
 
+@settings(max_examples=examples(200, most=60))
+@given(
+    st.dictionaries(st.tuples(st.integers(1, 6), st.integers(0, 2)), st.integers(1, 3), max_size=18), st.integers(1, 6)
+)
+def test_the_best_texts_are_scored_and_many_if_all_are_equal(given, most):
+    """Those of as many notes as are asked for; with the highest score, up to a number."""
+    scores = {row * _fts.CHUNKS + text: float(score) for (row, text), score in given.items()}
+    ordered = sorted(scores, key=scores.__getitem__, reverse=True)
+    found = _lexical._best(ordered, scores, most)
+    rows = {place // _fts.CHUNKS for place in found}
+    assert len(rows) >= min(most, len({place // _fts.CHUNKS for place in scores}))
+    assert all(scores[place] >= scores[other] for place in found for other in scores.keys() - found)
+    assert {place for place in scores if scores[place] == max(scores.values())} <= found
+    if len(rows) > most:
+        assert {scores[place] for place in found} == {max(scores.values())}
+
+
+def test_not_all_of_very_many_equal_texts_are_scored(monkeypatch):
+    """The newest are."""
+    monkeypatch.setattr(_lexical, "_SCORED", 3)
+    monkeypatch.setattr(_lexical, "_TIED", 5)
+    records = [Record(f"id{number}", f"lamp {number}", created_at=NOW) for number in range(9)]
+    connection, _ = index_of(records)
+    words = search_words(connection, parse_query("lamp", now=NOW), Filter(""), 2)
+    assert sorted(words.lexical) == [5, 6, 7, 8, 9]
+
+
 def test_words_of_a_question_count_by_how_rare_they_are():
     """In relation to their mean. Stop words and characters count too, and a word that no note has counts like the rarest."""
     records = [
