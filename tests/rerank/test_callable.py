@@ -76,7 +76,8 @@ def test_its_name_says_which_it_is():
 )
 async def test_finite_numbers_are_scores(scores):
     """Lists, arrays, and whatever can be iterated over in order."""
-    assert await recalled(lambda query, texts: scores, "tea first", "tea second") == ["tea second", "tea first"]
+    # The note saved last is shown first, so the second score is that of the other one.
+    assert await recalled(lambda query, texts: scores, "tea last", "tea first") == ["tea last", "tea first"]
 
 
 @pytest.mark.parametrize(
