@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -25,6 +25,8 @@ from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.index._duplicates import is_same, normal
 from graphagent.memory.notes.index._filter import Filter
+from graphagent.memory.notes.index._matrix import vectors_of_texts
+from graphagent.memory.notes.index._vector_bytes import counts_of_words
 from graphagent.memory.notes.recall._search import search
 from graphagent.store._internal import get_many
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._settings import NoteSettings
     from graphagent.memory.notes._types import Record
     from graphagent.memory.notes.enrich._model import ModelClient
+    from graphagent.memory.notes.index._matrix import Floats
     from graphagent.memory.notes.index._repository import NoteRepository
 
 _CANDIDATES = 50
@@ -88,7 +91,7 @@ async def like(repository: NoteRepository, settings: NoteSettings, record: Recor
     return await to_thread.run_sync(_compared, record, others, vectors, settings.consolidation_threshold)
 
 
-def _compared(record: Record, others: Sequence[Record], vectors: Mapping[str, Any], threshold: float) -> Alike:
+def _compared(record: Record, others: Sequence[Record], vectors: Mapping[str, Floats], threshold: float) -> Alike:
     same: list[Record] = []
     near: list[tuple[float, str, Record]] = []
     for other in others:
@@ -111,7 +114,7 @@ def _comparable(other: Record, record: Record) -> bool:
     )
 
 
-def similarity(one: Record, other: Record, vectors: Mapping[str, Any]) -> float:
+def similarity(one: Record, other: Record, vectors: Mapping[str, Floats]) -> float:
     """Return how similar two notes are, from 0 to 1: by the cosine of their texts if both have vectors, else by common words.
 
     For notes of several texts, each text is compared with the most similar text of the other note. The similarity is the mean of
@@ -126,18 +129,17 @@ def similarity(one: Record, other: Record, vectors: Mapping[str, Any]) -> float:
     return len(words & others) / most if most else 0.0
 
 
-async def _vectors(repository: NoteRepository, owner: str, records: Sequence[Record]) -> dict[str, Any]:
+async def _vectors(repository: NoteRepository, owner: str, records: Sequence[Record]) -> dict[str, Floats]:
     info = await repository.vectors.checked_info(owner) if repository.embedder is not None else None
     if info is None:
         return {}
-    from graphagent.memory.notes.index._matrix import numpy
-
-    np = numpy()
     keys = {_storage.vectors_key(owner, info.generation, record.id): record.id for record in records}
     items = await get_many(repository.store, keys)
-    return {
-        keys[key]: np.frombuffer(item.value, dtype="<f4").reshape(-1, info.dimensions) for key, item in items.items()
-    }
+    found: dict[str, Floats] = {}
+    for key, item in items.items():
+        words = counts_of_words(item.value, info.dimensions) if info.words else None
+        found[keys[key]] = vectors_of_texts(keys[key], item.value, info.dimensions, words)
+    return found
 
 
 async def _merge(repository: NoteRepository, old: Record, record: Record) -> Record:

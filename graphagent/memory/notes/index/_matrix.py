@@ -143,15 +143,11 @@ class Matrix:
         for row, id_, packed in notes:
             held, words = self._held, self._held.words
             word_counts = () if words is None else counts_of_words(packed, self.dimensions)
-            count, rest = divmod(len(packed), 4 * self.dimensions) if words is None else (len(word_counts), 0)
-            if rest or not count:
-                raise DamagedStoreError(
-                    f"the vectors of note {id_!r}", f"they are not of {self.dimensions} numbers each"
-                )
+            of_texts = vectors_of_texts(id_, packed, self.dimensions, None if words is None else word_counts)
+            count = len(of_texts)
             begin, end = held.used, held.used + count
             vectors, rows = _with_room(held.vectors, end), _with_room(held.rows, end)
-            vectors[begin:end] = np.frombuffer(packed, "<f4", count * self.dimensions).reshape(count, -1)
-            rows[begin:end] = row
+            vectors[begin:end], rows[begin:end] = of_texts, row
             if words is not None:
                 found = np.frombuffer(packed, np.uint8, offset=4 * count * self.dimensions)
                 firsts, counts = _with_room(words.firsts, end), _with_room(words.counts, end)
@@ -275,6 +271,25 @@ class Matrix:
         best: Floats = (2 * np.maximum.reduceat(dots, firsts, axis=0) - asked.sum(axis=1)) / self.dimensions**0.5
         found: Floats = best[:, : len(words)]
         return found
+
+
+def vectors_of_texts(id_: str, packed: bytes, dimensions: int, words: Sequence[int] | None) -> Floats:
+    """Return the vectors of a note's texts, a row for each text.
+
+    Args:
+        id_: The id of the note, for an error.
+        packed: All that is stored of its vectors.
+        dimensions: How many numbers a vector has.
+        words: What `counts_of_words` says of them; None in a generation without vectors of words.
+
+    Raises:
+        DamagedStoreError: the bytes are not vectors of this length.
+    """
+    count, rest = divmod(len(packed), 4 * dimensions) if words is None else (len(words), 0)
+    if rest or not count:
+        raise DamagedStoreError(f"the vectors of note {id_!r}", f"they are not of {dimensions} numbers each")
+    found: Floats = numpy().frombuffer(packed, "<f4", count * dimensions).reshape(count, -1)
+    return found
 
 
 def _with_room(array: Array, count: int) -> Array:

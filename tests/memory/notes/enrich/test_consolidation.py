@@ -6,11 +6,15 @@ import json
 
 import pytest
 
-from graphagent.errors import ModelRequestError, NoteNotFoundError
+from graphagent.embed.local import LocalEmbedder
+from graphagent.embed.static import StaticEmbedder
+from graphagent.errors import DamagedStoreError, ModelRequestError, NoteNotFoundError
 from graphagent.events import InferenceFailed
 from graphagent.memory import Note, Notes, Turn
+from graphagent.memory.notes.index import _storage
+from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
-from tests.memory.notes.conftest import Words
+from tests.memory.notes.conftest import Words, WordVectors
 from tests.memory.notes.enrich.test_inference import block
 
 ONE = "The staging server of project alpha listens on port 8080 behind the old proxy"
@@ -269,6 +273,53 @@ async def test_vectors_say_what_is_alike(tmp_path):
         await notes.remember("An automobile was purchased by him", **GIVEN, infer="now")
         assert await contents(notes) == ["An automobile was purchased by him", "He bought a bicycle"]
     assert len(model.requests) == 1
+
+
+EMBEDDERS = pytest.mark.parametrize("embedder", [WordVectors, StaticEmbedder, LocalEmbedder])
+
+
+@EMBEDDERS
+@pytest.mark.parametrize("late", [True, False])
+async def test_an_embedder_that_makes_vectors_of_words_says_what_is_alike(tmp_path, embedder, late):
+    """The vectors of the texts are compared, those of long notes too, whether or not vectors of words stand beside them."""
+    notes, model = notes_of(tmp_path, plan((1, "delete")), embedder=embedder(), late_interaction=late)
+    long = " ".join(f"The pump of greenhouse {number} was oiled by Ada in spring." for number in range(60))
+    async with notes:
+        for text in ("Our cat likes tuna.", long, ONE, TWO):
+            await notes.remember(text, **GIVEN, infer="now")
+        assert await contents(notes) == sorted(["Our cat likes tuna.", long, TWO])
+    assert [each["text"] for each in block(model.requests[0], "notes")] == [TWO, ONE]
+    assert len(model.requests) == 1
+
+
+@EMBEDDERS
+@pytest.mark.parametrize("late", [True, False])
+async def test_what_was_left_to_compare_is_compared_by_vectors_of_texts(tmp_path, embedder, late):
+    """Work that another handle could not do is done, and nothing is left, also by one without late interaction."""
+    notes, _ = notes_of(tmp_path, ModelRequestError("down"), embedder=embedder())
+    async with notes:
+        await notes.remember(ONE, **GIVEN, infer="never")
+        await notes.remember(TWO, **GIVEN, infer="now")
+    notes, model = notes_of(tmp_path, plan((1, "delete")), embedder=embedder(), late_interaction=late)
+    async with notes:
+        await notes.remember("Our cat likes tuna.", **GIVEN, infer="now")
+        assert await notes.settle() == 0
+        assert await contents(notes) == ["Our cat likes tuna.", TWO]
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("embedder", [Words, WordVectors])
+async def test_vectors_that_are_damaged_are_not_compared(embedder):
+    """The error names the note, and both notes stay as they are."""
+    store = MemoryStore()
+    async with Notes(store, embedder=embedder(), model=ScriptedModel()) as notes:
+        old = await notes.remember(ONE, **GIVEN, infer="never")
+        await notes.recall("server", depth="shallow")
+        item = await store.get(_storage.vectors_key("", 1, old.id))
+        await store.commit(Put(item.key, item.value[:-1]))
+        with pytest.raises(DamagedStoreError, match=f"'{old.id}'"):
+            await notes.remember(TWO, **GIVEN, infer="now")
+        assert await contents(notes) == [ONE, TWO]
 
 
 async def test_notes_are_compared_in_the_scope_that_was_inferred(tmp_path):
