@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.errors import ScopeError
-from graphagent.memory.notes._scopes import is_within, outermost, path_of
+from graphagent.memory.notes._scopes import ROOT, child_of, is_within, lineage, outermost, path_of
 from graphagent.memory.notes._validation import milliseconds, moment
 from graphagent.memory.notes.enrich import _prompts
 from graphagent.memory.notes.enrich._model import NoAnswerError
@@ -120,19 +121,30 @@ async def _analysed(
     messages = _prompts.analyse_messages(request.text, moment(_clock.now()), fits.scopes, scopes)
     analysis = await model.ask("query", messages, _prompts.form(_prompts.Analysis), attempts=1)
     timely = _timed(fits, analysis)
-    found = await _searched(service, request, analysis, timely)
+    suggested = _within(analysis.scopes, fits.scopes, scopes)
+    found = await _searched(service, request, analysis, timely, suggested)
     if not found.matches and timely != fits:  # the model may be wrong about the time
-        return await _searched(service, request, analysis, fits), fits
+        return await _searched(service, request, analysis, fits, suggested), fits
     return found, timely
 
 
 async def _searched(
-    service: NoteService, request: RecallRequest, analysis: _prompts.Analysis, timely: Filter
+    service: NoteService,
+    request: RecallRequest,
+    analysis: _prompts.Analysis,
+    timely: Filter,
+    suggested: tuple[str, ...],
 ) -> _Found:
+    """Search for the question, and for the phrases in the suggested scopes; in all scopes if none of them is found there."""
     found = _Found(await _search(service, request, request.text, timely), analysis.complexity or 0.0)
-    narrow = replace(timely, scopes=_within(analysis.scopes, timely.scopes))
-    for phrase in _phrases(analysis.phrases):
-        found.add(await _search(service, request, phrase, narrow))
+    phrases = _phrases(analysis.phrases)
+    for scopes in dict.fromkeys((suggested, timely.scopes)):
+        fits = replace(timely, scopes=scopes)
+        matches = [await _search(service, request, phrase, fits) for phrase in phrases]
+        if any(matches):
+            for each in matches:
+                found.add(each)
+            break
     return found
 
 
@@ -162,19 +174,38 @@ def _phrases(phrases: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(text for each in phrases if (text := each.strip()[:_LONGEST_PHRASE])))[:_PHRASES]
 
 
-def _within(suggested: Iterable[str], bounds: Sequence[str]) -> tuple[str, ...]:
-    """Return the suggested scopes as far as they are within the bounds; the bounds if none is."""
+def _within(suggested: Sequence[str], bounds: tuple[str, ...], scopes: Collection[str]) -> tuple[str, ...]:
+    """Return the suggested scopes as far as they are within the bounds; the bounds if none is.
+
+    A scope without notes stands for the nearest scope above it that has some, unless that is as wide as the bounds.
+
+    Args:
+        suggested: What a model suggests, which may be no scopes, or not exist.
+        bounds: The scopes to search at most.
+        scopes: The scopes in which notes to search are kept.
+    """
+    there = sorted(scopes) if suggested else []
     found: list[str] = []
     for each in suggested:
         try:
             path = path_of(each)
         except ScopeError:
             continue
-        if any(is_within(path, bound) for bound in bounds):
-            found.append(path)
-        else:
+        if not any(is_within(path, bound) for bound in bounds):
             found += [bound for bound in bounds if is_within(bound, path)]
-    return outermost(found) or tuple(bounds)
+            continue
+        nearest = next((above for above in reversed(lineage(path)) if _has_notes(above, there)), ROOT)
+        if nearest == path or any(child_of(nearest, bound) for bound in bounds):
+            found.append(nearest)
+    return outermost(found) or bounds
+
+
+def _has_notes(path: str, scopes: Sequence[str]) -> bool:
+    """Return whether one of some scopes, which are sorted, is a scope or below it."""
+    return any(
+        place < len(scopes) and is_within(scopes[place], path)
+        for place in (bisect_left(scopes, path), bisect_left(scopes, path + "/"))
+    )
 
 
 def _timed(fits: Filter, analysis: _prompts.Analysis) -> Filter:

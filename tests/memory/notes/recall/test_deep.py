@@ -12,6 +12,7 @@ from graphagent.errors import EmbedderError, ModelRequestError
 from graphagent.events import InferenceFailed
 from graphagent.memory import Notes, Turn
 from graphagent.testing import ScriptedModel
+from tests.memory.notes.conftest import Words
 from tests.memory.notes.enrich.test_inference import block
 
 LONG = "Tell me, with all the details that you have, " + "please " * 30 + "which database we chose"
@@ -88,6 +89,67 @@ async def test_notes_in_any_of_many_scopes_are_found(tmp_path):
             await notes.remember(f"Hay {number}.", scope=f"/many/{number:02}", infer="never")
         await notes.remember("A needle.", scope="/many/zz", infer="never")
         assert said(await notes.recall("needle", depth="deep"))[0] == "A needle."
+
+
+STANDS = "/project/alpha"
+"""Where the note stands that is looked for in what follows."""
+
+
+@pytest.mark.parametrize(
+    "suggested",
+    [
+        ["/nowhere"],
+        [f"{STANDS}/deeper/still", "/secret/too"],
+        ["/nowhere", STANDS],
+        ["/project/alph"],
+        ["/project/beta"],
+        ["/project/beta", "/nowhere"],
+    ],
+)
+@pytest.mark.parametrize("since", ["", "2999-01-01"])
+@pytest.mark.parametrize("embedder", [None, Words()])
+async def test_a_wrong_scope_hides_nothing(tmp_path, suggested, since, embedder):
+    """Where a suggested scope does not exist, or has nothing that fits, the rest is searched without a further call."""
+    told = analysis("PostgreSQL user database", scopes=suggested, since=since)
+    notes, model = await filled(tmp_path, told, embedder=embedder, exploration_budget=0)
+    async with notes:
+        found = await notes.recall("Which vendor was picked?", depth="deep", limit=10)
+        assert "We chose PostgreSQL for the user database." in said(found)
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("suggested", ["/nowhere", f"{STANDS}/deeper", "/project/beta"])
+async def test_what_is_found_in_spite_of_a_wrong_scope_is_enough(tmp_path, suggested):
+    """No second call is made for it, as none is if the scope is right or left out."""
+    notes, model = await filled(tmp_path, analysis("PostgreSQL", scopes=[suggested]))
+    async with notes:
+        assert said(await notes.recall("Which vendor was picked?", depth="deep")) == [
+            "We chose PostgreSQL for the user database."
+        ]
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("suggested", [[f"{STANDS}/deeper"], [f"{STANDS}/deeper", "/nowhere"], [STANDS, "/secret/too"]])
+async def test_a_scope_that_does_not_exist_stands_for_the_nearest_above_it(tmp_path, suggested):
+    """A child that a model invents for the right scope does not lead to others; one that is nowhere at all is left out."""
+    notes, _ = await filled(tmp_path, analysis("database", scopes=suggested), exploration_budget=0)
+    async with notes:
+        found = said(await notes.scope("/").recall("Which vendor was picked?", depth="deep"))
+        assert "We chose PostgreSQL for the user database." in found
+        assert ("Salaries: a database of secrets." in found) is ("/secret/too" in suggested)
+
+
+async def test_a_scope_is_not_taken_for_one_whose_name_begins_like_it(tmp_path):
+    """Scopes are compared by whole segments, also where others stand between a scope and those below it."""
+    for suggested, found in (("/a", ["Oslo: fjord."]), ("/a/b", ["Oslo: fjord."]), ("/a-b/c", ["Bergen: fjord."])):
+        notes = Notes(
+            tmp_path / f"{suggested.count('-')}{len(suggested)}.db",
+            model=ScriptedModel([analysis("fjord", scopes=[suggested])]),
+        )
+        async with notes:
+            for text, scope in (("Oslo: fjord.", "/a/b"), ("Bergen: fjord.", "/a-b"), ("Rome: fjord.", "/a0")):
+                await notes.remember(text, scope=scope, infer="never")
+            assert said(await notes.recall("Which vendor was picked?", depth="deep")) == found
 
 
 @pytest.mark.parametrize(
