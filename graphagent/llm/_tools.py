@@ -499,6 +499,10 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     return capped(ToolResult(call.id, call.name, content, images=images, value=value), tool.max_size)
 
 
+BROKEN_OFF = "this call was broken off, and nobody knows whether it took effect"
+"""What a model is told of a call that was begun and has no result."""
+
+
 def refused(call: ToolCall, reason: str) -> ToolResult:
     """Return the result that a model sees of a call that was refused, or whose outcome is unknown."""
     return _error(call, reason)

@@ -13,7 +13,7 @@ from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.graph import Node
 from graphagent.llm import Deny, Message, Tool, ToolCall, ToolCalls, ToolResult, ToolResults
-from graphagent.llm._internal import answered, call_tool, capped, refused
+from graphagent.llm._internal import BROKEN_OFF, answered, call_tool, capped, refused
 from graphagent.memory import ActionStep
 from graphagent.nodes._prompt_features import shown, tools_of
 from graphagent.run import Question
@@ -54,10 +54,13 @@ class ExecuteTools:
                     await execute(number)
             else:
                 await together(execute, len(calls), self.limit)
-        finally:
-            if len(results) < len(calls):
-                ctx.memory.arrived = tuple(results.values())
+        except BaseException:
+            begun = ctx.__frame__.savepoint.called
+            broken_off = [refused(call, BROKEN_OFF) for call in calls if call.id in begun]
+            ctx.memory.arrived = (*broken_off, *results.values())  # of two for a call, the last one counts
+            raise
         if len(results) < len(calls):
+            ctx.memory.arrived = tuple(results.values())
             raise Suspend
         given = ToolResults([results[number] for number in range(len(calls))])
         await ctx.add(*ctx.memory.observe(turn, given))
@@ -104,6 +107,7 @@ async def _make(ctx: Context, tool: Tool | None, call: ToolCall, known: Mapping[
         return await _called(ctx, None, call, known)
     if tool.deferred:
         asked = f"What is the result of {call.name!r}?"
+        ctx.__frame__.begin_call(call)  # whoever is asked may act before the run waits
         given = await ctx.ask(Question(call.id, asked, ctx.node, "result", call))
         return capped(answered(call, given), tool.max_size)
     if tool.approve:
@@ -162,6 +166,7 @@ async def _returned(
         return result
     if intent:
         await ctx.__frame__.begin_effect(intent)
+    ctx.__frame__.begin_call(call)
     started = time.perf_counter()
     result = await call_tool(tool, call, known=known, context=ctx.__frame__.for_call(call).context)
     if _is_of_run(result.value, ctx.run_id):
@@ -192,13 +197,12 @@ async def _uncertain(ctx: Context, tool: Tool, call: ToolCall) -> tuple[str, Too
         key = f"call:{call.id}:{times + 1}"
     if not times:
         return key, None
-    unknown = "this call was broken off, and nobody knows whether it took effect"
     if tool.in_flight == "fail":
-        return key, refused(call, unknown)
+        return key, refused(call, BROKEN_OFF)
     asked = f"The run was broken off while {call.name!r} was being called. Call it again?"
     again = f"{call.id}:again" if times == 1 else f"{call.id}:again:{times}"
     verdict = await ctx.ask(Question(again, asked, ctx.node, "in_flight", call))
-    return key, refused(call, _because(unknown, verdict)) if isinstance(verdict, Deny) else None
+    return key, refused(call, _because(BROKEN_OFF, verdict)) if isinstance(verdict, Deny) else None
 
 
 def _because(what: str, verdict: Deny) -> str:

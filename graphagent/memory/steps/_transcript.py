@@ -94,6 +94,8 @@ class Mark:
     """How much of it the node has come to, since it was begun the last time."""
     requests: int = 0
     """How much of what the node did since then is named by its number."""
+    called: set[str] = field(default_factory=set[str])
+    """The ids of the tool calls that the node has begun, whether they ended or not."""
 
 
 class RunMemory:
@@ -234,7 +236,7 @@ class RunMemory:
             known: Whether the journal refers to that run, so that its steps are not written again.
         """
         steps = self.steps
-        given = [*filter(None, (*earlier.steps, earlier.open))]
+        given = [*filter(None, (*earlier.steps, earlier.waiting))]
         steps.precede(given, self.begun)  # those that are there were put there by an attempt to begin that failed
         steps.lower(earlier.floor)
         self.detach()

@@ -18,8 +18,9 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.graph import ToolSelection
-from graphagent.llm import ModelResponse, Tool
-from graphagent.llm._internal import PartialOutput, check_whole
+from graphagent.llm import ModelResponse, Tool, ToolResult
+from graphagent.llm._internal import BROKEN_OFF, PartialOutput, check_whole, refused
+from graphagent.memory import ActionStep
 from graphagent.run.engine._budgets import Meter
 from graphagent.run.engine._middleware import pass_through
 from graphagent.run.engine._suspend import Suspend
@@ -468,6 +469,55 @@ class LiveFrame(Frame):
             _, veto = await self._put(step, lasting=lasting)
             if veto is not None:
                 self.runtime.fail(veto)
+
+    def begin_call(self, call: ToolCall) -> None:
+        """Note that a tool is about to be called, so that the model is not told otherwise if the call is broken off."""
+        self.begin_adding()
+        assert self.savepoint is not None
+        self.savepoint.called.add(call.id)
+
+    def settle_calls(self, inside: LiveFrame | None = None) -> None:
+        """Put what is known of the calls of the last model turn into it, where the node that made them does not end with their results.
+
+        A call that was begun and has no result was broken off, and its result says so.
+
+        Args:
+            inside: The frame in which they may have been made; by default this one and those inside it.
+        """
+        turn = None if self.memory.quiet else self.memory.turn_of(())
+        if turn is None or not turn.tool_calls:
+            return
+        known = {result.call_id: result for result in turn.results}
+        found: dict[str, ToolResult] = {}
+        for each in (inside or self).live_frames():
+            found.update(each._known_of(turn, elsewhere=each.memory is not self.memory))  # noqa: SLF001  of this class
+        found = {id_: result for id_, result in found.items() if result is not known.get(id_)}
+        if found:
+            turn.take(found.values())
+
+    def _known_of(self, turn: ActionStep, *, elsewhere: bool) -> Iterator[tuple[str, ToolResult]]:
+        """Yield the results that are known here for calls of a turn, by their ids; `elsewhere`: the transcript is that of a branch."""
+        if elsewhere and not self.memory.quiet:
+            memory = self.memory
+            for step in memory.steps[max(memory.inherited - 1, 0) : memory.inherited]:  # its copy of the turn
+                if isinstance(step, ActionStep) and step.tool_calls == turn.tool_calls:
+                    yield from ((result.call_id, result) for result in step.results)
+        for call in turn.tool_calls:
+            result = self.outcome(f"call:{call.id}")
+            if isinstance(result, ToolResult):
+                yield call.id, result
+            elif self._has_called(call.id):
+                yield call.id, refused(call, BROKEN_OFF)
+
+    def _has_called(self, id_: str) -> bool:
+        """Return whether a tool call was begun in this execution: in this process, or before as far as that is recorded."""
+        if (self.savepoint is not None and id_ in self.savepoint.called) or self.was_begun(f"call:{id_}"):
+            return True
+        around = f"{id_}/call{_AROUND}/"  # what middleware did itself may have been before the call
+        return any(
+            key.startswith(f"{around}proceed:") or (key.startswith(f"{id_}/") and not key.startswith(around))
+            for key in self.effects or ()
+        )
 
     @property
     def added_before(self) -> Step | None:

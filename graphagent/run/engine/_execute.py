@@ -77,6 +77,7 @@ async def execute(node: CompiledNode, frame: LiveFrame, value: Any) -> Any:  # n
                 edge, caught, passed = _recover(node, frame, context, error, value)
                 for trust in branch_trust(frame):  # the error may tell what the branches that it ended had heard
                     frame.memory.lower(trust)
+                frame.settle_calls()
                 runtime.close_questions(path + node.name)
                 if journal is None:
                     frame.moved(edge.target.name)

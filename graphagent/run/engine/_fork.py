@@ -92,6 +92,7 @@ async def _join(
             if node.failures != "collect" or is_final(error, runtime.run_id):
                 raise
             results[number] = error
+            branch.settle_calls()
             branch.compiled, branch.value = DONE, error
             if runtime.journal is None:
                 branch.moved("")
@@ -99,6 +100,7 @@ async def _join(
                 runtime.journal.branch_failed(branch, error)
                 await runtime.journal.commit()
         if not lasting:
+            frame.settle_calls(branch)
             released.append(number)
             trusts.update(_trust(branch))
             del frame.branch_frames()[str(number)]
@@ -116,6 +118,7 @@ async def _join(
         for trust in trusts:
             frame.memory.lower(trust)
     if lasting:
+        frame.settle_calls()
         frames = frame.branch_frames()
         for number in range(len(branches)):
             await _join_branch(frame, node, cast(LiveFrame, frames[str(number)]))
@@ -185,6 +188,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
                     return
             else:
                 if won[0][0] != number and runtime.journal is None:  # it ended while it was being cancelled
+                    frame.settle_calls(branch)
                     del frame.branch_frames()[str(number)]
             scope.cancel()
 
@@ -197,6 +201,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             raise broken or _all_failed(failed)
         winner, result = won[0]
         runtime.close_questions(f"{frame.node_path}/")
+        frame.settle_calls()
         await _join_branch(frame, node, cast(LiveFrame, frame.branch_frames()[str(winner)]))
         return result
 

@@ -90,6 +90,7 @@ def _with_retry(call: Call, policy: Retry, element: Element, number: int) -> Cal
                     frame.attempts.pop(name, None)
                 return returned
             frame.attempts = {**(frame.attempts or {}), name: attempt + 1}
+            frame.settle_calls()
             runtime.close_questions("" if whole else frame.node_path)
             if whole:
                 frame.compiled = None
