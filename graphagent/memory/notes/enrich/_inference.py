@@ -43,6 +43,8 @@ _TOGETHER = 10
 """How many notes at most one question to the model is about."""
 _TRIES = 3
 """How often a model is asked about a note for which it gives no usable answer."""
+_FAILURES = 3
+"""After how many notes in a row that cannot be compared no more are tried: it is not for one of them that it fails."""
 _CATEGORIES = 10
 _VALUES = 50
 _LONGEST = 100
@@ -157,8 +159,7 @@ class Inference:
             try:
                 for batch in _batches(await self._read(ids, lambda pending: pending.names != (SIMILAR,))):
                     await self._infer(batch)
-                for pending, record in await self._read(ids, lambda pending: pending.names == (SIMILAR,)):
-                    await self._compare(pending, record)
+                await self._compare_each(await self._read(ids, lambda pending: pending.names == (SIMILAR,)))
             except NoAnswerError:
                 pass
             finally:
@@ -243,6 +244,29 @@ class Inference:
                 return
 
     # Consolidating
+
+    async def _compare_each(self, found: Iterable[tuple[Pending, Record]]) -> None:
+        """Consolidate notes with older ones. One for which that fails does not keep the others waiting; its error is raised at the end.
+
+        Raises:
+            NoAnswerError: the model cannot be reached.
+        """
+        failed: Exception | None = None
+        in_a_row = 0
+        for pending, record in found:
+            try:
+                await self._compare(pending, record)
+                in_a_row = 0
+            except NoAnswerError:
+                if failed is None:
+                    raise
+                break
+            except Exception as error:  # noqa: BLE001  raised when the others are done
+                failed, in_a_row = failed or error, in_a_row + 1
+                if in_a_row == _FAILURES:
+                    break
+        if failed is not None:
+            raise failed
 
     async def _compare(self, pending: Pending, record: Record) -> None:
         """Consolidate a note with older ones.

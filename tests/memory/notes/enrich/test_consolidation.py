@@ -8,7 +8,7 @@ import pytest
 
 from graphagent.embed.local import LocalEmbedder
 from graphagent.embed.static import StaticEmbedder
-from graphagent.errors import DamagedStoreError, ModelRequestError, NoteNotFoundError
+from graphagent.errors import DamagedStoreError, EmbedderError, ModelRequestError, NoteNotFoundError
 from graphagent.events import InferenceFailed
 from graphagent.memory import Note, Notes, Turn
 from graphagent.memory.notes.index import _storage
@@ -19,6 +19,7 @@ from tests.memory.notes.enrich.test_inference import block
 
 ONE = "The staging server of project alpha listens on port 8080 behind the old proxy"
 TWO = "The staging server of project alpha listens on port 9090 behind the old proxy"
+LONG = " ".join(f"The pump of greenhouse {number} was oiled by Ada in spring." for number in range(60))
 GIVEN = {"scope": "/a", "categories": [], "importance": 0.5, "metadata": {}}
 
 
@@ -283,11 +284,10 @@ EMBEDDERS = pytest.mark.parametrize("embedder", [WordVectors, StaticEmbedder, Lo
 async def test_an_embedder_that_makes_vectors_of_words_says_what_is_alike(tmp_path, embedder, late):
     """The vectors of the texts are compared, those of long notes too, whether or not vectors of words stand beside them."""
     notes, model = notes_of(tmp_path, plan((1, "delete")), embedder=embedder(), late_interaction=late)
-    long = " ".join(f"The pump of greenhouse {number} was oiled by Ada in spring." for number in range(60))
     async with notes:
-        for text in ("Our cat likes tuna.", long, ONE, TWO):
+        for text in ("Our cat likes tuna.", LONG, ONE, TWO):
             await notes.remember(text, **GIVEN, infer="now")
-        assert await contents(notes) == sorted(["Our cat likes tuna.", long, TWO])
+        assert await contents(notes) == sorted(["Our cat likes tuna.", LONG, TWO])
     assert [each["text"] for each in block(model.requests[0], "notes")] == [TWO, ONE]
     assert len(model.requests) == 1
 
@@ -348,6 +348,49 @@ async def test_a_broken_off_consolidation_goes_on_later(tmp_path):
         assert await notes.settle() == 0
         assert await contents(notes) == [TWO]
     assert len(model.requests) == 1
+
+
+class Short(Words):
+    """Refuses long texts. A long note is divided before it is embedded, but not before notes like it are searched for."""
+
+    refused = 0
+
+    async def embed(self, texts):
+        if any(len(text) > 1000 for text in texts):
+            self.refused += 1
+            raise EmbedderError("this text is too long")
+        return await super().embed(texts)
+
+
+async def test_a_note_that_cannot_be_compared_does_not_keep_others_waiting(tmp_path):
+    """What is left to do is done for all others; the error is raised at the end, and that note alone is left."""
+    notes, _ = notes_of(tmp_path, ModelRequestError("down"), embedder=Short())
+    async with notes:
+        with pytest.raises(EmbedderError, match="this text is too long"):
+            await notes.remember(LONG, **GIVEN, infer="now")
+        await notes.remember(ONE, **GIVEN, infer="never")
+        await notes.remember(TWO, **GIVEN, infer="now")
+    notes, model = notes_of(tmp_path, plan((1, "delete")), embedder=Short())
+    async with notes:
+        await notes.remember("Our cat likes tuna.", **GIVEN, infer="later")
+        with pytest.raises(EmbedderError, match="this text is too long"):
+            await notes.settle()
+        assert await contents(notes) == sorted(["Our cat likes tuna.", LONG, TWO])
+    assert len(model.requests) == 1
+    notes, _ = notes_of(tmp_path, embedder=Words())
+    async with notes:
+        assert await notes.settle() == 0
+
+
+async def test_where_no_note_can_be_compared_it_is_given_up(tmp_path):
+    """An embedder that is gone is not asked once for each of the notes."""
+    embedder = Short()
+    notes, _ = notes_of(tmp_path, embedder=embedder)
+    async with notes:
+        with pytest.raises(EmbedderError, match="this text is too long"):
+            await notes.remember_many([Note(f"{number} {LONG}", **GIVEN) for number in range(10)], infer="now")
+        assert len(await notes.list_records()) == 10
+    assert embedder.refused == 3
 
 
 async def test_forgetting_a_note_that_was_taken_away_forgets_the_one_that_says_the_same(tmp_path):
