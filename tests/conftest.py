@@ -6,6 +6,7 @@ import functools
 import gc
 import inspect
 import os
+import random
 import re
 import runpy
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.thorough import THOROUGH, examples, left_out
+from tests.thorough import SEED, THOROUGH, examples, left_out
 
 OFFLINE = Path(__file__).parent / "offline"
 
@@ -52,8 +53,10 @@ SCHEDULING = re.compile(
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its option
 def pytest_configure(config):
     """Put what goes to the cache and the data of a user into a folder of this run, before any test file is imported."""
+    config.option.hypothesis_seed = config.option.hypothesis_seed or random.Random(SEED).getrandbits(64)
     folder = tempfile.TemporaryDirectory(prefix="graphagent-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     os.environ.pop("GRAPHAGENT_HOME", None)
@@ -62,7 +65,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out, in the fast suite, the repetitions whose turn is another day; a test named with `::` has them all."""
+    """Leave out, in the fast suite, the repetitions that the seed leaves out; a test named with `::` has them all."""
     if THOROUGH or any("::" in each for each in config.args):
         return
     repeated = [(item, found) for item in items if (found := _repeated(item))]
@@ -73,6 +76,12 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in out]
 
 
+def pytest_terminal_summary(terminalreporter, exitstatus):
+    """Say how to have the same tests and examples again."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED:
+        terminalreporter.write_line(f"GRAPHAGENT_TESTS_SEED={SEED} chooses the same tests and examples again")
+
+
 def pytest_collection_finish():
     """Spare the garbage collector the modules and tests that exist by now: it need not look through them again and again."""
     gc.collect()
@@ -80,16 +89,16 @@ def pytest_collection_finish():
 
 
 def _repeated(item):
-    """Return the parameters of a test of which one value is enough on a day, each with the value that it has here."""
+    """Return the parameters of a test of which one value is enough, each with the value that it has here."""
     found = {}
-    daily = {name for marker in item.iter_markers("daily") for name in marker.args}
+    marked = {name for marker in item.iter_markers("one_value") for name in marker.args}
     for name, value in item.callspec.params.items() if hasattr(item, "callspec") else ():
         marker, values = REPEATED.get(name, ("", ()))
-        if name in daily or (value in values and not item.get_closest_marker(marker)):
+        if name in marked or (value in values and not item.get_closest_marker(marker)):
             found[name] = value
     if found and _is_about_scheduling(item.function):
         found = {name: value for name, value in found.items() if value not in LOOPS}
-    if "tests/memory/notes/" not in item.nodeid and "kind" not in daily:
+    if "tests/memory/notes/" not in item.nodeid and "kind" not in marked:
         found.pop("kind", None)
     return found
 

@@ -2,8 +2,8 @@
 
 Without it the suite is fast. It leaves out no behaviour, only repetitions: an async test runs on one event loop, a test
 of notes on one kind of store, a property with fewer examples, and a few dozen of the thousands of ways to damage a
-file. Which ones is drawn anew each day, so that successive days try different ones. `GRAPHAGENT_TESTS_DAY` repeats the
-choice of a day: `GRAPHAGENT_TESTS_DAY=2026-11-22 make test`.
+file. The commit decides which, so that a test fails because of a commit and not because of a date, and other commits try
+others. `GRAPHAGENT_TESTS_SEED` repeats a choice: `GRAPHAGENT_TESTS_SEED=caddaae65f6f make test`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,33 @@ import collections
 import hashlib
 import os
 import random
-from datetime import UTC, date, datetime
+import shutil
+import subprocess
+from pathlib import Path
 
+HOME = Path(__file__).parents[1]
+CODE = ("graphagent", "strategies", "tests")
 THOROUGH = os.environ.get("GRAPHAGENT_TESTS") == "thorough"
 
-# Kept in the environment, so that all workers of a run that crosses midnight make the same choice.
-DAY = date.fromisoformat(os.environ.setdefault("GRAPHAGENT_TESTS_DAY", datetime.now(UTC).date().isoformat()))
+
+def commit(home):
+    """Return the beginning of the id of the commit that is checked out; without a repository, of a digest of the code."""
+    if (home / ".git").exists() and shutil.which("git"):
+        command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
+        found = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False).stdout
+    else:
+        found = ""
+    files = sorted(path for folder in CODE for path in (home / folder).rglob("*.py"))
+    return (found or hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest())[:12]
+
+
+# Kept in the environment, so that all workers make the same choice.
+SEED = os.environ.get("GRAPHAGENT_TESTS_SEED") or commit(HOME)
+os.environ["GRAPHAGENT_TESTS_SEED"] = SEED
 
 
 def some(cases, most, thorough=None, salt=""):
-    """Return `most` of the cases in their order, others each day; if the suite is thorough all, or that many.
+    """Return `most` of the cases in their order, others for each seed; if the suite is thorough all, or that many.
 
     `salt` separates calls that choose from equally many cases.
     """
@@ -29,7 +46,7 @@ def some(cases, most, thorough=None, salt=""):
     most = thorough if THOROUGH else most
     if most is None or len(cases) <= most:
         return cases
-    chosen = random.Random(f"{DAY} {salt}").sample(range(len(cases)), most)
+    chosen = random.Random(f"{SEED} {salt}").sample(range(len(cases)), most)
     return [cases[number] for number in sorted(chosen)]
 
 
@@ -38,16 +55,10 @@ def examples(number, most=20):
     return number if THOROUGH else min(number, most)
 
 
-def turn(name, ways):
-    """Return which of `ways` a test of this name is executed in today: on as many days as there are ways, each once."""
-    start = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-    return ways[(start + DAY.toordinal()) % len(ways)]
-
-
 def left_out(tests):
-    """Return the positions of the tests whose turn is another day.
+    """Return the positions of the tests that the seed leaves out.
 
-    Each test is its name, its id, and those of its parameters of which one value a day is enough, each with its value,
+    Each test is its name, its id, and those of its parameters of which one value is enough, each with its value,
     as it stands in the id. Tests that differ in nothing else are repetitions of one another: of these, one is executed.
     """
     groups = collections.defaultdict(list)
@@ -59,6 +70,6 @@ def left_out(tests):
     found = set()
     for key, group in groups.items():
         for parameter in group[0][1]:
-            today = turn(f"{key} {parameter}", list(dict.fromkeys(repeated[parameter] for _, repeated in group)))
-            found.update(position for position, repeated in group if repeated[parameter] != today)
+            [chosen] = some(dict.fromkeys(repeated[parameter] for _, repeated in group), 1, salt=f"{key} {parameter}")
+            found.update(position for position, repeated in group if repeated[parameter] != chosen)
     return found

@@ -27,7 +27,7 @@ def completed(shell, *words):
     return ended.stdout
 
 
-@pytest.mark.daily("shell")
+@pytest.mark.one_value("shell")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_are_completed(shell):
     """Those of the command itself, those of a group, and the options of one."""
@@ -41,7 +41,7 @@ def test_commands_and_options_are_completed(shell):
     assert "single_run" not in named
 
 
-@pytest.mark.daily("shell")
+@pytest.mark.one_value("shell")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_can_be_installed(tmp_path, shell):
     """Into the folder of the person, for the name `graphagent`, however the command was started."""

@@ -501,7 +501,7 @@ def test_what_is_wrong_is_said(run, monkeypatch, words, code, said):
     assert _contents(run("notes", "list", "--json")) == ["one"]
 
 
-@pytest.mark.daily("columns")
+@pytest.mark.one_value("columns")
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_a_terminal_gets_whole_lines(run, home, columns):
     """Long texts, wide letters and what could act on a terminal fit its width; ids stay long enough to be used."""

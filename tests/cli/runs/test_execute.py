@@ -402,7 +402,7 @@ def test_a_pipe_gets_plain_lines(begun, home):
     assert re.search(r"^Run post-1: done, [\d.]+ s, 3 turns, 4,080 tokens, cost 0\.0048\.$", err, re.MULTILINE)
 
 
-@pytest.mark.daily("width")
+@pytest.mark.one_value("width")
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_shows_a_live_line(begun, home, width):
     """It says what is being executed, stays in one line, and is gone in the end; Ctrl-C pauses."""

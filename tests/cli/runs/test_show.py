@@ -405,7 +405,7 @@ def model_request():
     return ModelRequest(())
 
 
-@pytest.mark.daily("width")
+@pytest.mark.one_value("width")
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_fit_the_terminal(home, begun, width):
     """No line of them is longer than the terminal is wide; ids that nobody chose are shortened as far as they differ."""

@@ -97,7 +97,7 @@ def filled(tmp_path_factory):
     return folder
 
 
-@pytest.mark.daily("kind")
+@pytest.mark.one_value("kind")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -110,7 +110,7 @@ async def test_other_tasks_have_their_turn(kind, again, name, filled, tmp_path):
         assert await largest_step(lambda: OPERATIONS[name](provider)) <= MOST
 
 
-@pytest.mark.daily("kind")
+@pytest.mark.one_value("kind")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_other_tasks_have_their_turn_while_facts_are_imported(kind, shape, tmp_path):

@@ -277,7 +277,7 @@ else:
 """
 
 
-@pytest.mark.daily("attempt")
+@pytest.mark.one_value("attempt")
 @pytest.mark.parametrize("attempt", range(3))
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_processes_with_and_without_a_key_never_mix(tmp_path, attempt):

@@ -138,7 +138,7 @@ async def moments(sight, meddle, operation, check):
         at += 1
 
 
-@pytest.mark.daily("sight")
+@pytest.mark.one_value("sight")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the moments are the same on any loop
 @pytest.mark.parametrize("sight", SIGHTS, indirect=True)
 @pytest.mark.parametrize("meddle", MEDDLES)
@@ -170,7 +170,7 @@ async def told(store, changes):
     return "made"
 
 
-@pytest.mark.daily("sight")
+@pytest.mark.one_value("sight")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the moments are the same on any loop
 @pytest.mark.parametrize("sight", SIGHTS, indirect=True)
 @pytest.mark.parametrize("meddle", MEDDLES)
