@@ -40,7 +40,7 @@ types: $(BIN)/.ready-to-develop ## Check the types with pyright and mypy, both s
 docs: $(BIN)/.ready-to-develop ## Build the documentation into site/; a warning is an error.
 	@$(BIN)/zensical build --clean --strict
 
-house: $(BIN)/.ready-to-run ## Measure the structure of the code; ARGS=--more shows where.
+house: $(BIN)/.ready-to-run ## Measure the structure of the code, and refuse what is worse; ARGS=--more shows where.
 	@$(BIN)/python -m scripts.house $(ARGS)
 
 bench: $(BIN)/.ready-to-develop ## Measure; ARGS chooses what.

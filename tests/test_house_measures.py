@@ -1,76 +1,59 @@
-"""`make house` measures the structure of the code."""
+"""`make house` measures the structure of the code, and refuses what makes it worse."""
 
 from __future__ import annotations
 
-import ast
+import tomllib
 
 import pytest
 
 from scripts import house
 
-CODE = '''
-"""A file."""
-
-from __future__ import annotations
-
+CODE = """
 class Thing:
-    """A thing."""
-
-    def show(self):
-        """Give nothing."""
-        if entry["t"] == "node":
-            _once()
-            _twice(_twice)
-
-def _once(): ...
-def _twice(it): ...
-'''
+    def __init__(self): self._own = self.__frame__ = None
+    def __aenter__(self): ...
+if self._journal is None: ...
+kept = store or other
+x = thing._own, thing.__frame__, thing.__aenter__, thing._foreign
+"""
 
 
-@pytest.fixture
-def source(tmp_path):
-    return house.Source("graphagent.run.thing", tmp_path / "thing.py", CODE, ast.parse(CODE))
+def source(path, code=CODE):
+    return house.Source(house.PACKAGE / path, code)
 
 
-def test_the_table_has_each_measure_beside_its_target(capsys):
-    """All are found in the tree as it is; those that are aimed at are among them."""
-    house.main()
-    rows = capsys.readouterr().out.splitlines()[1:-2]
-    assert len(rows) >= 20
-    for name in house.TARGETS:
-        [row] = [row for row in rows if row.startswith(f"{name} ")]
-        assert row.endswith(house.TARGETS[name])
-    [row] = [row for row in rows if row.startswith("model turn: functions ")]
-    assert 10 < int(row.split()[3]) < 1_000
+def test_what_a_file_says_is_counted():
+    """By the room it is in: tests of logs, private attributes of other files, kinds of entries, cycles."""
+    entries = source("run/_entries.py", "class Finished: ...")
+    one = source("run/_one.py", "from graphagent.run import _two\nisinstance(entry, Finished | Other)")
+    two = source("run/_two.py", f"from graphagent.run._one import x\n{CODE}\nclass Other:\n    _foreign = 1")
+    found = house.places([entries, one, two, source("memory/steps/_x.py"), source("log/log.py")])
+    assert {room: {of: len(each) for of, each in measured.items()} for room, measured in found.items()} == {
+        "run": {"log-tests": 2, "entry-readers": 1, "largest-cycle": 2},
+        "memory/steps": {"private-reaches": 1, "log-tests": 2},
+        "log": {"private-reaches": 1, "largest-cycle": 0},
+    }
+    with pytest.raises(LookupError, match="entries"):
+        house.places([one, two])
 
 
-def test_what_a_file_says_is_counted(source):
-    """Functions used once, docstrings, entry kinds and public names."""
-    assert house.used_once(source) == ["_once"]
-    assert house.begins_with_give(source) == 1
-    assert house.interprets_entries(source, set())
-    assert house.public_names([source]) == {"Thing"}
-    assert house.repeated_classes([source, source]) == {"Thing": ["graphagent.run.thing"] * 2}
+def test_a_room_that_only_the_core_imports_belongs_to_it():
+    """So lines are not saved by moving them out."""
+    files = [
+        source("run/_x.py", "import graphagent.aside\nimport graphagent.nodes"),
+        source("aside/__init__.py"),
+        source("nodes/__init__.py"),
+        source("agent.py", "from graphagent import nodes"),
+    ]
+    assert house.core(files) == {"run", "aside"}
 
 
-@pytest.mark.parametrize(
-    ("code", "is_seen"),
-    [
-        ("match entry:\n    case NodeEnded(): ...", True),
-        ("isinstance(entry, NodeEnded | Other)", True),
-        ('entry.get("t") in KINDS', True),
-        ('match entry["t"]:\n    case "node": ...', True),
-        ("apply(entry)", False),
-    ],
-)
-def test_the_ways_to_interpret_an_entry_are_seen(tmp_path, code, is_seen):
-    """By the class of an entry or by its kind."""
-    source = house.Source("graphagent.run.thing", tmp_path / "thing.py", code, ast.parse(code))
-    assert house.interprets_entries(source, {"NodeEnded"}) is is_seen
-
-
-@pytest.mark.parametrize("room", ["memory", "run"])
-def test_import_cycles_are_small(room):
-    """Imports for types count: files that name each other can only be understood together."""
-    cycle = house.largest_cycle(house.sources(), room)
-    assert len(cycle) <= 3, cycle
+def test_the_table_allows_what_is_there_and_nothing_worse():
+    """Lines are rounded up; a room that the table does not have has no budget."""
+    now = {"run": {"lines": 1_001, "log-tests": 2}}
+    table = tomllib.loads(house.written(now))
+    assert table == {"run": {"lines": 1_100, "log-tests": 2}}
+    assert house.compared(now, table) == ([], [])
+    better, worse = house.compared({"run": {"lines": 1_000, "log-tests": 3}, "new": {"lines": 1}}, table)
+    assert better == ["run: lines: was 1,100, is 1,000"]
+    assert worse == [f"run: {house.MEASURES['log-tests']}: was 2, is 3", "new: lines: was 0, is 1"]
