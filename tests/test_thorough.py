@@ -10,12 +10,11 @@ import pytest
 
 from tests import thorough
 
-LOOPS, KINDS = ("asyncio", "trio"), ("file", "sealed-file", "memory")
 TESTS = [
     ("tests/test_a.py::test_a", f"{loop}-{case}-{kind}", {"anyio_backend": loop, "kind": kind})
     for case in ("one", "two")
-    for loop in LOOPS
-    for kind in KINDS
+    for loop in ("asyncio", "trio")
+    for kind in ("file", "sealed-file", "memory")
 ]
 
 
@@ -31,7 +30,6 @@ def test_each_case_is_executed_once_and_in_every_way_by_some_commit(seeds):
     executed = set()
     for _ in seeds:
         out = thorough.left_out(TESTS)
-        assert out == thorough.left_out(TESTS)
         chosen = [id_ for position, (_, id_, _) in enumerate(TESTS) if position not in out]
         assert sorted(each.split("-")[1] for each in chosen) == ["one", "two"]
         executed.update(chosen)
@@ -39,55 +37,44 @@ def test_each_case_is_executed_once_and_in_every_way_by_some_commit(seeds):
     assert executed == {id_ for _, id_, _ in TESTS}
 
 
-def test_some_cases_are_others_for_each_commit_and_keep_their_order(seeds):
-    """Few and in order; over many commits, all of them."""
+def test_some_cases_are_others_for_each_commit_and_keep_their_order(seeds, monkeypatch):
+    """Few and in order; over many commits, all of them. The thorough suite has all at once, or as many as it asks for."""
     seen = set()
     for _ in seeds:
         chosen = thorough.some(range(20), 8)
+        assert chosen == thorough.some(range(20), 8) == sorted(chosen)
         assert len(chosen) == 8
-        assert chosen == sorted(chosen)
         seen.update(chosen)
     assert seen == set(range(20))
     assert [thorough.examples(number) for number in (6, 400)] == [6, 20]
-
-
-def test_the_thorough_suite_has_all(monkeypatch):
-    """All cases, unless a number is given, and as many examples as a property asks for."""
     monkeypatch.setattr(thorough, "THOROUGH", True)
-    assert thorough.some(range(20), 8) == list(range(20))
-    assert len(thorough.some(range(20), 8, 15)) == 15
+    assert [len(thorough.some(range(20), *most)) for most in ((8,), (8, 15))] == [20, 15]
     assert thorough.examples(400) == 400
 
 
 def test_without_a_repository_the_code_decides(tmp_path):
     """The seed is the same until a file changes."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_a.py").write_text("first")
-    first = thorough.commit(tmp_path)
-    assert thorough.commit(tmp_path) == first
-    (tmp_path / "tests" / "test_a.py").write_text("second")
-    assert thorough.commit(tmp_path) != first
+    seeds = []
+    for text in ("first", "first", "second"):
+        (tmp_path / "tests" / "test_a.py").write_text(text)
+        seeds.append(thorough.commit(tmp_path))
+    assert [seeds[0] == each for each in seeds] == [True, True, False]
 
 
 @pytest.mark.thorough
-def test_a_test_that_is_named_has_all_repetitions():
-    """A file has each of its tests in the fast suite, in fewer ways."""
+def test_what_is_left_out_are_repetitions():
+    """The fast suite has each test of a file, and all ways of one that is named."""
 
-    def collected(what, size):
+    def collected(what, **environment):
         command = [sys.executable, "-m", "pytest", "--collect-only", what]
-        ended = subprocess.run(
-            command,
-            cwd=thorough.HOME,
-            env={**os.environ, "GRAPHAGENT_TESTS": size},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        environment = {**os.environ, "GRAPHAGENT_TESTS": "", **environment}
+        ended = subprocess.run(command, cwd=thorough.HOME, env=environment, capture_output=True, text=True, check=True)
         return {line for line in ended.stdout.splitlines() if "::" in line}
 
     file = "tests/memory/notes/test_views.py"
-    fast, whole = collected(file, ""), collected(file, "thorough")
+    fast, whole = collected(file), collected(file, GRAPHAGENT_TESTS="thorough")
     assert len(fast) * 4 < len(whole)
     assert {each.partition("[")[0] for each in fast} == {each.partition("[")[0] for each in whole}
     name = min(whole).partition("[")[0]
-    assert collected(name, "") == {each for each in whole if each.startswith(f"{name}[")}
+    assert collected(name) == {each for each in whole if each.startswith(f"{name}[")}
