@@ -17,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from graphagent._concurrency import OwnTask
 from graphagent.errors import ToolServerError
+from graphagent.mcp._answers import settled
 from graphagent.mcp._transports import Streams, Transport, statuses
 
 _DAY = 24 * 60 * 60 * 1000
@@ -163,7 +164,7 @@ class _Watched:
 
 
 class _Received:
-    """A stream that says when it has ended."""
+    """A stream that says when it has ended, and in which every answer reaches whoever waits for it, also if it cannot be read."""
 
     def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
         self._inner = inner
@@ -171,7 +172,7 @@ class _Received:
 
     async def receive(self) -> Any:
         try:
-            return await self._inner.receive()
+            return self._settled(await self._inner.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended()
             raise
@@ -184,10 +185,17 @@ class _Received:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._inner.__anext__()
+            return self._settled(await self._inner.__anext__())
         except (StopAsyncIteration, anyio.ClosedResourceError):
             self._ended()
             raise
+
+    def _settled(self, item: object) -> object:
+        try:
+            return settled(item)
+        except RecursionError:
+            self._ended()  # nobody can say who waits for it
+            return item
 
     def __getattr__(self, name: str) -> Any:  # such as the context of the sender
         return getattr(self._inner, name)

@@ -22,6 +22,7 @@ except ModuleNotFoundError:
 from pydantic import ValidationError
 
 from graphagent.llm import Tool
+from graphagent.mcp._answers import is_unreadable
 from graphagent.mcp._connection import MCPConnection
 from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
 from graphagent.mcp._transports import Http, Stdio, advice, statuses
@@ -265,9 +266,9 @@ class MCPServer:
             reason = f"ended, or the connection to it did, when {during}; nobody knows whether it took effect. The next call connects again"
         elif remedy := advice(status):
             reason = f"answered {status} when {during}{remedy}"
-        elif isinstance(error, MCPError) and called:
-            return ToolError(f"the tool server {self._name!r} refused: {error.message}")
-        elif isinstance(error, MCPError):
+        elif isinstance(error, MCPError) and not is_unreadable(error):
+            if called:
+                return ToolError(f"the tool server {self._name!r} refused: {error.message}")
             reason = f"refused when {during}: {error.message[:_LONGEST]}"
         else:
             at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""

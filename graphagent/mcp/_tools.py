@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 from mcp_types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from pydantic_core import PydanticSerializationError, to_json
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -39,7 +40,12 @@ class MCPTool(Tool):
     """Checks arguments by the schema."""
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """Check that arguments fit the schema of the server."""
+        """Check that arguments fit the schema of the server, and can be sent."""
+        try:
+            # Half a surrogate pair, such as a model makes of a cut emoji, would end the connection of all calls.
+            to_json(arguments)
+        except PydanticSerializationError:
+            raise ArgumentsError(self.name, ["all of it: is not JSON"]) from None
         try:
             problems = [_problem(error) for error in self.validator.iter_errors(dict(arguments))]
         except Unresolvable:  # the server knows what it means

@@ -50,7 +50,10 @@ class Stdio:
             raise TypeError(
                 "a command, its arguments and the variables of env= are texts; write str(…)"
             )  # they may be secret
-        self._parameters = StdioServerParameters(command=command, args=list(arguments), env=dict(env), cwd=cwd)
+        # Otherwise, a byte that is not UTF-8 ends what reads its output, and nobody hears of it.
+        self._parameters = StdioServerParameters(
+            command=command, args=list(arguments), env=dict(env), cwd=cwd, encoding_error_handler="replace"
+        )
 
     def open(self) -> AbstractAsyncContextManager[Streams]:
         """Start the process."""

@@ -19,8 +19,25 @@ TOOLS = {
     "no-object": [{**TOOL, "inputSchema": {"type": "string"}}],
     "nameless": [{"inputSchema": OBJECT}],
     "reference": [{**TOOL, "inputSchema": {**OBJECT, "properties": {"a": {"$ref": "https://example.com/a.json"}}}}],
+    "half-list": [{**TOOL, "description": "\ud83c"}],
     "result": [{**TOOL, "outputSchema": {"type": "object", "properties": {}, "required": ["a"]}}],
 }.get(TROUBLE, [TOOL])
+UNREADABLE = {
+    "half": '"result": {"content": [{"type": "text", "text": "Party \\ud83c"}]}',
+    "text-result": '"result": "fine"',
+    "null-result": '"result": null',
+    "neither": '"params": {}',
+    "text-error": '"error": "no"',
+    "deep": f'"result": {{"content": {"[" * 300}{"]" * 300}}}',
+    "deepest": f'"result": {{"content": {"[" * 200_000}{"]" * 200_000}}}',
+}
+"""What an answer has besides its id."""
+HANGS = TROUBLE == "list-hang"
+if TROUBLE == "list-hang-once":
+    with open(os.environ["LOG"], "a+") as log:
+        log.seek(0)
+        HANGS = not log.read()
+        log.write("started\n")
 
 
 def answer(message):
@@ -41,6 +58,10 @@ def answer(message):
         if TROUBLE == "changes":
             TOOLS.append({**TOOL, "name": "another"})
             print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
+        if TROUBLE == "half-question":
+            asked = '"method": "elicitation/create", "params": {"message": "\\ud83c"}'
+            print(f'{{"jsonrpc": "2.0", "id": "mine", {asked}}}', flush=True)
+            return {"content": [{"type": "text", "text": json.loads(sys.stdin.readline())["error"]["message"]}]}
         if TROUBLE == "no-result":
             return {"nonsense": True}
         if TROUBLE == "result":
@@ -73,11 +94,18 @@ if TROUBLE == "only-rubbish":
 for line in sys.stdin:
     if TROUBLE == "rubbish":
         print("Handling a message ...\n\n[]\nnull", flush=True)
+    if TROUBLE == "bytes":
+        sys.stdout.buffer.write(b"caf\xe9\n")
     request = json.loads(line)
-    if "id" not in request:
+    if "id" not in request or (HANGS and request["method"] == "tools/list"):
+        continue
+    if TROUBLE in UNREADABLE and request["method"] == "tools/call" and not request["params"]["arguments"]:
+        print(f'{{"jsonrpc": "2.0", {UNREADABLE[TROUBLE]}, "id": {request["id"]}}}', flush=True)
         continue
     result = answer(request)
     if TROUBLE == "refuses" and request["method"] == "tools/call":
         result = None
     said = {"result": result} if result is not None else {"error": {"code": -32601, "message": "unknown tool"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
+    text = json.dumps({"jsonrpc": "2.0", "id": request["id"], **said})
+    sys.stdout.buffer.write(text.encode().replace(b"fine", b"fin\xe9" if TROUBLE == "byte-inside" else b"fine") + b"\n")
+    sys.stdout.flush()

@@ -290,6 +290,7 @@ def test_the_extra_is_named_where_it_is_missing():
         ("schema", r"a tool 'tool' whose input schema is no valid JSON schema, at 'properties/a/type'; leave it out"),
         ("no-object", r"that is not what the protocol, or its own schema, says, at 'tools.0.inputSchema"),
         ("nameless", r"gave an answer when it was asked for its tools that is not what the protocol"),
+        ("half-list", r"gave an answer when it was asked for its tools that is not what the protocol"),
         ("endless", r"more than 100 pages"),
         ("exit", r"ended before it answered; start '.*python.*' by hand to see why"),
     ],
@@ -340,9 +341,26 @@ async def test_rubbish_on_stdout_is_passed_over():
     await server.aclose()
 
 
-@pytest.mark.parametrize("trouble", ["no-result", "result"])
+async def test_bytes_on_stdout_that_are_no_text_are_passed_over():
+    """They disturb neither the start of the server nor calls."""
+    server = raw("bytes")
+    tool = await only(server)
+    assert [(await tool.call({})).content for _ in range(2)] == ["fine", "fine"]
+    await server.aclose()
+
+
+async def test_bytes_of_an_answer_that_are_no_text_are_replaced():
+    """As in pages of the web, U+FFFD stands for each."""
+    server = raw("byte-inside")
+    assert (await (await only(server)).call({})).content == "fin\N{REPLACEMENT CHARACTER}"
+    await server.aclose()
+
+
+@pytest.mark.parametrize(
+    "trouble", ["no-result", "result", "half", "text-result", "null-result", "neither", "text-error", "deep"]
+)
 async def test_an_answer_that_is_not_valid_is_shown_to_the_model(trouble):
-    """An answer that is no result, or not one of the declared schema, is an error of the call."""
+    """An answer that is no result, not one of the declared schema, or cannot be read, is an error of the call."""
     async with agent(raw(trouble), ToolCall("tool")) as running:
         await running.run("try")
     [result] = results(running)
@@ -350,6 +368,45 @@ async def test_an_answer_that_is_not_valid_is_shown_to_the_model(trouble):
     assert (
         "gave an answer when 'tool' was called that is not what the protocol, or its own schema, says" in result.content
     )
+
+
+async def test_an_answer_that_cannot_be_read_leaves_the_connection_open():
+    """The next call is made over it."""
+    server = raw("half")
+    tool = await only(server)
+    with pytest.raises(ToolServerError):
+        await tool.call({})
+    before = dict(server._connections)
+    assert (await tool.call({"well": True})).content == "fine"
+    assert server._connections == before
+    await server.aclose()
+
+
+async def test_an_answer_that_does_not_say_what_it_answers_ends_the_connection():
+    """One that is nested too deeply to be searched ends the calls that wait, and the next one connects again."""
+    server = raw("deepest")
+    tool = await only(server)
+    with pytest.raises(ToolServerError, match="ended, or the connection to it did, when 'tool' was called"):
+        await tool.call({})
+    assert (await tool.call({"well": True})).content == "fine"
+    await server.aclose()
+
+
+async def test_a_question_that_cannot_be_read_is_refused():
+    """The server does not wait for the answer to it, and so the call returns."""
+    server = raw("half-question")
+    assert (await (await only(server)).call({})).content == "Method not found"
+    await server.aclose()
+
+
+async def test_arguments_that_cannot_be_sent_do_not_end_the_connection():
+    """Half a character is no text: the model is told, and nothing is sent."""
+    calls = [ToolCall("pid"), ToolCall("delete", {"name": "Party \ud83c"}), ToolCall("pid")]
+    async with agent(stdio(), *calls) as running:
+        await running.run("try")
+    first, refused, second = results(running)
+    assert refused.content == "Error: the arguments of 'delete' do not fit: all of it: is not JSON"
+    assert first.content == second.content
 
 
 async def test_an_image_that_is_none_is_an_error_of_the_call():
