@@ -7,12 +7,13 @@ from decimal import Decimal
 from functools import partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, get_origin, overload
 
 import anyio
 
 from graphagent._article import a, kind_of
 from graphagent._dispatch import Handlers, Listener, by_type, check_handler, ending
+from graphagent._options import check_options
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event, OutputStreamed, TextStreamed
@@ -21,41 +22,40 @@ from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool, ToolCalls
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
-from graphagent.run import Budgets, Callback, FinalCheck, Run, RunResult, RunStream
+from graphagent.protocols import ToolServer
+from graphagent.run import Budgets, Callback, FinalCheck, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     Check,
     RunConfig,
     StrategyDescription,
-    agent_tools,
-    asking,
     begin,
-    cached_without_store,
     callbacks_with_types,
     check_budgets,
     check_deps,
-    check_kept,
+    check_features,
+    check_models,
+    check_nothing_cached,
     check_prices,
     check_refusals,
-    check_ways,
+    check_storable,
+    check_tool_edges,
     checked_tools,
     compile_root,
-    declared_tools,
-    missing,
-    no_model,
-    no_store,
+    deps_users,
+    sites,
     tool_of,
     tool_servers,
     tool_with_fields,
-    without_model,
+    with_sub_agents,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from graphagent.llm import ImageLike
-    from graphagent.protocols import Feature, Model, Store, ToolServer
+    from graphagent.protocols import Feature, Model, Store
     from graphagent.run import StepCallbacks
+    from graphagent.run._internal import Site
     from graphagent.run.durable import Diff, Entry, Snapshot
 
 I = TypeVar("I", contravariant=True)
@@ -72,7 +72,7 @@ class Agent(Generic[I, O]):
 
     Args:
         strategy: What it does.
-        model: Whom its nodes ask.
+        model: The model that its nodes use.
         tools: What the model may call: functions with `@tool`, agents that have a name and a description, strategies
             (`strategy.as_tool(…)`), and servers of tools.
         system_prompt: The rules for the model, sent before everything else.
@@ -99,7 +99,7 @@ class Agent(Generic[I, O]):
     """
 
     _inherits_tools = False
-    """Whether its runs, as parts of others, have the tools of those."""
+    """Whether its runs, as parts of others, inherit the tools of their callers."""
 
     def __init__(
         self,
@@ -135,9 +135,8 @@ class Agent(Generic[I, O]):
         self.strategy = strategy
         """What it does."""
         self.model = model
-        """Whom its nodes ask."""
-        for declared in declared_tools(strategy, tools):
-            self._make_tools(declared)
+        """The model that its nodes use."""
+        self._make_tools(tools)
         given = checked_tools(tools)
         self.tools: tuple[Tool, ...] = tuple(each for each in given if isinstance(each, Tool))
         """What the model may call, besides the tools of servers."""
@@ -160,16 +159,22 @@ class Agent(Generic[I, O]):
         )
         self.budgets: Budgets = Budgets(max_nodes, max_turns, max_tokens, max_cost, max_seconds)
         """What a run may take."""
-        check_ways(strategy, given)
-        self._servers = tool_servers(strategy, given)
-        check_refusals(strategy, self._checks, self.callbacks)
-        check_prices(strategy, self.tools, model, max_cost)
-        if store is not None:
-            check_kept(self)
         self._features: dict[type[Any], Feature] = {}
+        own = list(self._sites())
+        for site in own:
+            if site.has_own_tools:
+                self._make_tools(site.tools)
+        check_tool_edges(own)
+        self._servers = tool_servers(own)
+        check_refusals(strategy, self._checks, self.callbacks)
+        every = list(with_sub_agents(own))
+        check_prices(every)
+        if store is not None:
+            check_storable(every)
         self._listeners: list[Listener] = []
         self._handlers: Handlers = {}
-        self._made: RunConfig | None = None
+        self._cached_config: RunConfig | None = None
+        self._is_complete = False
         self._tool: Tool | None = None
         self._last: Run[Any] | None = None
 
@@ -190,7 +195,7 @@ class Agent(Generic[I, O]):
                 f"install() takes a feature and its settings, such as agent.install(AgentMemory, provider=…), not {kind_of(feature)}"
             )
         named = getattr(feature, "__name__", repr(feature))
-        if self._made is not None:
+        if self._cached_config is not None:
             raise FeatureError(f"{named} must be installed before the agent's first run; make a new agent for it")
         made = feature(*args, **settings)
         if not callable(getattr(made, "install", None)):
@@ -212,14 +217,14 @@ class Agent(Generic[I, O]):
         Raises:
             FeatureError: the agent has run already.
         """
-        if self._made is not None:
+        if self._cached_config is not None:
             raise FeatureError("tools must be added before the agent's first run; make a new agent for them")
         taken = {tool.name for tool in self.tools}
         more = tuple(tool for tool in tools if tool.name not in taken)
         if not any(element.input_type is ToolCalls for _, element in self.strategy.walk()):
             return False
         try:
-            check_ways(self.strategy, more)
+            check_tool_edges(sites(self.strategy, more))
         except StrategyError:
             return False
         self.tools += more
@@ -245,58 +250,22 @@ class Agent(Generic[I, O]):
             raise TypeError(f"all_text=True is for TextStreamed and OutputStreamed; leave it out for {event.__name__}")
         self._listeners.append(Listener(event, ending(handler), all_text))
         self._handlers = by_type(self._listeners)
-        if self._made is not None:
-            self._made = replace(self._made, handlers=self._handlers)
+        if self._cached_config is not None:
+            self._cached_config = replace(self._cached_config, handlers=self._handlers)
 
     @overload
-    async def run(
-        self: Agent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> RunResult[Answer]: ...
+    async def run(self: Agent[None, Answer], **options: Unpack[RunOptions]) -> RunResult[Answer]: ...
     @overload
-    async def run(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> RunResult[O]: ...
-    async def run(
-        self,
-        task: Any = _NO_TASK,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> RunResult[Any]:
+    async def run(self, task: I, **options: Unpack[RunOptions]) -> RunResult[O]: ...
+    async def run(self, task: Any = _NO_TASK, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Run the strategy from START to END.
 
         Args:
             task: What the strategy takes; left out for strategies that need nothing.
-            owner: For whom it runs: a user, a tenant. Everything remembered belongs to an owner.
-            run_id: The id of the run; by default a new one.
-            steps: The transcript of an earlier run, which is put before the task as a copy. If the store has that run, and it
-                has ended and is unchanged, it is stored as a reference.
-            thread: The name of a conversation of this owner. The run continues the transcript of the last run of that name that
-                ended, and is the last one from then on. It needs a store.
-            images: Shown to the model with the task: anything that `graphagent.llm.Image` accepts, such as paths and images of
-                Pillow.
-            deps: What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored.
+            **options: As `RunOptions` has them.
 
         Raises:
-            TypeError: an argument is not of the type that the strategy, a node or a tool takes.
+            TypeError: an argument is not of the type that the strategy, a node or a tool takes, or an option is not known.
             ValueError, OSError: an image is none, or cannot be read; the text says which.
             NodeFailedError: a node raised; the original exception is the cause.
             NoPathError: no edge of a node takes its output.
@@ -305,84 +274,33 @@ class Agent(Generic[I, O]):
             ThreadBusyError: the last run of the thread has not ended.
             RunError: there is a thread, and the agent has no store.
         """
-        return await self._begun(task, owner, run_id, steps, thread, await load_images(images, "images"), deps).finish()
+        if "images" in options:
+            options["images"] = await load_images(options["images"], "images")
+        return await self._begun(task, options).finish()
 
     @overload
-    def start(
-        self: Agent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> Run[Answer]: ...
+    def start(self: Agent[None, Answer], **options: Unpack[RunOptions]) -> Run[Answer]: ...
     @overload
-    def start(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> Run[O]: ...
-    def start(
-        self,
-        task: Any = _NO_TASK,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> Run[Any]:
+    def start(self, task: I, **options: Unpack[RunOptions]) -> Run[O]: ...
+    def start(self, task: Any = _NO_TASK, **options: Unpack[RunOptions]) -> Run[Any]:
         """Return a run that has not begun: to change its steps, to go through it step by step, to answer it.
 
-        Nothing is executed or kept before its first `step` or `finish`. The arguments are those of `run`. Files of `images` are read
-        before it returns; the transcript of a `thread` is read when the run begins.
+        Nothing is executed or kept before its first `step` or `finish`. Files of `images` are read before it returns; the transcript
+        of a `thread` is read when the run begins.
+
+        Args:
+            task: As in `run`.
+            **options: As `RunOptions` has them.
         """
-        return self._begun(task, owner, run_id, steps, thread, images, deps)
+        return self._begun(task, options)
 
     @overload
     def stream(
-        self: Agent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-        all_text: bool = False,
+        self: Agent[None, Answer], *, all_text: bool = False, **options: Unpack[RunOptions]
     ) -> RunStream[Answer]: ...
     @overload
-    def stream(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-        all_text: bool = False,
-    ) -> RunStream[O]: ...
-    def stream(
-        self,
-        task: Any = _NO_TASK,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-        all_text: bool = False,
-    ) -> RunStream[Any]:
+    def stream(self, task: I, *, all_text: bool = False, **options: Unpack[RunOptions]) -> RunStream[O]: ...
+    def stream(self, task: Any = _NO_TASK, *, all_text: bool = False, **options: Unpack[RunOptions]) -> RunStream[Any]:
         """Run, and return the events, which can be read while they happen: `async for event in agent.stream(task): …`.
 
         What the model says comes in pieces, as TextStreamed; `agent.stream(task).text()` yields the text of the answer alone. What
@@ -392,17 +310,12 @@ class Agent(Generic[I, O]):
         agent.stream(task) as events: async for event in events: …`; afterwards `events.result` is what it came to.
 
         Args:
-            task: As in `run`, as are the others.
-            owner: For whom it runs.
-            run_id: How the run is called.
-            steps: The transcript of an earlier run.
-            thread: The conversation that it continues.
-            images: Shown to the model with the task.
-            deps: What nodes and tools find in `ctx.deps`.
+            task: As in `run`.
             all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
                 alone.
+            **options: As `RunOptions` has them.
         """
-        return RunStream(self._begun(task, owner, run_id, steps, thread, images, deps), all_text=all_text)
+        return RunStream(self._begun(task, options, "all_text"), all_text=all_text)
 
     async def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> Run[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`.
@@ -420,7 +333,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import read_run_driver
 
-        config = self._kept(deps)
+        config = self._stored_config(deps)
         return Run(await read_run_driver(config, owner, run_id, allow_changed=allow_changed, children=True))
 
     async def resume(
@@ -458,7 +371,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import read_run_driver
 
-        run: Run[O] = Run(await read_run_driver(self._kept(deps), owner, run_id, allow_changed=allow_changed))
+        run: Run[O] = Run(await read_run_driver(self._stored_config(deps), owner, run_id, allow_changed=allow_changed))
         given = {**(answers or {}), **(results or {})}
         if answer is not _NO_TASK:
             run.answer(answer)
@@ -475,7 +388,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import history
 
-        return await history(self._kept(), owner, run_id)
+        return await history(self._stored_config(), owner, run_id)
 
     async def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
         """Return the state of a run after one of its entries: its transcript, its position, what it had spent.
@@ -486,7 +399,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import state_at
 
-        return await state_at(self._kept(), owner, run_id, number)
+        return await state_at(self._stored_config(), owner, run_id, number)
 
     async def fork(
         self,
@@ -522,7 +435,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import fork
 
-        config = self._kept(deps)
+        config = self._stored_config(deps)
         config.check_deps(deps, "agent.fork(origin, …, deps=…)")
         driver = await fork(
             config, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
@@ -540,7 +453,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import diff
 
-        return await diff(self._kept(), owner, a, b)
+        return await diff(self._stored_config(), owner, a, b)
 
     async def rerun(
         self,
@@ -568,7 +481,7 @@ class Agent(Generic[I, O]):
         """
         from graphagent.run.stored._internal import rerun
 
-        config = self._kept(deps)
+        config = self._stored_config(deps)
         config.check_deps(deps, "agent.rerun(run_id, deps=…)")
         run: Run[O] = Run(await rerun(config, owner, run_id, until=until, new_id=new_id))
         self._last = run
@@ -597,28 +510,10 @@ class Agent(Generic[I, O]):
         self._last.replay(detailed=detailed)
 
     @overload
-    def run_sync(
-        self: Agent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> RunResult[Answer]: ...
+    def run_sync(self: Agent[None, Answer], **options: Unpack[RunOptions]) -> RunResult[Answer]: ...
     @overload
-    def run_sync(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> RunResult[O]: ...
-    def run_sync(self, task: Any = _NO_TASK, **options: Any) -> RunResult[Any]:
+    def run_sync(self, task: I, **options: Unpack[RunOptions]) -> RunResult[O]: ...
+    def run_sync(self, task: Any = _NO_TASK, **options: Unpack[RunOptions]) -> RunResult[Any]:
         """Run the strategy where nothing is async, such as in a script; otherwise as `run`.
 
         Raises:
@@ -626,22 +521,11 @@ class Agent(Generic[I, O]):
         """
         if _in_event_loop():
             raise RuntimeError("an event loop is running here; write `await agent.run(…)` instead of agent.run_sync(…)")
+        return anyio.run(partial(cast("Agent[Any, Any]", self).run, task, **options))
 
-        async def main() -> RunResult[Any]:
-            return await cast("Agent[Any, Any]", self).run(task, **options)
-
-        return anyio.run(main)
-
-    def _begun(
-        self,
-        task: Any,
-        owner: str,
-        run_id: str | None,
-        steps: RunMemory | None,
-        thread: str | None,
-        images: Iterable[ImageLike],
-        deps: object,
-    ) -> Run[Any]:
+    def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
+        """Return a run that has not begun. `more` names the options of the call that are not in RunOptions."""
+        check_options("a run", options, RunOptions, *more)
         if task is _NO_TASK:
             task = None
             if not fits(None, self.strategy.input_type):
@@ -656,6 +540,8 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"strategy {self.strategy.name!r} takes {takes}, not {given}; write agent.run(task) with {a(takes)}"
             )
+        owner, run_id, steps = options.get("owner", ""), options.get("run_id"), options.get("steps")
+        thread, deps = options.get("thread"), options.get("deps")
         for name, given in (("owner", owner), ("run_id", run_id or "")):
             if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name}= is text, not {a(type(given).__name__)}")
@@ -666,16 +552,19 @@ class Agent(Generic[I, O]):
             )
         if thread is not None:
             self._check_thread(thread, steps)
-        shown = images_of(images, "images")
-        config = self._made or self._config()
-        if config.without_model:
-            raise no_model(config.without_model)
-        if config.without_store:
-            raise no_store(config.without_store)
+        images = images_of(options.get("images", ()), "images")
+        if not self._is_complete:
+            every = list(with_sub_agents(self._sites()))
+            check_features(every)
+            check_models(every)
+            if self.store is None:
+                check_nothing_cached(every)
+            self._is_complete = True
+        config = self._config()
         config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
             config = replace(config, deps=deps)
-        driver = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=shown, thread=thread or "")
+        driver = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "")
         run: Run[Any] = Run(driver)
         self._last = run
         return run
@@ -711,7 +600,7 @@ class Agent(Generic[I, O]):
             ValueError: as `Tool`.
         """
         if self._tool is None:
-            self._tool = tool_of(self, self._prepared)
+            self._tool = tool_of(self, self._config)
         if (approve, timeout, retry, concurrency, max_size) == (False, None, None, None, None):
             return self._tool
         again = Retry(retry) if isinstance(retry, int) else retry
@@ -725,10 +614,10 @@ class Agent(Generic[I, O]):
         Calls that are pending are waited for. Runs that come later open the connections again. The end of the event loop closes
         them too.
         """
-        for server in self._servers:
-            await server.aclose()
-        for each in agent_tools(self.strategy, self.tools):
-            await each.agent.aclose()
+        for site in with_sub_agents(self._sites()):
+            for each in site.own_tools:
+                if isinstance(each, ToolServer):
+                    await each.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -739,61 +628,50 @@ class Agent(Generic[I, O]):
         await self.aclose()
 
     @staticmethod
-    def _make_tools(declared: object) -> None:
-        """Make the tools of strategies that become tools: each has an agent, whose runs take from the caller what it lacks."""
-        for each in cast("Sequence[object]", declared) if isinstance(declared, list | tuple) else ():
+    def _make_tools(given: object) -> None:
+        """Make the tools of strategies that are tools: each has an agent, whose runs take from the caller what it lacks."""
+        for each in cast("Sequence[object]", given) if isinstance(given, list | tuple) else ():
             if isinstance(each, StrategyTool) and each.made is None:
                 agent: Agent[Any, Any] = Agent(each.strategy, name=each.name, description=each.description)
                 agent._inherits_tools = not each.strategy.without_tools
-                each.made = tool_with_fields(agent, agent._prepared, each.limits)
+                each.made = tool_with_fields(agent, agent._config, each.limits)
 
-    def _kept(self, deps: object = None) -> RunConfig:
-        """Return what runs of the store are read with.
+    def _sites(self) -> Iterator[Site]:
+        """Yield the places of the agent, without those of its sub-agents."""
+        return sites(
+            self.strategy, (*self.tools, *self.tool_servers), model=self.model, max_cost=self.budgets.max_cost,
+            features=self._features,
+        )  # fmt: skip
+
+    def _stored_config(self, deps: object = None) -> RunConfig:
+        """Return the configuration with which runs are read from the store.
 
         Raises:
             RunError: there is no store.
+            FeatureError: a feature is missing.
         """
         if self.store is None:
             raise RunError(
                 "this agent keeps no runs; give it a store: Agent(…, store=SqliteStore('runs.db')). Without one, a run that waits is "
                 "continued in its own process: agent.last.answer(…), and then await agent.last.finish()"
             )
+        if self._cached_config is None:
+            check_features(with_sub_agents(self._sites()))
         config = self._config()
         return config if deps is None else replace(config, deps=deps)
 
     def _config(self) -> RunConfig:
-        if self._made is None:
-            self._check_features({})
-        return self._prepared()
-
-    def _check_features(self, around: Mapping[type[Any], Feature], path: str = "") -> None:
-        """Check that nodes find the features that they need: the agent's own, or those of the agents that call it.
-
-        Raises:
-            FeatureError: one is missing.
-        """
-        features = {**around, **self._features}
-        for node, element in self.strategy.walk():
-            for kind in element.needs:
-                if kind not in features:
-                    raise missing(kind, path + node)
-        for each in agent_tools(self.strategy, self.tools):
-            each.agent._check_features(features, f"{path}{each.name}/")  # noqa: SLF001  of this class
-
-    def _prepared(self) -> RunConfig:
-        if self._made is None:
+        """Return the configuration of its runs, whose features may be those of the run that calls it."""
+        if self._cached_config is None:
             check_refusals(self.strategy, self._checks, self.callbacks)  # a feature may have added callbacks
             compiled, call = compile_root(self.strategy)
-            asked = tuple(asking(self.strategy, self.tools))
-            self._made = RunConfig(
+            self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
-                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, asked),
-                without_model=without_model(self.strategy, self.tools, self.model),
-                without_store="" if self.store is not None else cached_without_store(self.strategy, self.tools),
+                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, tuple(deps_users(with_sub_agents(self._sites())))),
             )  # fmt: skip
-        return self._made
+        return self._cached_config
 
     def __repr__(self) -> str:
         return f"<agent of {self.strategy!r}>"

@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Retry, Strategy
-from graphagent.llm import ImageLike, InFlight, Tool
+from graphagent.llm import InFlight, Tool
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature, ToolServer
-from graphagent.run import Budgets, Callback, Question, RunResult, Status
+from graphagent.run import Budgets, Callback, Question, RunOptions, RunResult, Status
 from graphagent.run.durable import Diff, Entry, Snapshot
 from graphagent.store import Change, Item, Key, Receipt
 
@@ -35,30 +35,24 @@ class BlockingNoteView(Protocol):
     @property
     def scopes(self) -> tuple[str, ...]:
         """The visible scopes. Those below them are visible too."""
-        ...
 
     @property
     def read_only(self) -> bool:
         """Whether notes cannot be saved, changed or forgotten here."""
-        ...
 
     def scope(self, path: str) -> BlockingNoteView:
         """Return a view of one scope. Paths that are given to it are relative to it, or begin with its whole path."""
-        ...
 
     def subscope(self, name: str) -> BlockingNoteView:
         """Return a view of a scope below this one, as `scope` does."""
-        ...
 
     def slice(
         self, scopes: Iterable[str], categories: Iterable[str] | None = None, *, read_only: bool = True
     ) -> BlockingNoteView:
         """Return a view of several scopes; with categories, of those of their notes that have one of them. Paths in it are absolute."""
-        ...
 
     def of(self, source: str) -> BlockingNoteView:
         """Return this view as one source sees it, with its private notes. What is saved there has this source."""
-        ...
 
     def remember(
         self,
@@ -76,7 +70,6 @@ class BlockingNoteView(Protocol):
         infer: Infer = "later",
     ) -> Record:
         """Save a text as a note. It is on the disk when this returns."""
-        ...
 
     def remember_many(
         self,
@@ -94,7 +87,6 @@ class BlockingNoteView(Protocol):
         infer: Infer = "later",
     ) -> list[Record]:
         """Save several texts, all or none. The options are those of `remember`; a Note's own values take precedence."""
-        ...
 
     def remember_conversation(
         self,
@@ -107,7 +99,6 @@ class BlockingNoteView(Protocol):
         run_id: str = "",
     ) -> list[Record]:
         """Save the turns of a conversation, each as a note with its speaker, its time and its place."""
-        ...
 
     def recall(
         self,
@@ -125,15 +116,12 @@ class BlockingNoteView(Protocol):
         run_id: str = "",
     ) -> list[Match]:
         """Return the notes that fit a question best, the best first. Nothing is written."""
-        ...
 
     def get(self, id_: str) -> Record | None:
         """Return the note with an id; None if this view has none."""
-        ...
 
     def resolve(self, text: str) -> str:
         """Return the whole id of the note whose id begins or ends with a text, as people abbreviate ids."""
-        ...
 
     def update(
         self,
@@ -146,15 +134,12 @@ class BlockingNoteView(Protocol):
         metadata: Mapping[str, Any] | None = None,
     ) -> Record:
         """Change a note. Fields that are left out stay, as do its owner, source and privacy. The former note is in its history."""
-        ...
 
     def history(self, id_: str) -> list[tuple[Record, str]]:
         """Return a note before each change, the last change first, each with what was done to it then."""
-        ...
 
     def undo(self, id_: str) -> Record:
         """Restore a note as it was before its last change, or before it was consolidated into another one."""
-        ...
 
     def forget(
         self,
@@ -168,15 +153,12 @@ class BlockingNoteView(Protocol):
         run_id: str | None = None,
     ) -> Receipt:
         """Erase the notes that fit all conditions: their text, words, vectors and history leave the disk."""
-        ...
 
     def purge(self, *, source: str | None = None, run_id: str | None = None) -> Receipt:
         """Erase all notes of a source or of a run, as `forget` does."""
-        ...
 
     def reset(self, scope: str | None = None) -> Receipt:
         """Erase everything in the view, or in one scope of it."""
-        ...
 
     def list_records(
         self,
@@ -191,35 +173,27 @@ class BlockingNoteView(Protocol):
         offset: int = 0,
     ) -> list[Record]:
         """Return the notes of a scope and those below, the newest first."""
-        ...
 
     def list_categories(self, scope: str | None = None) -> dict[str, int]:
         """Return the number of notes with each category, in alphabetical order."""
-        ...
 
     def list_scopes(self, path: str | None = None) -> list[str]:
         """Return the whole paths of the scopes directly below one; without a path, in a slice, the scopes of the slice."""
-        ...
 
     def info(self, path: str | None = None) -> ScopeInfo:
         """Return a summary of a scope, including those below it; by default of the whole view."""
-        ...
 
     def tree(self, path: str | None = None, *, max_depth: int | None = None) -> ScopeTree:
         """Return a scope with those below it, down to a depth: 0 is the scope alone. `str()` of it has a line for each."""
-        ...
 
     def extract_memories(self, text: str) -> list[str]:
         """Return the statements in a text, each of which can be understood alone. Nothing is saved. Without a model: the whole text."""
-        ...
 
     def settle(self) -> int:
         """Wait until all that was left out on saving is inferred. Return the number of notes for which something is still missing."""
-        ...
 
     def export(self) -> Generator[dict[str, Any]]:
         """Yield all notes of the view, with their history, as plain JSON data, the oldest first."""
-        ...
 
     def import_(
         self,
@@ -228,42 +202,33 @@ class BlockingNoteView(Protocol):
         on_progress: Callable[[int, int], object] | None = None,
     ) -> int:
         """Save exported notes, with their history, all or none, in one commit. Return how many were new."""
-        ...
 
     def verify(self) -> int:
         """Read every note of the owner, and check that it can be found. Return their number."""
-        ...
 
     def reindex(self) -> int:
         """Build the search index again from the notes, and add all notes of the owner to a search engine of your own."""
-        ...
 
     def reembed(self, on_progress: Callable[[int, int], object] | None = None) -> int:
         """Make the vectors of all notes of the owner again, with the current embedder. Until that is done, the old ones are used."""
-        ...
 
     def on(self, event: type[E], handler: Callable[[E], object]) -> Self:
         """Call a function with each event of a type that happens to these notes, in any view of them."""
-        ...
 
     def tell(self, event: Event) -> None:
         """Emit an event to those who listen to these notes."""
-        ...
 
 class BlockingNotes(BlockingNoteView, Protocol):
     """`Notes` where nothing is async."""
 
     def owners(self) -> list[str]:
         """Return all owners that have notes in the store, in alphabetical order, `""` for notes without an owner."""
-        ...
 
     def stored_embedder(self) -> str | None:
         """Return the name of the embedder that made the vectors of the owner's notes; None if there are no vectors."""
-        ...
 
     def aclose(self) -> None:
         """Close the file, and the connections of an embedder and of a reranker that can be closed."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -276,136 +241,68 @@ class BlockingAgent(Protocol[I, O]):
     @property
     def strategy(self) -> Strategy[I, O]:
         """What it does."""
-        ...
 
     @property
     def model(self) -> Any:
-        """Whom its nodes ask."""
-        ...
+        """The model that its nodes use."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """What the model may call, besides the tools of servers."""
-        ...
 
     @property
     def tool_servers(self) -> tuple[ToolServer, ...]:
         """The servers whose tools the model may call too."""
-        ...
 
     @property
     def system_prompt(self) -> str:
         """The rules for the model."""
-        ...
 
     @property
     def store(self) -> Any:
         """Where runs are kept."""
-        ...
 
     @property
     def name(self) -> str:
         """How the model of another agent calls it."""
-        ...
 
     @property
     def description(self) -> str:
         """What it does, for that model."""
-        ...
 
     @property
     def callbacks(self) -> list[Callback]:
         """What sees each step, in order. Features add theirs when they are installed."""
-        ...
 
     @property
     def budgets(self) -> Budgets:
         """What a run may take."""
-        ...
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> Any:
         """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself."""
-        ...
 
     def offer(self, tools: Sequence[Tool]) -> bool:
         """Add tools to the agent, as a feature does in its `install`. Those whose names are taken are left out."""
-        ...
 
     def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of a type and of the types derived from it; `Event` itself means all."""
-        ...
 
     @overload
-    def run(
-        self: BlockingAgent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> RunResult[Answer]: ...
+    def run(self: BlockingAgent[None, Answer], **options: Unpack[RunOptions]) -> RunResult[Answer]: ...
     @overload
-    def run(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> RunResult[O]: ...
+    def run(self, task: I, **options: Unpack[RunOptions]) -> RunResult[O]: ...
     @overload
-    def start(
-        self: BlockingAgent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> BlockingRun[Answer]: ...
+    def start(self: BlockingAgent[None, Answer], **options: Unpack[RunOptions]) -> BlockingRun[Answer]: ...
     @overload
-    def start(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> BlockingRun[O]: ...
+    def start(self, task: I, **options: Unpack[RunOptions]) -> BlockingRun[O]: ...
     @overload
     def stream(
-        self: BlockingAgent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-        all_text: bool = False,
+        self: BlockingAgent[None, Answer], *, all_text: bool = False, **options: Unpack[RunOptions]
     ) -> BlockingRunStream[Answer]: ...
     @overload
-    def stream(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-        all_text: bool = False,
-    ) -> BlockingRunStream[O]: ...
+    def stream(self, task: I, *, all_text: bool = False, **options: Unpack[RunOptions]) -> BlockingRunStream[O]: ...
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`."""
-        ...
 
     def resume(
         self,
@@ -419,15 +316,12 @@ class BlockingAgent(Protocol[I, O]):
         deps: object = None,
     ) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
-        ...
 
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
-        ...
 
     def state_at(self, run_id: str, number: int, *, owner: str = "") -> Snapshot:
         """Return the state of a run after one of its entries: its transcript, its position, what it had spent."""
-        ...
 
     def fork(
         self,
@@ -444,11 +338,9 @@ class BlockingAgent(Protocol[I, O]):
         deps: object = None,
     ) -> RunResult[O]:
         """Make another run that begins like this one, and continue it until it ends or is suspended. The original does not change."""
-        ...
 
     def diff(self, a: str, b: str, /, *, owner: str = "") -> Diff:
         """Compare two runs: what they have in common, and what each did then."""
-        ...
 
     def rerun(
         self,
@@ -460,44 +352,22 @@ class BlockingAgent(Protocol[I, O]):
         deps: object = None,
     ) -> RunResult[O]:
         """Execute a run again, as a run of its own, with its recorded results in the place of model turns and tool calls."""
-        ...
 
     @property
     def features(self) -> Mapping[type[Any], Feature]:
         """What is installed, by its type."""
-        ...
 
     @property
     def last(self) -> BlockingRun[O] | None:
         """The run that this agent started, or went on with, last."""
-        ...
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened in the run that this agent started last, step by step; `detailed` adds what the model was sent."""
-        ...
 
     @overload
-    def run_sync(
-        self: BlockingAgent[None, Answer],
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        deps: object = None,
-    ) -> RunResult[Answer]: ...
+    def run_sync(self: BlockingAgent[None, Answer], **options: Unpack[RunOptions]) -> RunResult[Answer]: ...
     @overload
-    def run_sync(
-        self,
-        task: I,
-        *,
-        owner: str = "",
-        run_id: str | None = None,
-        steps: RunMemory | None = None,
-        thread: str | None = None,
-        images: Iterable[ImageLike] = (),
-        deps: object = None,
-    ) -> RunResult[O]: ...
+    def run_sync(self, task: I, **options: Unpack[RunOptions]) -> RunResult[O]: ...
     def as_tool(
         self,
         *,
@@ -508,11 +378,9 @@ class BlockingAgent(Protocol[I, O]):
         max_size: int | None = None,
     ) -> BlockingTool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
-        ...
 
     def aclose(self) -> None:
         """Close the connections to servers of tools in this event loop, also those of agents that are tools."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -525,63 +393,50 @@ class BlockingRun(Protocol[O]):
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        ...
 
     @property
     def owner(self) -> str:
         """The user or tenant for whom it runs; empty where nobody was named."""
-        ...
 
     @property
     def memory(self) -> RunMemory:
         """The transcript. Its steps may be changed while nothing is being executed, and by callbacks."""
-        ...
 
     @property
     def result(self) -> RunResult[O]:
         """The result of the run, as far as it has come."""
-        ...
 
     @property
     def status(self) -> Status:
         """Where the run is."""
-        ...
 
     @property
     def done(self) -> bool:
         """Whether the run came to END."""
-        ...
 
     @property
     def output(self) -> O:
         """The value that arrived at END."""
-        ...
 
     @property
     def questions(self) -> tuple[Question, ...]:
         """The open questions."""
-        ...
 
     @property
     def pending(self) -> Question | None:
         """The first open question."""
-        ...
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step; `detailed` adds what the model was sent."""
-        ...
 
     def step(self) -> Step | None:
         """Execute until the next step is in the transcript, and return it; None if the run has ended, waits or is paused."""
-        ...
 
     def finish(self) -> RunResult[O]:
         """Execute until the run has ended, waits for answers, or is paused; return its result."""
-        ...
 
     def pause(self, reason: str = "") -> None:
         """Stop the run before the next node, model turn or tool call, or in `ctx.sleep_until`; it can be continued."""
-        ...
 
     def allow(
         self,
@@ -593,19 +448,15 @@ class BlockingRun(Protocol[O]):
         max_seconds: float | None = None,
     ) -> None:
         """Set the budgets of the whole run, after a BudgetError for example. Those that are left out stay as they are."""
-        ...
 
     def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
-        ...
 
     def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
         """Answer the open question, or several by their ids; the run continues with `finish` or `step`."""
-        ...
 
     def release(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
-        ...
 
     def __enter__(self) -> BlockingRun[O]: ...
     def __exit__(self, *_: object) -> None: ...
@@ -616,20 +467,16 @@ class BlockingRunStream(Protocol[O]):
     @property
     def run(self) -> BlockingRun[O]:
         """The run. After it was cancelled, it can be continued."""
-        ...
 
     @property
     def result(self) -> RunResult[O]:
         """The result of the run, as far as it has come."""
-        ...
 
     def text(self) -> Iterator[str]:
         """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`."""
-        ...
 
     def aclose(self) -> None:
         """Cancel the run, if it has not ended, and wait until it has stopped."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -643,98 +490,78 @@ class BlockingTool(Protocol):
     @property
     def name(self) -> str:
         """How the model calls it: 1 to 64 letters, digits, `_` and `-`."""
-        ...
 
     @property
     def description(self) -> str:
         """What it does and when to use it, for the model."""
-        ...
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The JSON schema of its arguments, an object."""
-        ...
 
     @property
     def run(self) -> Callable[[Mapping[str, Any], Any], Any]:
         """Called with the arguments and the run's Context (None outside a run). A ToolResult is what the model sees, as it is."""
-        ...
 
     @property
     def approve(self) -> bool:
         """Whether a person is asked before each call."""
-        ...
 
     @property
     def deferred(self) -> bool:
         """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
-        ...
 
     @property
     def in_flight(self) -> InFlight:
         """What happens to a call during which the process died: it is repeated, a person is asked, or the model gets an error."""
-        ...
 
     @property
     def context(self) -> Any:
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
-        ...
 
     @property
     def timeout(self) -> float | None:
         """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
-        ...
 
     @property
     def retry(self) -> Retry | None:
         """How often a call that raises is tried again; None for not at all."""
-        ...
 
     @property
     def concurrency(self) -> int | None:
         """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
-        ...
 
     @property
     def max_size(self) -> int | None:
         """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
-        ...
 
     @property
     def cached(self) -> CachePolicy | None:
         """How long a result is kept in the store of the run, for later calls with the same arguments; None for not at all."""
-        ...
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check arguments, as far as that is possible without a call."""
-        ...
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""
-        ...
 
 class BlockingKeepingProvider(Protocol):
     """`KeepingProvider` where nothing is async."""
 
     def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """As in FactProvider, for one owner."""
-        ...
 
     def load(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """As in FactProvider, of one owner."""
-        ...
 
     def load_all(self, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """As in FactProvider, of one owner."""
-        ...
 
     def load_by_description(self, description: str, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """As in FactProvider, of one owner."""
-        ...
 
     def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Return every version of a concept's facts as they were saved, the newest first."""
-        ...
 
     def forget(
         self,
@@ -746,19 +573,15 @@ class BlockingKeepingProvider(Protocol):
         everything: bool = False,
     ) -> Receipt:
         """Remove every version of all facts of an owner that match the arguments, from memory and from the disk."""
-        ...
 
     def export(self, *, owner: str | None = None) -> Iterator[dict[str, object]]:
         """Yield every version of every fact (of one owner, or of all) as plain JSON data, oldest first."""
-        ...
 
     def import_(self, records: Sequence[dict[str, object]]) -> int:
         """Store the records that `export` returned, without loss, except facts that exist already (same id). Return how many were new."""
-        ...
 
     def verify(self) -> int:
         """Read and check everything. Return the number of facts, counting all versions."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -771,37 +594,29 @@ class BlockingSqliteStore(Protocol):
     @property
     def path(self) -> Path:
         """The file. While it is open, there are two more, which belong to it: their names end with `-wal` and `-shm`."""
-        ...
 
     def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None."""
-        ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys` as of one moment, in their order, without those that do not exist."""
-        ...
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
         """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen."""
-        ...
 
     def commit(self, *changes: Change, along: Callable[[Any], object] | None = None) -> None:
         """Make all changes or none; they are durable when this returns. If it is cancelled, it has made all or none."""
-        ...
 
     def read(self, function: Callable[[Any], T]) -> T:
         """Return the result of a function, which is called in a worker thread with a connection of apsw that nobody else uses meanwhile."""
-        ...
 
     def verify(self) -> int:
         """Read and check everything, as far as SQLite can check it. Return the number of items."""
-        ...
 
     def aclose(self) -> None:
         """Close the file and end its thread, after all commits and erasures that were begun."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -813,29 +628,23 @@ class BlockingMemoryStore(Protocol):
 
     def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None."""
-        ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys`, in their order, without those that do not exist."""
-        ...
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
         """Return the items whose keys begin with `prefix`, in order. Changes made meanwhile after the last item are seen."""
-        ...
 
     def commit(self, *changes: Change) -> None:
         """Make all changes or none."""
-        ...
 
     def verify(self) -> int:
         """Return the number of items; nothing in memory could be damaged."""
-        ...
 
     def aclose(self) -> None:
         """Do nothing; the items stay."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -847,29 +656,23 @@ class BlockingEncryptedStore(Protocol):
 
     def get(self, key: Key) -> Item | None:
         """Return the item under a key, or None."""
-        ...
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Item]:
         """Return the items under `keys`, in their order, without those that do not exist."""
-        ...
 
     def scan(
         self, prefix: Key, *, after: Key | None = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[Item]:
         """Return the items whose keys begin with `prefix`; keys that are equal up to an int come in the order of that int."""
-        ...
 
     def commit(self, *changes: Change) -> None:
         """Make all changes or none; when this returns, they are as durable as the inner store makes them."""
-        ...
 
     def verify(self) -> int:
         """Read and check everything, also in the inner store. Return the number of items."""
-        ...
 
     def aclose(self) -> None:
         """Close the inner store, if it can be closed, and drop what is cached of it."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(

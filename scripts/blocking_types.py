@@ -28,15 +28,14 @@ FILE = Path(__file__).parents[1] / "graphagent" / "blocking_types.pyi"
 CLASSES: list[type] = [
     NoteView, Notes, Agent, Run, RunStream, Tool, KeepingProvider, SqliteStore, MemoryStore, EncryptedStore
 ]  # fmt: skip
-LEFT_OUT: set[str] = set()
-"""What other parts of the library use, and nobody else."""
 HEAD = '''"""What `blocking` returns, for annotations such as `def summary(notes: BlockingNotes) -> str: …`.
 
 Written by `python -m scripts.blocking_types` from the async classes; change those instead. What these are made of inside is left
 out. What is blocking only where it is one of ours, such as the store of an agent, is Any.
 """
 
-from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from collections.abc import Generator, Iterator
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 '''
 DOORS = {"graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph"}
 """The doors of files that stand in no room."""
@@ -83,7 +82,7 @@ class Source:
                     pass
 
     def want(self, annotation: ast.expr) -> None:
-        """Have the written file import, or declare, what an annotation names."""
+        """Make the written file import, or declare, what an annotation names."""
         for name in (part.id for part in ast.walk(annotation) if isinstance(part, ast.Name)):
             if name in self.variables:
                 self._declare(name, self.variables[name])
@@ -91,9 +90,7 @@ class Source:
                 module, own = self.names[name]
                 room = _room(module, own)
                 if own and not hasattr(import_module(room), own):
-                    raise ValueError(
-                        f"{module}.{own} is reached through no door: re-export it, or add the member to LEFT_OUT"
-                    )
+                    raise ValueError(f"{module}.{own} is reached through no door: re-export it")
                 self.wanted.names[room].add(own)
 
     def _declare(self, name: str, call: ast.Call) -> None:
@@ -111,7 +108,7 @@ class Source:
             raise ValueError(f"two type variables: {self.wanted.variables[name]}, and {said}")
 
     def meant(self, name: str) -> Any:
-        """Give the object that a name stands for; for a type variable, its bound; None where it is none of ours."""
+        """Return the object that a name stands for; for a type variable, its bound; None where it is none of ours."""
         if name in self.variables:
             bound = next((option.value for option in self.variables[name].keywords if option.arg == "bound"), None)
             return None if bound is None else self.meant(ast.unparse(bound).strip("'\""))
@@ -119,7 +116,7 @@ class Source:
         return getattr(import_module(_room(module, own)), own, None) if module.startswith("graphagent") else None
 
     def given(self, annotation: ast.expr) -> ast.expr:
-        """Give what a method gives, or an attribute is, where nothing is async, of what is annotated."""
+        """Return what a method gives, or an attribute is, where nothing is async, of what is annotated."""
         match annotation:
             case ast.Constant(str(text)):
                 return self.given(_expression(text))
@@ -145,22 +142,20 @@ class Source:
 
 
 def written() -> str:
-    """Give the text of the file."""
+    """Return the text of the file."""
     wanted = Wanted()
     classes = "\n".join(ast.unparse(ast.fix_missing_locations(_class(cls, Source(cls, wanted)))) for cls in CLASSES)
-    late = [
+    imports = [
         f"from {room} import {', '.join(names)}" if names != {""} else f"import {room}"
         for room, names in wanted.names.items()
-        if room != "typing"
     ]
-    imports = "\n".join(["from collections.abc import Generator, Iterator", *late])
-    text = "\n".join([HEAD, imports, "", *wanted.variables.values(), classes])
+    text = "\n".join([HEAD, *imports, "", *wanted.variables.values(), classes])
     text = _ruff("check", "--select", "I,F401,UP043", "--fix", given=text)
     return _ruff("format", given=text)
 
 
 def _class(cls: type, source: Source) -> ast.ClassDef:
-    """Give the class for a class."""
+    """Return the class for a class."""
     node = next(part for part in source.body if isinstance(part, ast.ClassDef) and part.name == cls.__name__)
     above = [base for base in cls.__bases__ if base in CLASSES]
     variables = ", ".join(each.__name__ for each in getattr(cls, "__parameters__", ()))
@@ -168,13 +163,12 @@ def _class(cls: type, source: Source) -> ast.ClassDef:
     for variable in getattr(cls, "__parameters__", ()):
         source.want(ast.Name(variable.__name__))
     body: list[ast.stmt] = [_said(f"`{cls.__name__}` where nothing is async.")]
-    members = [each for each in _members(node) if f"{cls.__name__}.{each.name}" not in LEFT_OUT]
-    body += [_fitted(each, source, cls) for each in members]
+    body += [_fitted(each, source, cls) for each in _members(node)]
     return ast.ClassDef(f"Blocking{cls.__name__}", [_expression(each) for each in bases], [], body, [])
 
 
 def _members(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Give the public methods of a class, and its attributes as properties."""
+    """Return the public methods of a class, and its attributes as properties."""
     overloaded = {
         each.name
         for each in node.body
@@ -196,7 +190,7 @@ def _members(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 
 def _set(init: ast.FunctionDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Give the public attributes that a constructor sets."""
+    """Return the public attributes that a constructor sets."""
     parameters = {each.arg: each.annotation for each in (*init.args.args, *init.args.kwonlyargs)}
     for part, behind in zip(init.body, [*init.body[1:], None], strict=True):
         match part:
@@ -212,9 +206,9 @@ def _set(init: ast.FunctionDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def _fitted(member: ast.FunctionDef | ast.AsyncFunctionDef, source: Source, cls: type) -> ast.FunctionDef:
-    """Give a method as it is where nothing is async."""
+    """Return a method as it is where nothing is async."""
     if member.returns is None:
-        raise ValueError(f"{cls.__name__}.{member.name} does not say what it gives")
+        raise ValueError(f"{cls.__name__}.{member.name} does not say what it returns")
     returns = source.given(member.returns)
     arguments = member.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
@@ -227,21 +221,19 @@ def _fitted(member: ast.FunctionDef | ast.AsyncFunctionDef, source: Source, cls:
     arguments.defaults = list(map(_default, arguments.defaults))
     arguments.kw_defaults = [each and _default(each) for each in arguments.kw_defaults]
     said = ast.get_docstring(member)
-    body = [] if said is None else [_said(said.partition("\n")[0])]
-    return ast.FunctionDef(
-        SPECIAL.get(member.name, member.name), arguments, [*body, ast.Expr(ast.Constant(...))],
-        member.decorator_list, returns,
-    )  # fmt: skip
+    body = ast.Expr(ast.Constant(...)) if said is None else _said(said.partition("\n")[0])
+    name = SPECIAL.get(member.name, member.name)
+    return ast.FunctionDef(name, arguments, [body], member.decorator_list, returns)
 
 
 def _property(name: str, annotation: ast.expr, behind: ast.stmt | None) -> ast.FunctionDef:
     match behind:
         case ast.Expr(ast.Constant(str(said))):
-            body: list[ast.stmt] = [_said(said)]
+            body = _said(said)
         case _:
-            body = []
+            body = ast.Expr(ast.Constant(...))
     arguments = ast.arguments([], [ast.arg("self")], None, [], [], None, [])
-    return ast.FunctionDef(name, arguments, body, [ast.Name("property")], annotation)
+    return ast.FunctionDef(name, arguments, [body], [ast.Name("property")], annotation)
 
 
 def _default(value: ast.expr) -> ast.expr:
@@ -253,7 +245,7 @@ def _is_overload(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _renamed(annotation: ast.expr, name: str) -> ast.expr:
-    """Give the annotation of an async class as that of its blocking one."""
+    """Return the annotation of an async class as that of its blocking one."""
     if isinstance(annotation, ast.Subscript):
         return ast.Subscript(ast.Name(f"Blocking{name}"), annotation.slice)
     return ast.Name(f"Blocking{name}")
@@ -278,7 +270,7 @@ def _room(module: str, name: str = "") -> str:
 
 
 def _ruff(*command: str, given: str) -> str:
-    """Give a text as ruff makes it."""
+    """Return a text as ruff makes it."""
     ended = subprocess.run(  # noqa: S603  ruff itself
         [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", str(FILE), "-"],
         input=given, capture_output=True, text=True, check=True,

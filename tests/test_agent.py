@@ -581,6 +581,21 @@ async def test_what_is_no_model_no_owner_and_no_run_id_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("call", "given", "said"),
+    [
+        ("run", {"onwer": "ada"}, r"a run has no option 'onwer'; did you mean owner=\?"),
+        ("start", {"treads": "t"}, r"no option 'treads'; did you mean thread=\?"),
+        ("stream", {"all_texts": True}, r"no option 'all_texts'; did you mean all_text=\?"),
+        ("start", {"zoom": 3}, "no option 'zoom'; there are owner, run_id, steps, thread, images, deps"),
+    ],
+)
+async def test_an_option_that_is_not_known_is_refused(call, given, said):
+    """The error names the nearest one, or all of them."""
+    with pytest.raises(TypeError, match=said):
+        await getattr(only(text), call)("a", **given)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"steps": [TaskStep("a")]}, r"transcript of a run, such as result\.memory .* not a list"),

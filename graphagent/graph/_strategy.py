@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
@@ -337,20 +337,22 @@ async def _engine_only(ctx: Any, value: Any) -> Any:
     raise TypeError("a strategy has no function of its own; run it with Agent(strategy).run(…)")
 
 
-def walk(node: Node[Any, Any], prefix: str) -> Iterator[tuple[str, Element]]:
+def walk(node: Element, prefix: str) -> Iterator[tuple[str, Element]]:
     """Yield each node and tap inside a strategy or a fork with its path, which begins with `prefix`."""
+    for name, element in inside(node):
+        yield f"{prefix}{name}", element
+        yield from walk(element, f"{prefix}{name}/")
+
+
+def inside(node: Element) -> Iterable[tuple[str, Element]]:
+    """Return the nodes and taps directly inside a strategy or a fork, with their paths there; nothing for others."""
     if isinstance(node, Strategy):
-        inside = [(f"{prefix}{name}", element) for name, element in node.elements_by_name.items()]
-    elif isinstance(node, Each):
-        inside = [(f"{prefix}{node.branches[0].name}", node.branches[0])]
-    elif isinstance(node, Parallel | Race):
-        inside = [(f"{prefix}{number}/{branch.name}", branch) for number, branch in enumerate(node.branches)]
-    else:
-        inside = []
-    for path, element in inside:
-        yield path, element
-        if isinstance(element, Strategy | Each | Parallel | Race):
-            yield from walk(element, f"{path}/")
+        return node.elements_by_name.items()
+    if isinstance(node, Each):
+        return ((node.branches[0].name, node.branches[0]),)
+    if isinstance(node, Parallel | Race):
+        return ((f"{number}/{branch.name}", branch) for number, branch in enumerate(node.branches))
+    return ()
 
 
 def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:

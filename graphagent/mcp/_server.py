@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
 from pydantic import ValidationError
 
+from graphagent._options import check_options
 from graphagent.llm import Tool
 from graphagent.mcp._answers import is_unreadable
 from graphagent.mcp._connection import MCPConnection
@@ -84,10 +85,8 @@ class MCPServer:
     """
 
     def __init__(self, transport: Transport, default_name: str, options: MCPServerOptions) -> None:
-        unknown = options.keys() - MCPServerOptions.__annotations__.keys()
-        if unknown:  # a mistyped approve= must not mean that nobody is asked
-            known = ", ".join(MCPServerOptions.__annotations__)
-            raise TypeError(f"an MCP server has no setting {min(unknown)!r}; its settings are: {known}")
+        # A mistyped approve= must not mean that nobody is asked.
+        check_options("an MCP server", options, MCPServerOptions)
         self._transport = transport
         self._name = options.get("name") or default_name
         self._prefix, self._rename = options.get("prefix", ""), dict(options.get("rename", {}))

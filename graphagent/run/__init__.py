@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
 from graphagent.run._config import FinalCheck as FinalCheck
+from graphagent.run._config import RunOptions as RunOptions
 from graphagent.run._console import Console as Console
 from graphagent.run._result import RunResult as RunResult
 from graphagent.run._run import Run as Run
@@ -36,25 +37,16 @@ if not TYPE_CHECKING:  # a type checker shall report names that do not exist
             "Meter": "graphagent.run.engine._budgets.Meter",
             "RunState": "graphagent.run.engine._runtime.Runtime",
             "Setup": "graphagent.run._internal.RunConfig",
-            "agent_tools": "graphagent.run._internal.agent_tools",
-            "asking": "graphagent.run._internal.asking",
             "begin": "graphagent.run._internal.begin",
             "by_type": "graphagent._dispatch.by_type",
             "callbacks_with_types": "graphagent.run._internal.callbacks_with_types",
             "check_budgets": "graphagent.run._internal.check_budgets",
-            "check_deps": "graphagent.run._internal.check_deps",
-            "check_kept": "graphagent.run._internal.check_kept",
-            "check_prices": "graphagent.run._internal.check_prices",
-            "check_ways": "graphagent.run._internal.check_ways",
             "checked_tools": "graphagent.run._internal.checked_tools",
             "ending": "graphagent._dispatch.ending",
-            "missing": "graphagent.run._internal.missing",
-            "no_model": "graphagent.run._internal.no_model",
             "outermost": "graphagent.run._internal.compile_root",
             "sub_run": "graphagent.run._internal.child_run_of",
             "together": "graphagent.run._internal.together",
             "tool_of": "graphagent.run._internal.tool_of",
             "walk": "graphagent.run.engine._execute.execute",
-            "without_model": "graphagent.run._internal.without_model",
         },
     )

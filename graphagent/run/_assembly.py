@@ -2,128 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
-from graphagent.graph import CachePolicy, Each, Node, Parallel, Race, Retry, Strategy, ToolSelection
+from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.graph._internal import fits
 from graphagent.llm import Tool, tool
 from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
+from graphagent.run._sites import AgentTool
 from graphagent.run.engine._budgets import check_budgets
-from graphagent.run.engine._child_runs import AgentTool, agent_tools, all_tools, run_as_child
-from graphagent.run.engine._context import Context, as_tool
+from graphagent.run.engine._cache import no_store
+from graphagent.run.engine._child_runs import run_as_child
+from graphagent.run.engine._context import Context, as_tool, missing, no_model
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from graphagent.agent import Agent
-    from graphagent.graph._internal import Element
-    from graphagent.protocols import Model
     from graphagent.run._config import RunConfig
+    from graphagent.run._sites import Site
     from graphagent.run.engine._callbacks import Callback
 
 
-def check_kept(agent: Agent[Any, Any], path: str = "") -> None:
-    """Check that the outputs of nodes can be stored, by their declared types: of the agent, and of the agents that it calls.
+def check_tool_edges(sites: Iterable[Site]) -> None:
+    """Check that an edge takes tool calls wherever tools are offered.
+
+    Raises:
+        StrategyError: there is none.
+        TypeError: the tools of a subgraph are not tools.
+        ValueError: a model is to choose the tools of the agent's own strategy, or a budget is none.
+    """
+    for site in sites:
+        strategy = site.element
+        if not isinstance(strategy, Strategy):
+            continue
+        if site.selection is not None and site.outer is None:
+            raise ValueError(
+                f"a model selects the tools of {strategy.name!r} when that is entered from another strategy, and here it is the "
+                f"agent's own; write Agent(Strategy('outer', START >> {strategy.name}.using(tools=select_tools()) >> END))"
+            )
+        if strategy.setting is not None:
+            own = strategy.setting
+            check_budgets(
+                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
+            )
+        if site.has_own_tools:
+            checked_tools(site.tools)
+        if site.tools and strategy.without_tools:
+            raise StrategyError(strategy.name, strategy.without_tools)
+
+
+def check_prices(sites: Iterable[Site]) -> None:
+    """Check that a budget of money has prices to count with.
+
+    Raises:
+        ValueError: a model does not say what its answers cost.
+    """
+    for site in sites:
+        used = [(site.model, site.max_cost)]
+        if site.selection is not None and site.outer is not None:
+            used.append((site.selection.model, site.outer.max_cost))
+        for model, most in used:
+            if most is not None and model is not None and not getattr(model, "tells_cost", True):
+                raise ValueError(
+                    f"max_cost={most} would never be used up: the model {model.name!r} does not say what its answers cost; write "
+                    f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm"
+                )
+
+
+def check_storable(sites: Iterable[Site]) -> None:
+    """Check that the task and the outputs of nodes can be stored, by their declared types.
 
     Raises:
         SerializationError: one cannot.
     """
     from graphagent.codec._internal import check_type
 
-    strategy = agent.strategy
-    kinds = [(name, element.output_type) for name, element in strategy.walk() if isinstance(element, Node)]
-    for name, kind in [(f"START of {strategy.name}", strategy.input_type), *kinds]:
+    for site in sites:
+        element = site.element
+        if not isinstance(element, Node):
+            continue
+        if site.outer is None:
+            path, kind = site.below(f"START of {element.name}"), element.input_type
+        else:
+            path, kind = site.path, element.output_type
         try:
             check_type(kind)
         except SerializationError as error:
-            raise SerializationError(f"node {path + name!r}: {error}") from None
-    for each in agent_tools(strategy, agent.tools):
-        check_kept(each.agent, f"{path}{each.name}/")
+            raise SerializationError(f"node {path!r}: {error}") from None
 
 
-def placed(
-    strategy: Strategy[Any, Any],
-    tools: Sequence[Any],
-    model: Model | None,
-    limit: Decimal | float | None,
-    path: str = "",
-) -> Iterator[tuple[str, Element, Model | None, Decimal | float | None]]:
-    """Yield every node and tap with its path, the model that it asks, and the budget of money in which that counts.
-
-    The strategy itself comes first; those of agents that are called as tools come last.
-    """
-    found = {"": _own(strategy, model, limit)}
-    yield path, strategy, *found[""]
-    for name, element in strategy.walk():
-        around = name.rpartition("/")[0]
-        while around not in found:  # the number of a branch
-            around = around.rpartition("/")[0]
-        found[name] = _own(element, *found[around])
-        yield path + name, element, *found[name]
-        selection = element.setting.tools if isinstance(element, Strategy) and element.setting is not None else None
-        if isinstance(selection, ToolSelection) and selection.model is not None:
-            yield path + name, element, selection.model, found[around][1]
-    models = [each for each, _ in found.values() if each is not None]
-    for each in agent_tools(strategy, tools):
-        inner, budget = each.agent, each.agent.budgets.max_cost
-        asked = next((given for given in (inner.model, *models) if given is not None), None)
-        yield from placed(
-            inner.strategy, inner.tools, asked, limit if budget is None else budget, f"{path}{each.name}/"
-        )
-
-
-def _own(
-    element: Element, model: Model | None, limit: Decimal | float | None
-) -> tuple[Model | None, Decimal | float | None]:
-    own = element.setting if isinstance(element, Strategy) else None
-    if own is None:
-        return model, limit
-    return model if own.model is None else own.model, limit if own.max_cost is None else own.max_cost
-
-
-def check_prices(
-    strategy: Strategy[Any, Any], tools: Sequence[Any], model: Model | None, limit: Decimal | float | None
-) -> None:
-    """Check that a budget of money has prices to count with.
+def check_features(sites: Iterable[Site]) -> None:
+    """Check that nodes find the features that they need: their agent's own, or those of the agents that call it.
 
     Raises:
-        ValueError: a model does not say what its answers cost.
+        FeatureError: one is missing.
     """
-    for _, _, asked, most in placed(strategy, tools, model, limit):
-        if most is not None and asked is not None and not getattr(asked, "tells_cost", True):
-            raise ValueError(
-                f"max_cost={most} would never be used up: the model {asked.name!r} does not say what its answers cost; write "
-                f"PricedModel(model, Prices(input=…, output=…)), of graphagent.llm"
-            )
+    for site in sites:
+        for kind in site.element.needs:
+            if kind not in site.features:
+                raise missing(kind, site.path)
 
 
-def without_model(strategy: Strategy[Any, Any], tools: Sequence[Any], model: Model | None) -> str:
-    """Return the path of the first node that asks a model and has none; empty if there is no such node."""
-    found = (
-        path for path, element, asked, _ in placed(strategy, tools, model, None) if element.asks_model and asked is None
-    )
-    return next(found, "")
+def check_models(sites: Iterable[Site]) -> None:
+    """Check that there is a model where one is used.
+
+    Raises:
+        FeatureError: there is none.
+    """
+    for site in sites:
+        if site.element.asks_model and site.model is None:
+            raise no_model(site.path)
 
 
-def cached_without_store(strategy: Strategy[Any, Any], tools: Sequence[Any], path: str = "") -> str:
-    """Return the first node or tool that is cached, as an error names it; empty if there is none."""
-    for name, element in strategy.walk():
-        if any(isinstance(policy, CachePolicy) for policy in element.policies):
-            return f"node {path + name!r}"
-    for each in all_tools(strategy, tools):
-        if each.cached is not None:
-            return f"tool {path + each.name!r}"
-        if isinstance(each, AgentTool):
-            found = cached_without_store(each.agent.strategy, each.agent.tools, f"{path}{each.name}/")
-            if found:
-                return found
-    return ""
+def check_nothing_cached(sites: Iterable[Site]) -> None:
+    """Check that neither nodes nor tools are cached, for an agent without a store.
+
+    Raises:
+        FeatureError: one is.
+    """
+    for site in sites:
+        if any(isinstance(policy, CachePolicy) for policy in site.element.policies):
+            raise no_store(site.node)
+        for each in site.own_tools:
+            if isinstance(each, Tool) and each.cached is not None:
+                raise no_store(f"tool {site.below(each.name)!r}")
 
 
 def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
@@ -151,36 +157,6 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
             raise ValueError(f"two tools are named {given.name!r}; rename one with @tool(name=…)")
         found[given.name] = given
     return tuple(found.values())
-
-
-def check_ways(node: Node[Any, Any], tools: Sequence[object], *, inside: bool = False) -> None:
-    """Check that an edge takes tool calls wherever tools are offered.
-
-    Raises:
-        StrategyError: there is none.
-        ValueError: a model is to choose the tools of the agent's own strategy, or a budget is none.
-    """
-    elements: Iterable[object] = ()
-    if isinstance(node, Strategy):
-        if node.setting is not None:
-            own = node.setting
-            if isinstance(own.tools, ToolSelection) and not inside:
-                raise ValueError(
-                    f"a model selects the tools of {node.name!r} when that is entered from another strategy, and here it is the agent's "
-                    f"own; write Agent(Strategy('outer', START >> {node.name}.using(tools=select_tools()) >> END))"
-                )
-            check_budgets(
-                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
-            )
-            tools = tools if own.available is None else checked_tools(own.available)
-        if tools and node.without_tools:
-            raise StrategyError(node.name, node.without_tools)
-        elements = node.elements_by_name.values()
-    elif isinstance(node, Each | Parallel | Race):
-        elements = node.branches
-    for element in elements:
-        if isinstance(element, Node):
-            check_ways(element, tools, inside=True)
 
 
 def check_refusals(strategy: Strategy[Any, Any], checks: Sequence[object], callbacks: Sequence[Callback]) -> None:

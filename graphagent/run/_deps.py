@@ -1,43 +1,38 @@
-"""The `deps` that a run is passed, and who asks for it."""
+"""The `deps` that a run is passed, and who uses it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from graphagent._article import a, kind_of
 from graphagent.graph import Strategy
 from graphagent.graph._internal import is_a, show
-from graphagent.run.engine._child_runs import AgentTool, all_tools
+from graphagent.llm import Tool
+
+if TYPE_CHECKING:
+    from graphagent.run._sites import Site
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One who asks for `deps`."""
-
-    who: str
-    """Such as `node 'find'`."""
-    kind: Any
-    """The type of `ctx.deps` there."""
-
-
-def asking(strategy: Strategy[Any, Any], tools: Sequence[Any], path: str = "") -> Iterator[Asked]:
-    """Yield who asks for `deps`: nodes, taps, tests of outlets, tools, and all these in agents that are called as tools."""
-    found = [(f"node {path + name!r}", element.context) for name, element in strategy.walk()]
-    inside = (element for _, element in strategy.walk() if isinstance(element, Strategy))
-    for edge in (edge for each in (strategy, *inside) for edge in each.edges):
-        rules = edge.outlet.rules if edge.outlet is not None else ()
-        found += [(f"{rule.label!r} of node {path + edge.source.name!r}", rule.context) for rule in rules]
-    for each in all_tools(strategy, tools):
-        found.append((f"tool {path + each.name!r}", each.context))
-        if isinstance(each, AgentTool):
-            yield from asking(each.agent.strategy, each.agent.tools, f"{path}{each.name}/")
-    for who, context in found:
+def deps_users(sites: Iterable[Site]) -> Iterator[tuple[str, Any]]:
+    """Yield each node, tap, test of an outlet and tool that uses `deps`, as errors name it, with the type that it expects."""
+    for who, context in _contexts(sites):
         kind = _deps_of(context)
         if kind is not None and kind is not type(None):
-            yield Asked(who, kind)
+            yield who, kind
+
+
+def _contexts(sites: Iterable[Site]) -> Iterator[tuple[str, Any]]:
+    for site in sites:
+        element = site.element
+        yield site.node, element.context
+        for edge in element.edges if isinstance(element, Strategy) else ():
+            for rule in edge.outlet.rules if edge.outlet is not None else ():
+                yield f"{rule.label!r} of node {site.below(edge.source.name)!r}", rule.context
+        for tool in site.own_tools:
+            if isinstance(tool, Tool):
+                yield f"tool {site.below(tool.name)!r}", tool.context
 
 
 def _deps_of(context: Any) -> Any:
@@ -48,15 +43,15 @@ def _deps_of(context: Any) -> Any:
     return arguments[0] if arguments and getattr(origin, "__graphagent_context__", False) is True else None
 
 
-def check_deps(asked: Iterable[Asked], deps: object, call: str) -> None:
-    """Check that all who ask for `deps` get what they expect. `call` is the one to write, such as `agent.run(task, deps=…)`.
+def check_deps(users: Iterable[tuple[str, Any]], deps: object, call: str) -> None:
+    """Check that all users of `deps` get what they expect. `call` is what to write, such as `agent.run(task, deps=…)`.
 
     Raises:
         TypeError: it is missing, or of another type.
     """
-    for each in asked:
-        if is_a(deps, each.kind):
+    for who, expected in users:
+        if is_a(deps, expected):
             continue
-        kind = show(each.kind)
+        kind = show(expected)
         wrong = "deps= is missing" if deps is None else f"deps= is {kind_of(deps)}"
-        raise TypeError(f"{each.who} takes Context[{kind}], and {wrong}; write {call} with {a(kind)}")
+        raise TypeError(f"{who} takes Context[{kind}], and {wrong}; write {call} with {a(kind)}")

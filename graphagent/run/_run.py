@@ -141,6 +141,7 @@ class Run(Generic[O]):
             ValueError: one is no budget, or `max_cost` has no prices to count with.
         """
         from graphagent.run._assembly import check_prices
+        from graphagent.run._sites import sites, with_sub_agents
 
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
@@ -148,7 +149,8 @@ class Run(Generic[O]):
         driver = self.__driver__
         config, meter = driver.config, driver.runtime.meter
         if max_cost is not None:
-            check_prices(config.strategy, config.tools, config.model, max_cost)
+            own = sites(config.strategy, config.tools, model=config.model, max_cost=max_cost)
+            check_prices(with_sub_agents(own))
         meter.max_nodes = meter.max_nodes if max_nodes is None else max_nodes
         meter.max_turns = meter.max_turns if max_turns is None else max_turns
         meter.max_tokens = meter.max_tokens if max_tokens is None else max_tokens

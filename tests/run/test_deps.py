@@ -285,7 +285,7 @@ async def test_a_subgraphs_nodes_and_tools_are_asked_too():
         await agent.run("moss")
     with_tools = single_run().using(tools=[look], model=ScriptedModel(["done"]))
     agent = Agent(Strategy("outer", START >> with_tools >> END))
-    with pytest.raises(TypeError, match="tool 'look'"):
+    with pytest.raises(TypeError, match="tool 'single_run/look'"):
         await agent.run("moss")
     assert (await agent.run("moss", deps=Db())).output == "done"
 

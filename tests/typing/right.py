@@ -59,7 +59,7 @@ from graphagent.nodes import (
     task,
     verify,
 )
-from graphagent.run import Context
+from graphagent.run import Context, RunOptions
 from graphagent.testing import RecordedModel, Reply, ScriptedModel, next_node, record
 
 if TYPE_CHECKING:
@@ -331,6 +331,8 @@ async def use() -> None:
     assert_type(await agent.run("hello"), RunResult[str])
     assert_type((await Agent(Strategy("now", START >> now >> END)).run()).output, float)
     assert_type(agent.run_sync("hello").output, str)
+    options: RunOptions = {"owner": "ada", "thread": "t"}
+    assert_type(await agent.run("hello", **options), RunResult[str])
 
 
 # What a run is passed as deps

@@ -169,6 +169,9 @@ execute_tools() >> good  # E
 async def use() -> None:
     await plain_agent.run(5)  # E
     await plain_agent.run()  # E
+    await plain_agent.run("a", onwer="ada")  # E
+    plain_agent.start("a", thread=5)  # E
+    plain_agent.stream("a", all_texts=True)  # E
     (await plain_agent.run("a")).output.upper()  # E
 
 

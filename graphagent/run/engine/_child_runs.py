@@ -7,9 +7,9 @@ it over when the call is left, in whatever way, so that nothing counts twice whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._dispatch import handlers_of_child
@@ -24,16 +24,14 @@ from graphagent.errors import (
     ScriptError,
     ToolError,
 )
-from graphagent.llm import Tool, Usage
-from graphagent.run.engine._context import as_tool
+from graphagent.llm import Usage
+from graphagent.run._sites import AgentTool, sites
 from graphagent.run.engine._driver import RunDriver, begin
 from graphagent.run.engine._execute import branch_trust
 from graphagent.run.engine._runtime import ParentRun
 from graphagent.run.engine._suspend import Suspend
-from graphagent.run.engine._tool_servers import declared_tools
 
 if TYPE_CHECKING:
-    from graphagent.graph import Strategy
     from graphagent.llm import ToolCall
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
@@ -45,23 +43,6 @@ if TYPE_CHECKING:
 
 _BEGUN = "agent"
 """Begins the key under which a call records the run that it begins."""
-
-
-@dataclass(frozen=True, eq=False)
-class AgentTool(Tool):
-    """An agent as a tool of another one."""
-
-    agent: Any = field(kw_only=True, repr=False)
-    """The agent."""
-    config: Callable[[], RunConfig] = field(kw_only=True, repr=False)
-    """Returns the configuration of the agent's runs."""
-    read: Callable[[Mapping[str, Any]], object] | None = field(default=None, kw_only=True, repr=False)
-    """Returns the task that arguments make up, where they are its fields; raises ArgumentsError if they do not fit."""
-
-    def check(self, arguments: Mapping[str, Any]) -> None:
-        """Check that arguments fit the fields of the task."""
-        if self.read is not None:
-            self.read(arguments)
 
 
 async def run_as_child(name: str, config: RunConfig, ctx: Context[Any] | None, task: Any) -> Any:
@@ -295,7 +276,8 @@ async def read_children(run: RunDriver, store: Store, journal: JournalReader) ->
     from graphagent.run.engine._restore import read_run_driver
 
     config, runtime = run.config, run.runtime
-    tools = {tool.name: tool for tool in reversed([*agent_tools(config.strategy, config.tools)])}
+    declared = [tool for site in sites(config.strategy, config.tools) for tool in site.own_tools]
+    tools = {tool.name: tool for tool in reversed(declared) if isinstance(tool, AgentTool)}
     found: dict[str, RunDriver] = {}
     for path in _paths(journal):
         tool = tools.get(path.partition("/")[0])
@@ -309,18 +291,6 @@ async def read_children(run: RunDriver, store: Store, journal: JournalReader) ->
                 )
                 break
     runtime.children = {**found, **runtime.children}
-
-
-def all_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[Tool]:
-    """Yield the tools of an agent, and of the subgraphs of its strategy, without those of servers."""
-    for each in (as_tool(each) for declared in declared_tools(strategy, tools) for each in declared):
-        if isinstance(each, Tool):
-            yield each
-
-
-def agent_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[AgentTool]:
-    """Yield those of an agent's tools that are agents."""
-    return (each for each in all_tools(strategy, tools) if isinstance(each, AgentTool))
 
 
 def _paths(journal: JournalReader) -> list[str]:

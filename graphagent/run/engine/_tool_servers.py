@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent._features import implementing
 from graphagent.codec._internal import decode
 from graphagent.errors import ToolServerError
-from graphagent.graph import Strategy
 from graphagent.protocols import ToolServer
+from graphagent.run._sites import sites
 from graphagent.run.state._entries import ToolsListed
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool
     from graphagent.run._config import RunConfig
+    from graphagent.run._sites import Site
     from graphagent.run.engine._runtime import Runtime
     from graphagent.run.journal._reader import JournalReader
 
 Listed = Sequence[Mapping[str, Any]]
 
 
-def declared_tools(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the tools of an agent, and those of each subgraph of its strategy that has its own: tools, agents and servers."""
-    yield tools
-    for element in (strategy, *(each for _, each in strategy.walk())):
-        if isinstance(element, Strategy) and element.setting is not None and element.setting.available is not None:
-            yield element.setting.available
-
-
-def tool_servers(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> tuple[ToolServer, ...]:
-    """Return the servers among the tools of an agent and of the subgraphs of its strategy.
+def tool_servers(sites: Iterable[Site]) -> tuple[ToolServer, ...]:
+    """Return the servers among the tools at places of an agent.
 
     Raises:
         ValueError: two of them have one name.
     """
     found: dict[str, ToolServer] = {}
-    for each in (each for declared in declared_tools(strategy, tools) for each in declared):
+    for each in (each for site in sites for each in site.own_tools):
         if isinstance(each, ToolServer) and found.setdefault(each.name, each) is not each:
             raise ValueError(
                 f"two tool servers are named {each.name!r}, and runs know them by their names; give one name="
@@ -59,11 +52,13 @@ async def list_tools(config: RunConfig, runtime: Runtime, known: Mapping[str, Li
             if runtime.journal is not None:
                 runtime.journal.tools_listed(server.name, found)
     of_features = {tool.name for feature in implementing(runtime.features, "tools") for tool in feature.tools}
-    for declared in declared_tools(config.strategy, config.tools):
-        _check_names(declared, listed, of_features)
+    for site in sites(config.strategy, config.tools):
+        _check_names(list(site.own_tools), listed, of_features)
 
 
-def _check_names(declared: Iterable[Any], listed: Mapping[str, Sequence[Tool]], of_features: Iterable[str]) -> None:
+def _check_names(
+    declared: Sequence[Tool | ToolServer], listed: Mapping[str, Sequence[Tool]], of_features: Iterable[str]
+) -> None:
     taken = {*of_features, *(each.name for each in declared if not isinstance(each, ToolServer))}
     for server in declared:
         if isinstance(server, ToolServer):

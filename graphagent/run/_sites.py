@@ -1,0 +1,128 @@
+"""The places of an agent: what its strategy, its subgraphs, and the agents that are its tools execute, and what holds there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphagent.graph import Strategy, ToolSelection
+from graphagent.graph._internal import inside
+from graphagent.llm import Tool
+from graphagent.run.engine._context import as_tool
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from graphagent.graph._internal import Element
+    from graphagent.protocols import Feature, Model, ToolServer
+    from graphagent.run._config import RunConfig
+
+_NO_FEATURES: Mapping[type[Any], Feature] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class AgentTool(Tool):
+    """An agent as a tool of another one."""
+
+    agent: Any = field(kw_only=True, repr=False)
+    """The agent."""
+    config: Callable[[], RunConfig] = field(kw_only=True, repr=False)
+    """Returns the configuration of the agent's runs."""
+    read: Callable[[Mapping[str, Any]], object] | None = field(default=None, kw_only=True, repr=False)
+    """Returns the task that arguments make up, where they are its fields; raises ArgumentsError if they do not fit."""
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Check that arguments fit the fields of the task."""
+        if self.read is not None:
+            self.read(arguments)
+
+
+class Site(NamedTuple):
+    """An element of a strategy at its place in an agent, with what holds there."""
+
+    path: str
+    """Names it in errors; empty for the strategy of the agent itself."""
+    element: Element
+    """The node, tap or strategy."""
+    outer: Site | None
+    """The strategy or fork around it; None for the strategy of an agent."""
+    model: Model | None
+    """The model that it uses."""
+    tools: Sequence[Any]
+    """The tools, agents and servers that the model may use, as they were passed."""
+    max_cost: Decimal | float | None
+    """The innermost budget of money in which it counts."""
+    features: Mapping[type[Any], Feature]
+    """The features of the agent, and of the agents that call it."""
+    has_own_tools: bool
+    """Whether its tools were passed here, and not around it."""
+
+    def below(self, name: str) -> str:
+        """Return the path of something inside."""
+        return f"{self.path}/{name}" if self.path else name
+
+    @property
+    def node(self) -> str:
+        """How errors name it, such as `node 'find'`."""
+        return f"node {self.path or self.element.name!r}"
+
+    @property
+    def own_tools(self) -> Iterator[Tool | ToolServer]:
+        """The tools and servers that were passed here."""
+        return map(as_tool, self.tools if self.has_own_tools else ())
+
+    @property
+    def selection(self) -> ToolSelection | None:
+        """How a model chooses its tools, if one does."""
+        setting = self.element.setting if isinstance(self.element, Strategy) else None
+        return setting.tools if setting is not None and isinstance(setting.tools, ToolSelection) else None
+
+
+def sites(
+    strategy: Strategy[Any, Any],
+    tools: Sequence[Any],
+    *,
+    model: Model | None = None,
+    max_cost: Decimal | float | None = None,
+    features: Mapping[type[Any], Feature] = _NO_FEATURES,
+    path: str = "",
+) -> Iterator[Site]:
+    """Yield the places of an agent: its strategy, and everything in it."""
+    return _walk(Site(path, strategy, None, model, tools, max_cost, features, has_own_tools=True))
+
+
+def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
+    """Yield the places of an agent, and then those of its sub-agents, which take from it what they lack."""
+    own = list(own)
+    yield from own
+    any_model = next((site.model for site in own if site.model is not None), None)
+    for site in own:
+        for tool in site.own_tools:
+            if isinstance(tool, AgentTool):
+                agent = tool.agent
+                budget = agent.budgets.max_cost
+                inner = sites(
+                    agent.strategy,
+                    (*agent.tools, *agent.tool_servers),
+                    model=next((each for each in (agent.model, site.model) if each is not None), any_model),
+                    max_cost=site.max_cost if budget is None else budget,
+                    features={**site.features, **agent.features},
+                    path=site.below(tool.name),
+                )
+                yield from with_sub_agents(inner)
+
+
+def _walk(site: Site) -> Iterator[Site]:
+    path, element, outer, model, tools, max_cost, features, has_own_tools = site
+    if isinstance(element, Strategy) and element.setting is not None:
+        own = element.setting
+        model = model if own.model is None else own.model
+        max_cost = max_cost if own.max_cost is None else own.max_cost
+        if own.available is not None:
+            tools, has_own_tools = own.available, True
+        site = Site(path, element, outer, model, tools, max_cost, features, has_own_tools)
+    yield site
+    for name, part in inside(element):
+        yield from _walk(Site(site.below(name), part, site, model, tools, max_cost, features, has_own_tools=False))
