@@ -637,7 +637,7 @@ class Agent(Generic[I, O]):
                 each.made = tool_with_fields(agent, agent._config, each.limits)
 
     def _sites(self) -> Iterator[Site]:
-        """Yield the places of the agent, without those of its sub-agents."""
+        """Yield the sites of the agent, without those of its sub-agents."""
         return sites(
             self.strategy, (*self.tools, *self.tool_servers), model=self.model, max_cost=self.budgets.max_cost,
             features=self._features,

@@ -10,7 +10,7 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
 from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RunError, StrategyError
 from graphagent.events import Event, NodeStarted, RunStarted
-from graphagent.graph import Tap
+from graphagent.graph import Tap, select_tools
 from graphagent.llm import Image, Message, PricedModel, Prices, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep, AgentMemory, Concept, FinalAnswerStep, MessageStep, RunMemory, TaskStep
@@ -467,6 +467,9 @@ def test_a_budget_of_money_without_prices_is_refused():
     helper = Agent(single_run(), model=unpriced, name="helper", description="Helps.")
     with pytest.raises(ValueError, match=said):
         Agent(single_run(), model=ScriptedModel([]), tools=[helper], max_cost=1)
+    helped = single_run().using(tools=[helper], max_cost=1)
+    with pytest.raises(ValueError, match=said):
+        Agent(Strategy("s", START >> helped >> END), model=ScriptedModel([]))
     with pytest.raises(ValueError, match=said):
         Agent(single_run(), model=unpriced).start("x").allow(max_cost=1)
 
@@ -478,6 +481,10 @@ def test_a_budget_of_money_with_prices_is_taken():
     Agent(single_run(), model=OpenAIModel("o", base_url="https://openrouter.ai/api/v1"), max_cost=1)
     Agent(single_run(), model=ScriptedModel([]), max_cost=1)
     Agent(single_run(), model=unpriced, max_tokens=1).start("x").allow(max_tokens=2)
+    selecting = single_run().using(
+        tools=select_tools(model=unpriced), max_cost=1
+    )  # it counts in the budget around that
+    Agent(Strategy("s", START >> selecting >> END), model=ScriptedModel([]))
 
 
 # ---- strategies with policies or settings at the root

@@ -1,4 +1,4 @@
-"""The places of an agent: what its strategy, its subgraphs, and the agents that are its tools execute, and what holds there."""
+"""The sites of an agent: the elements of its strategy, its subgraphs and its sub-agents, with what holds at each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Site(NamedTuple):
     @property
     def node(self) -> str:
         """How errors name it, such as `node 'find'`."""
-        return f"node {self.path or self.element.name!r}"
+        return f"node {self.path!r}"
 
     @property
     def own_tools(self) -> Iterator[Tool | ToolServer]:
@@ -89,12 +89,12 @@ def sites(
     features: Mapping[type[Any], Feature] = _NO_FEATURES,
     path: str = "",
 ) -> Iterator[Site]:
-    """Yield the places of an agent: its strategy, and everything in it."""
+    """Yield the sites of an agent: its strategy, and everything in it."""
     return _walk(Site(path, strategy, None, model, tools, max_cost, features, has_own_tools=True))
 
 
 def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
-    """Yield the places of an agent, and then those of its sub-agents, which take from it what they lack."""
+    """Yield the sites of an agent, and then those of its sub-agents, which take from it what they lack."""
     own = list(own)
     yield from own
     any_model = next((site.model for site in own if site.model is not None), None)

@@ -23,7 +23,7 @@ Listed = Sequence[Mapping[str, Any]]
 
 
 def tool_servers(sites: Iterable[Site]) -> tuple[ToolServer, ...]:
-    """Return the servers among the tools at places of an agent.
+    """Return the servers among the tools of sites.
 
     Raises:
         ValueError: two of them have one name.
