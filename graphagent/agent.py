@@ -665,11 +665,12 @@ class Agent(Generic[I, O]):
         if self._cached_config is None:
             check_refusals(self.strategy, self._checks, self.callbacks)  # a feature may have added callbacks
             compiled, call = compile_root(self.strategy)
+            users = tuple(deps_users(with_sub_agents(self._sites())))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
-                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, tuple(deps_users(with_sub_agents(self._sites())))),
+                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
             )  # fmt: skip
         return self._cached_config
 
