@@ -38,6 +38,8 @@ class MCPConnection:
         self._timed_out = self._dismissed = False
         self._rubbish = 0
         self._users = 0
+        self.is_listed = False
+        """Whether it has been asked for all tools of the server."""
         self.task = OwnTask(self._own)
 
     @property
@@ -77,17 +79,23 @@ class MCPConnection:
             self._over.set()
             await self._closed.wait()
 
+    def dismiss(self, asked: str) -> ToolServerError:
+        """Have it closed as soon as nobody uses it, and return the error that says that the server did not answer in time."""
+        self._dismissed = True
+        if not self._users:
+            self._over.set()
+        return ToolServerError(self._server, self._too_slow("" if self._client is None else f" when {asked}"))
+
     def ended(self) -> None:
         """Note that the server ended it, or does not know it any more."""
         self._over.set()
 
     def _why_not(self) -> str:
-        if self._timed_out:
-            heard = (
-                "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
-            )
-            return f"did not answer within {self._start_timeout:g} seconds{heard}; try again, or give it start_timeout="
-        return self._transport.failure(_first(self._failure), self._status)
+        return self._too_slow("") if self._timed_out else self._transport.failure(_first(self._failure), self._status)
+
+    def _too_slow(self, during: str) -> str:
+        heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
+        return f"did not answer within {self._start_timeout:g} seconds{during}{heard}; try again, or give it start_timeout="
 
     async def _own(self) -> None:
         responses = statuses()

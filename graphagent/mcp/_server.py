@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
+import anyio
 from anyio.lowlevel import current_token
 
 from graphagent._retry import Retry
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "annotations")
 """What is kept of the description of a tool."""
+_LISTING = "it was asked for its tools"
 _LONGEST = 200
 _MOST_CHARACTERS = 100_000
 _MOST_PAGES = 100
@@ -70,7 +73,8 @@ class MCPServerOptions(TypedDict, total=False):
     max_size: int | None
     """How many characters of a result the model sees, by default 100,000; None for all. `ToolResult.full` is the whole."""
     start_timeout: float
-    """Seconds that a connection may take to open, the start of the process included; by default 30."""
+    """Seconds after which a run is told that the server did not list its tools, its start and the connection included; by default 30.
+    A call waits as long for a connection."""
 
 
 class MCPServer:
@@ -158,17 +162,7 @@ class MCPServer:
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.
         """
-        found: list[Mapping[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await self._ask("", partial(Client.list_tools, cursor=cursor))
-            given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
-            found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        else:
-            raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
+        found = await self._ask("", self._pages)
         if self._only is None:
             return found
         missing = sorted(self._only - {each["name"] for each in found})
@@ -229,19 +223,52 @@ class MCPServer:
             ToolServerError: the connection ended, or the answer is not valid.
         """
         again = True
-        while True:
-            connection = self._connection()
-            async with connection.client() as client:
-                responses = statuses()
-                try:
-                    return await ask(client)
-                except (MCPError, RuntimeError, ValidationError) as error:
-                    status = responses[-1] if responses else 0
-                    if not (again and status == 404 and isinstance(error, MCPError)):
-                        raise self._failed(error, connection, called, status) from None
-            # It does not know the session any more, and so did nothing: asked again on a new connection, it does.
-            connection.ended()
-            again = False
+        connection = self._connection()
+        with anyio.move_on_after(self._start_timeout) as limit:
+            while True:
+                async with connection.client() as client:
+                    responses = statuses()
+                    try:
+                        if called:
+                            await self._list_before(connection, client, limit)
+                        answer = await ask(client)
+                    except (MCPError, RuntimeError, ValidationError) as error:
+                        status = responses[-1] if responses else 0
+                        if not (again and status == 404 and isinstance(error, MCPError)):
+                            raise self._failed(error, connection, called, status) from None
+                    else:
+                        connection.is_listed = True
+                        return answer
+                # It does not know the session any more, and so did nothing: asked again on a new connection, it does.
+                connection.ended()
+                connection = self._connection()
+                again = False
+        raise connection.dismiss(_LISTING)
+
+    async def _list_before(self, connection: MCPConnection, client: Client, limit: anyio.CancelScope) -> None:
+        """Ask for the tools before the first call of a connection: after it, the client would, and wait for any time."""
+        if not connection.is_listed:
+            limit.deadline = anyio.current_time() + self._start_timeout
+            await self._pages(client)
+            connection.is_listed = True
+        limit.deadline = math.inf
+
+    async def _pages(self, client: Client) -> list[Mapping[str, Any]]:
+        """Return the descriptions of all tools of the server.
+
+        Raises:
+            ToolServerError: the list has no end.
+        """
+        found: list[Mapping[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
+            found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
+            cursor = page.next_cursor
+            if not cursor:
+                return found
+        raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
 
     def _connection(self) -> MCPConnection:
         """Return the connection in this event loop, opened anew if it has ended."""
@@ -255,7 +282,7 @@ class MCPServer:
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, status: int) -> Exception:
         """Return what to raise for an error of the client. It repeats nothing that was sent."""
-        during = f"{called!r} was called" if called else "it was asked for its tools"
+        during = f"{called!r} was called" if called else _LISTING
         if isinstance(error, InputRequiredRoundsExceededError):
             reason = (
                 f"asks for input when {during}, which is not supported; use a tool that takes all it needs as arguments"

@@ -22,6 +22,8 @@ _REPLY = 30
 """Seconds that a server may take to accept a connection, or a request."""
 _PAUSE = 300
 """Seconds for which a server may send nothing while it is being waited for: most send a sign of life in between."""
+_GOODBYE = 5
+"""Seconds that a server may take to end a session: whoever closes the connection waits for it."""
 _LARGEST = 64 * 1024 * 1024
 """The largest message over HTTP, in bytes."""
 _statuses: ContextVar[list[int] | None] = ContextVar("statuses", default=None)
@@ -99,7 +101,10 @@ class Http:
             httpx2.AsyncClient(headers=self._headers, timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=_LARGEST) as streams,
         ):
-            yield streams
+            try:
+                yield streams
+            finally:
+                client.timeout = httpx2.Timeout(_GOODBYE)
 
     def failure(self, error: BaseException | None, status: int | None) -> str:
         """Return why the server could not be reached, or refused."""

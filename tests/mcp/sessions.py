@@ -1,10 +1,14 @@
-"""A server over streamable HTTP of an earlier version of the protocol, which has sessions: `python sessions.py http PORT`."""
+"""A server over streamable HTTP of an earlier version of the protocol, which has sessions: `python sessions.py http PORT`.
+
+It does not answer requests with the method `$HANGS`, nor, if there is one, the end of a session.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SESSION = f"session-{os.getpid()}"
@@ -23,7 +27,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         method = message["method"]
-        if method in ("tools/list", "tools/call") and self.headers["Mcp-Session-Id"] != SESSION:
+        if method == os.environ.get("HANGS"):
+            time.sleep(1000)
+        elif method in ("tools/list", "tools/call") and self.headers["Mcp-Session-Id"] != SESSION:
             self.answer(404, b"")
         elif "id" not in message:
             self.answer(202, b"")
@@ -36,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(405, b"")
 
     def do_DELETE(self):
+        if os.environ.get("HANGS"):
+            time.sleep(1000)
         self.answer(200, b"")
 
     def answer(self, status, body):

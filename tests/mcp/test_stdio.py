@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -324,6 +325,40 @@ async def test_a_server_that_hangs_at_its_start_is_given_up(trouble, says):
     """`start_timeout` ends the wait, and the process."""
     with pytest.raises(ToolServerError, match=says):
         await raw(trouble, start_timeout=0.5).list_tools()
+
+
+async def test_a_server_that_does_not_list_its_tools_is_given_up(tmp_path):
+    """`start_timeout` ends the wait of a run that begins, which can be resumed with a server that does."""
+    says = "did not answer within 1 seconds( when it was asked for its tools)?; try again, or give it start_timeout="
+    store = SqliteStore(tmp_path / "runs.db")
+    async with agent(raw("list-hang", start_timeout=1), store=store) as broken:
+        with pytest.raises(ToolServerError, match=says):
+            await broken.run("hello", run_id="r")
+    async with agent(raw("none"), store=store) as repaired:
+        assert (await repaired.resume("r")).output == "done"
+
+
+async def test_a_call_does_not_wait_for_a_list_that_does_not_come(tmp_path):
+    """The client needs the list for a call on a new connection: without it, the call is not made, and the model sees why."""
+    store = SqliteStore(tmp_path / "runs.db")
+    async with agent(raw("none", approve=["tool"]), ToolCall("tool"), store=store) as first:
+        await first.run("try", run_id="r")
+    async with agent(raw("list-hang", approve=["tool"], start_timeout=1), store=store) as later:
+        assert (await later.resume("r", answer=True)).output == "done"
+    assert "did not answer within 1 seconds" in results(later)[0].content
+
+
+async def test_a_server_that_did_not_list_its_tools_is_started_again(tmp_path):
+    """The next run has another process."""
+    server = raw("list-hang-once", tmp_path / "log", start_timeout=1)
+    with pytest.raises(ToolServerError, match="did not answer within 1 seconds"):
+        await server.list_tools()
+    listed = None
+    while listed is None:
+        with suppress(ToolServerError):
+            listed = await server.list_tools()
+    assert [each["name"] for each in listed] == ["tool"]
+    await server.aclose()
 
 
 async def test_a_command_that_does_not_exist_is_named():
