@@ -217,8 +217,7 @@ def _written(rule: Rule) -> str:
     """Return a condition or change of an outlet as it is written, such as `.on(str)`."""
     if rule.error is not None:
         return f".on_error({rule.error.__name__})"
-    verb, _, rest = rule.label.partition(" ")
-    return f".{verb}({rest or ('' if verb == 'otherwise' else '…')})"
+    return f".{rule.verb}({rule.what or ('' if rule.verb == 'otherwise' else '…')})"
 
 
 def _leaving(node: Node[Any, Any], out: list[Edge], report: Report) -> list[tuple[Edge, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphagent.graph._outline import Kind as Kind
+from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside

@@ -17,7 +17,7 @@ from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._policies import Policy, Timeout
-from graphagent.graph._signatures import described, needed, plain_arguments
+from graphagent.graph._signatures import function_label, needed, plain_arguments
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -260,11 +260,12 @@ class EntryPath(First[I, Never], Generic[I, O]):
 class Rule:
     """One condition or change of an outlet: `test` lets a value pass, `change` replaces it."""
 
-    __slots__ = ("change", "context", "error", "kinds", "label", "part", "test", "value")
+    __slots__ = ("change", "context", "error", "kinds", "label", "part", "test", "value", "verb", "what")
 
     def __init__(
         self,
-        label: str,
+        verb: str,
+        what: str = "",
         *,
         test: Callable[[Any, Any], bool] | None = None,
         change: Callable[[Any], Any] | None = None,
@@ -274,7 +275,11 @@ class Rule:
         error: type[Exception] | None = None,
         context: Any = None,
     ) -> None:
-        self.label = label
+        self.verb = verb
+        """`on`, `when`, `map`, `otherwise` or `on error`."""
+        self.what = what
+        """The types, the value or the function that the verb is about, by name."""
+        self.label = f"{verb} {what}" if what else verb
         """Its text in pictures and errors, such as `on ToolCalls`."""
         self.test = test
         """`(ctx, value) -> bool`; None if every value passes."""
@@ -319,25 +324,25 @@ class Outlet(Path[I, O]):
             )
 
         if count == 1:
-            return self._add(Rule(described("when", test), test=lambda _, value: test(value)))
+            return self._add(Rule("when", function_label(test), test=lambda _, value: test(value)))
         context = _types.hints(test, 1).get((needed(test) or [""])[0])
-        return self._add(Rule(described("when", test), test=test, context=context))
+        return self._add(Rule("when", function_label(test), test=test, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
         """Pass on what `change` returns for the output. It must have no effects."""
         if plain_arguments(change) not in (0, 1):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         if isinstance(change, type):
-            return self._add(Rule(described("map", change), change=change, value=change))
+            return self._add(Rule("map", function_label(change), change=change, value=change))
         found = _types.hints(change, 1)
-        _types.check_known(change, found, f".{described('map', change)}", "return")
+        _types.check_known(change, found, f".map {function_label(change)}".rstrip(), "return")
         given = found.get("return", Any)
-        return self._add(Rule(described("map", change), change=change, value=given))
+        return self._add(Rule("map", function_label(change), change=change, value=given))
 
 
 def _error_outlet(tap: _Tapping, kind: type[Exception]) -> Outlet[Any, Any]:
     check_errors(f".on_error() of tap {tap.name!r}", kind)
-    return Outlet[Any, Any](tap, (Rule(f"on error {kind.__name__}", error=kind),))
+    return Outlet[Any, Any](tap, (Rule("on error", kind.__name__, error=kind),))
 
 
 class Node(Outlet[I, O]):
@@ -426,15 +431,16 @@ class Node(Outlet[I, O]):
             wanted = kinds[0]
             return self._add(
                 Rule(
-                    f"on {_types.one_value(wanted)}",
+                    "on",
+                    _types.one_value(wanted),
                     test=lambda _, value: type(value) is type(wanted) and value == wanted,
                     kinds=(_types.literal(wanted),),
                     part=wanted is not None and _types.literal(wanted) is type(wanted),
                 )
             )
         fitting = _types.tester(kinds, self.output_type)
-        label = " | ".join(_types.show(kind) for kind in kinds)
-        return self._add(Rule(f"on {label}", test=lambda _, value: fitting(value), kinds=kinds))
+        shown = " | ".join(_types.show(kind) for kind in kinds)
+        return self._add(Rule("on", shown, test=lambda _, value: fitting(value), kinds=kinds))
 
     def otherwise(self) -> Outlet[I, O]:
         """Begin the edge for every output that no edge before it takes."""
@@ -443,7 +449,7 @@ class Node(Outlet[I, O]):
     def on_error(self, kind: type[E]) -> Outlet[I, E]:
         """Begin the edge that is taken if the node raises such an error, which is passed on."""
         check_errors(f".on_error() of node {self.name!r}", kind)
-        return self._add(Rule(f"on error {kind.__name__}", error=kind, value=kind))
+        return self._add(Rule("on error", kind.__name__, error=kind, value=kind))
 
     def named(self, name: str) -> Self:
         """Return the same node under another name, to use it twice in one strategy."""

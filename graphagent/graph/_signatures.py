@@ -40,6 +40,7 @@ def name_of(function: object) -> str:
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
-def described(verb: str, function: object) -> str:
+def function_label(function: object) -> str:
+    """Return the name of a function for labels and errors; empty for a lambda."""
     named = name_of(function)
-    return verb if named == "<lambda>" else f"{verb} {named}"
+    return "" if named == "<lambda>" else named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -12,8 +13,10 @@ from graphagent._article import kind_of
 from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Placed, Start, Tap, TapOf
-from graphagent.graph._policies import Policy, Setting, ToolSelection
+from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Start, Tap, TapOf
+from graphagent.graph._outline import Kind, Outline, OutlineEdge
+from graphagent.graph._policies import Policy, Setting, Timeout, ToolSelection
+from graphagent.graph._types import show
 
 if TYPE_CHECKING:
     from graphagent.graph._check import Problem
@@ -42,6 +45,8 @@ class Edge:
     outlet: Outlet[Any, Any] | None
     """Its conditions and changes; None for a plain edge."""
     target: Element | End
+    number: int
+    """Its number among the edges that leave its source, in the order of the paths."""
 
     @property
     def label(self) -> str:
@@ -66,7 +71,7 @@ class Strategy(Node[I, O]):
         StrategyError: something is wrong with it, or a run could break a rule; `problems` lists everything that is wrong.
     """
 
-    __slots__ = ("edges", "elements_by_name", "path_rules", "setting", "without_tools")
+    __slots__ = ("_outline", "edges", "elements_by_name", "path_rules", "setting", "without_tools")
 
     @overload
     def __init__(self, name: str, first: First[I, O], /, *, rules: Sequence[PathRule] = ()) -> None: ...
@@ -185,6 +190,7 @@ class Strategy(Node[I, O]):
         """The model, tools and budgets of its own, where it is used as a node."""
         self.path_rules: tuple[PathRule, ...] = tuple(rules)
         """The rules that no execution of it can break, from its START to its END."""
+        self._outline: Outline | None = None
 
     def using(
         self,
@@ -220,6 +226,11 @@ class Strategy(Node[I, O]):
         )
         # Unless it brings its own model, the choice of tools needs one.
         own.asks_model = self.asks_model or (isinstance(tools, ToolSelection) and tools.model is None)
+        return own
+
+    def _copy(self) -> Self:
+        own = super()._copy()
+        own._outline = None  # noqa: SLF001  the outline says what is about to be changed
         return own
 
     def _with(self, policy: Policy) -> Self:
@@ -279,17 +290,20 @@ class Strategy(Node[I, O]):
         """Yield each node and tap with its path, including branches and the nodes of subgraphs."""
         return walk(self, "")
 
+    @property
+    def outline(self) -> Outline:
+        """The strategy as plain data, as runs store it and drawings show it."""
+        if self._outline is None:
+            self._outline = _outline(self)
+        return self._outline
+
     def to_mermaid(self) -> str:
         """Draw it as Mermaid text."""
-        from graphagent.graph.drawing._internal import to_mermaid
-
-        return to_mermaid(self)
+        return self.outline.to_mermaid()
 
     def to_svg(self) -> str:
         """Draw it as an SVG picture; no system program is needed."""
-        from graphagent.graph.drawing._internal import to_svg
-
-        return to_svg(self)
+        return self.outline.to_svg()
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
@@ -355,7 +369,58 @@ def inside(node: Element) -> Iterable[tuple[str, Element]]:
     return ()
 
 
+def _outline(element: Element) -> Outline:
+    """Return a node, tap, strategy or fork as plain data."""
+    edges = element.edges if isinstance(element, Strategy) else ()
+    return Outline(
+        _KINDS.get(type(element), "node"),
+        element.name,
+        show(element.input_type),
+        show(element.output_type) if isinstance(element, Node) else "",
+        tuple(_outline(nested) for _, nested in inside(element)),
+        tuple(_outline_edge(edge) for edge in edges),
+        retried=any(isinstance(policy, Retry) for policy in element.policies),
+        notes=tuple(_notes(element)),
+    )
+
+
+_KINDS: dict[type, Kind] = {
+    Tap: "tap", TapOf: "tap", Strategy: "strategy", Parallel: "parallel", Each: "each", Race: "race",
+}  # fmt: skip
+
+
+def _outline_edge(edge: Edge) -> OutlineEdge:
+    rules = edge.outlet.rules if edge.outlet is not None else ()
+    conditions = tuple((rule.verb, rule.what) for rule in rules)
+    return OutlineEdge(edge.source.name, edge.target.name, edge.number, conditions)
+
+
+def _notes(element: Element) -> Iterator[str]:
+    """Yield what a drawing says about an element: policies, limits, a model or tools of its own."""
+    if isinstance(element, Parallel | Each | Race):
+        if element.limit is not None:
+            yield f"limit {element.limit}"
+        if element.failures == "collect" and not isinstance(element, Race):
+            yield "collect failures"
+    if isinstance(element, Strategy) and element.setting is not None:
+        setting = element.setting
+        if setting.model is not None:
+            yield "own model"
+        if setting.tools is not None:
+            yield "tools that a model selects" if isinstance(setting.tools, ToolSelection) else "own tools"
+        limits = {"nodes": setting.max_nodes, "turns": setting.max_turns, "tokens": setting.max_tokens}
+        yield from (f"max {limit} {what}" for what, limit in limits.items() if limit is not None)
+    for policy in element.policies:
+        if isinstance(policy, Retry):
+            yield f"retry {policy.attempts}"
+        elif isinstance(policy, Timeout):
+            yield f"timeout {policy.seconds:g} s"
+        else:
+            yield "cached" if policy.ttl is None else f"cached {policy.ttl:g} s"
+
+
 def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
+    leaving: dict[Element | Start, list[Edge]] = defaultdict(list)
     found: list[Edge] = []
     for number, path in enumerate(paths):
         if not isinstance(path, Chain):
@@ -367,12 +432,11 @@ def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
             raise TypeError(f"strategy {name!r}, path {number + 1}: {where}")
         if len(elements) < 2:
             raise TypeError(f"strategy {name!r}, path {number + 1}: it leads nowhere; continue it with >>, up to END")
-        found.extend(_along(elements))
-    plain = {(edge.source, edge.target): edge for edge in reversed(found) if edge.outlet is None}
-    return tuple(edge for edge in found if edge.outlet is not None or plain[edge.source, edge.target] is edge)
-
-
-def _along(elements: list[Placed]) -> Iterator[Edge]:
-    for source, target in itertools.pairwise(elements):
-        outlet = source if isinstance(source, Outlet) and source.node is not source else None
-        yield Edge(cast(Element | Start, outlet.node if outlet else source), outlet, cast(Element | End, target))
+        for head, target in itertools.pairwise(elements):
+            outlet = head if isinstance(head, Outlet) and head.node is not head else None
+            out = leaving[source := cast(Element | Start, outlet.node if outlet else head)]
+            if outlet is None and any(edge.outlet is None and edge.target is target for edge in out):
+                continue  # paths may share a plain edge
+            out.append(Edge(source, outlet, cast(Element | End, target), len(out)))
+            found.append(out[-1])
+    return tuple(found)

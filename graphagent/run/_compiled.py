@@ -21,11 +21,11 @@ class CompiledEdge:
 
     __slots__ = ("label", "number", "rules", "target")
 
-    def __init__(self, edge: Edge, target: CompiledNode, number: int) -> None:
+    def __init__(self, edge: Edge, target: CompiledNode) -> None:
         self.rules = edge.outlet.rules if edge.outlet is not None else ()
         self.label = edge.label
         self.target = target
-        self.number = number
+        self.number = edge.number
         """Its number among all edges that leave the node, in the order of their declaration."""
 
     @property
@@ -179,7 +179,7 @@ def _target(edge: Edge, nodes: Mapping[int, CompiledNode]) -> CompiledNode:
 
 
 def _connect(node: CompiledNode, edges: list[Edge], nodes: Mapping[int, CompiledNode]) -> None:
-    compiled = [CompiledEdge(edge, _target(edge, nodes), number) for number, edge in enumerate(edges)]
+    compiled = [CompiledEdge(edge, _target(edge, nodes)) for edge in edges]
     node.error_edges = tuple(edge for edge in compiled if edge.errors)
     usual = [edge for edge in compiled if not edge.errors]
     if usual and not usual[0].rules:

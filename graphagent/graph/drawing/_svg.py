@@ -6,14 +6,13 @@ import math
 import unicodedata
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
-from graphagent.graph import _types
-from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._node import END, START, Node
-from graphagent.graph._strategy import Element, Strategy
 from graphagent.graph.drawing._layout import Box, Layout, Wire, lay_out
-from graphagent.graph.drawing._mermaid import is_error, notes
+from graphagent.graph.drawing._mermaid import notes
+
+if TYPE_CHECKING:
+    from graphagent.graph._outline import Outline, OutlineEdge
 
 _ARROW = 8.0
 _GAP = 24.0
@@ -58,7 +57,26 @@ class _Picture:
     body: str
 
 
-def to_svg(strategy: Strategy[Any, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is drawn of an edge besides its course."""
+
+    name: str
+    """Its name, with the path of its strategy."""
+    lines: list[str]
+    """Its label."""
+    error: str
+    """The class of what is drawn of an edge for errors, after a space."""
+
+    @staticmethod
+    def of(edge: OutlineEdge, path: str) -> _Look:
+        return _Look(path + edge.name, [_short(each, 34) for each in edge.labels], " error" * edge.on_error)
+
+    def group(self, body: str) -> str:
+        return f'<g data-edge="{_safe(self.name)}">{body}</g>'
+
+
+def to_svg(strategy: Outline) -> str:
     """Draw a strategy as a stand-alone SVG picture that follows the reader's light or dark scheme."""
     picture, margin = _strategy(strategy, ""), 12.0
     size = f"{_n(picture.width + 2 * margin)} {_n(picture.height + 2 * margin)}"
@@ -70,22 +88,22 @@ def to_svg(strategy: Strategy[Any, Any]) -> str:
     )
 
 
-def _strategy(strategy: Strategy[Any, Any], path: str) -> _Picture:
-    boxes: dict[object, Box] = {START: _place("START", inner=bool(path))}
-    for name, element in strategy.elements_by_name.items():
-        boxes[element] = _element(element, f"{path}{name}")
-    boxes[END] = _place("END", inner=bool(path))
-    wires: list[tuple[Wire, str]] = []
-    loops: dict[Box, list[tuple[list[str], str]]] = {}
+def _strategy(strategy: Outline, path: str) -> _Picture:
+    boxes = {"START": _place("START", inner=bool(path))}
+    for part, element in strategy.parts():
+        boxes[element.name] = _element(element, path + part)
+    boxes["END"] = _place("END", inner=bool(path))
+    wires: list[tuple[Wire, _Look]] = []
+    loops: dict[Box, list[_Look]] = {}
     for edge in strategy.edges:
-        source, target, look = boxes[edge.source], boxes[edge.target], " error" * is_error(edge)
-        lines = [_short(rule.label, 34) for rule in edge.outlet.rules] if edge.outlet else []
+        source, target, look = boxes[edge.source], boxes[edge.target], _Look.of(edge, path)
         if source is target:
-            loops.setdefault(source, []).append((lines, look))
+            loops.setdefault(source, []).append(look)
         else:
-            wires.append((Wire(source, target, _label_box(lines, look) if lines else None, main=not look), look))
-    for box, labels in loops.items():
-        _add_loops(box, labels)
+            label = _label_box(look) if look.lines else None
+            wires.append((Wire(source, target, label, main=not look.error), look))
+    for box, looks in loops.items():
+        _add_loops(box, looks)
     layout = lay_out(list(boxes.values()), [wire for wire, _ in wires])
     named = [wire.label for wire, _ in wires if wire.label]
     body = "".join(_wire(wire, layout, look) for wire, look in wires)
@@ -113,20 +131,17 @@ def _place(name: str, *, inner: bool) -> Box:
     return Box(half, half, 26, pill)
 
 
-def _element(element: Element, path: str) -> Box:
-    if isinstance(element, Strategy):
+def _element(element: Outline, path: str) -> Box:
+    if element.kind == "strategy":
         return _group(element, path, _strategy(element, f"{path}/"))
-    if isinstance(element, Parallel | Race):
-        inside = [_element(branch, f"{path}/{at}/{branch.name}") for at, branch in enumerate(element.branches)]
-        return _group(element, path, _rows(inside))
-    if isinstance(element, Each):
-        return _group(element, path, _rows([_element(element.branches[0], f"{path}/{element.branches[0].name}")]))
+    if element.is_frame:
+        return _group(element, path, _rows([_element(branch, f"{path}/{part}") for part, branch in element.parts()]))
     name, said = _short(element.name, 40), " · ".join(notes(element))
     half = max(_width(name, 13), _width(said, 11), 44) / 2 + 14
     height = 52.0 if said else 36.0
 
     def paint(x: float, y: float) -> str:
-        shape, radius = ("node", 7.0) if isinstance(element, Node) else ("tap", height / 2)
+        shape, radius = ("node", 7.0) if element.kind == "node" else ("tap", height / 2)
         extra = _text(said, x, y + 39, "small") if said else ""
         body = _rect(shape, x - half, y, 2 * half, height, radius) + _text(name, x, y + 22.5, "") + extra
         return _titled(element, path, body)
@@ -134,7 +149,7 @@ def _element(element: Element, path: str) -> Box:
     return Box(half, half, height, paint)
 
 
-def _group(element: Node[Any, Any], path: str, inside: _Picture) -> Box:
+def _group(element: Outline, path: str, inside: _Picture) -> Box:
     name, said = _short(element.name, 40), " · ".join(notes(element))
     width = max(inside.width + 36, _width(name, 14) + _width(said, 11) + 44)
     height = inside.height + 60
@@ -163,48 +178,44 @@ def _rows(boxes: list[Box]) -> _Picture:
     return _Picture(max(widths), y - _GAP, body)
 
 
-def _add_loops(box: Box, labels: list[tuple[list[str], str]]) -> None:
+def _add_loops(box: Box, looks: list[_Look]) -> None:
     """Draw the edges from a box to itself, on its right side."""
-    paint, half, tall = box.paint, box.right, [max(30.0, 14.0 * len(label) + 8) for label, _ in labels]
+    paint, half, tall = box.paint, box.right, [max(30.0, 14.0 * len(look.lines) + 8) for look in looks]
     inner = box.height
     box.height = max(inner, sum(tall) + 4)
     box.inset = (box.height - inner) / 2
-    box.right += 46 + max((_width(line, 11.5) for label, _ in labels for line in label), default=0.0)
+    box.right += 46 + max((_width(line, 11.5) for look in looks for line in look.lines), default=0.0)
 
     def painted(x: float, y: float) -> str:
         body = paint(x, y + box.inset) if paint else ""
         middle = y + (box.height - sum(tall)) / 2
-        spread = min(18.0, (inner - 8) / len(labels))
-        for at, ((label, look), height) in enumerate(zip(labels, tall, strict=True)):
+        spread = min(18.0, (inner - 8) / len(looks))
+        for at, (look, height) in enumerate(zip(looks, tall, strict=True)):
             middle += height / 2
-            port = y + box.height / 2 + (at - (len(labels) - 1) / 2) * spread
+            port = y + box.height / 2 + (at - (len(looks) - 1) / 2) * spread
             right, reach = x + half, 34.0
             out, back = port - spread / 3.2, port + spread / 3.2
-            body += (
-                f'<path class="edge{look}" d="M{_n(right)} {_n(out)}C{_n(right + reach)} {_n(middle - 13)} '
+            arrow = (
+                f'<path class="edge{look.error}" d="M{_n(right)} {_n(out)}C{_n(right + reach)} {_n(middle - 13)} '
                 f'{_n(right + reach)} {_n(middle + 13)} {_n(right + _ARROW)} {_n(back)}"/>'
-                f'<path class="head{look}" d="M{_n(right)} {_n(back)}l8 -4v8z"/>'
+                f'<path class="head{look.error}" d="M{_n(right)} {_n(back)}l8 -4v8z"/>'
             )
-            body += _label(label, right + 32, middle - 7.0 * len(label), f"label{look}", "start")
+            body += look.group(arrow + _label(look, right + 32, middle - 7.0 * len(look.lines), "start"))
             middle += height / 2
         return body + "\n"
 
     box.paint = painted
 
 
-def _titled(element: Element, path: str, body: str) -> str:
-    input_type, output_type = (
-        _types.show(element.input_type),
-        _types.show(element.output_type) if isinstance(element, Node) else "same",
-    )
-    tip = f"{element.name}: {input_type} → {output_type}"
+def _titled(element: Outline, path: str, body: str) -> str:
+    tip = f"{element.name}: {element.input_type} → {element.output_type or 'same'}"
     return f'<g data-node="{_safe(path)}"><title>{_safe(tip)}</title>{body}</g>\n'
 
 
 # What an edge looks like
 
 
-def _wire(wire: Wire, layout: Layout, look: str) -> str:
+def _wire(wire: Wire, layout: Layout, look: _Look) -> str:
     """Draw an edge: upright inside the layers, bent between them, with a gap for its label."""
     first, last = wire.pieces[0], wire.pieces[-1]
     start, end = first.upper.y + first.upper.height - first.upper.inset, last.lower.y + last.lower.inset
@@ -222,20 +233,22 @@ def _wire(wire: Wire, layout: Layout, look: str) -> str:
         (first.upper.x + first.upper_port, start, 8) if wire.back else (last.lower.x + last.lower_port, end, -8)
     )
     head = f"M{_n(x)} {_n(y)}l-4 {down}h8z"
-    return f'<path class="edge{look}" d="{path}"/><path class="head{look}" d="{head}"/>\n'
+    arrow = f'<path class="edge{look.error}" d="{path}"/><path class="head{look.error}" d="{head}"/>'
+    return look.group(arrow) + "\n"
 
 
-def _label_box(lines: list[str], look: str) -> Box:
-    half = max(_width(line, 11.5) for line in lines) / 2 + 2
+def _label_box(look: _Look) -> Box:
+    half = max(_width(line, 11.5) for line in look.lines) / 2 + 2
 
     def paint(x: float, y: float) -> str:
-        return _label(lines, x, y, f"label{look}") + "\n"
+        return look.group(_label(look, x, y)) + "\n"
 
-    return Box(half, half, 15.0 * len(lines) + 2, paint, on_edge=True)
+    return Box(half, half, 15.0 * len(look.lines) + 2, paint, on_edge=True)
 
 
-def _label(lines: list[str], x: float, y: float, look: str, anchor: str = "") -> str:
-    return "".join(_text(line, x, y + 12.5 + 15 * at, look, anchor) for at, line in enumerate(lines))
+def _label(look: _Look, x: float, y: float, anchor: str = "") -> str:
+    lines = enumerate(look.lines)
+    return "".join(_text(line, x, y + 12.5 + 15 * at, f"label{look.error}", anchor) for at, line in lines)
 
 
 def _rect(look: str, x: float, y: float, width: float, height: float, radius: float) -> str:
