@@ -27,7 +27,6 @@ from graphagent.run import Budgets, Callback, FinalCheck, Run, RunOptions, RunRe
 from graphagent.run._internal import (
     Check,
     RunConfig,
-    StrategyDescription,
     begin,
     callbacks_with_types,
     check_budgets,
@@ -667,7 +666,7 @@ class Agent(Generic[I, O]):
             compiled, call = compile_root(self.strategy)
             users = tuple(deps_users(with_sub_agents(self._sites())))
             self._cached_config = RunConfig(
-                strategy=self.strategy, compiled=compiled, call=call, description=StrategyDescription(self.strategy), facade=Run,
+                strategy=self.strategy, compiled=compiled, call=call, facade=Run,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from graphagent.memory import RunMemory
     from graphagent.protocols import Feature, Model, Store, ToolServer
     from graphagent.run._compiled import Call, CompiledStrategy
-    from graphagent.run._fingerprint import StrategyDescription
     from graphagent.run.engine._budgets import Budgets
     from graphagent.run.engine._callbacks import Callback, Check
 
@@ -56,8 +55,6 @@ class RunConfig:
     features: Mapping[type[Any], Feature]
     handlers: Handlers
     store: Store | None
-    description: StrategyDescription
-    """The strategy as lines of text, which are compared when a run is resumed."""
     facade: Callable[[Any], Any]
     """Returns the `Run` of a driver, for callbacks and results."""
     servers: tuple[ToolServer, ...] = ()

@@ -15,7 +15,6 @@ from graphagent.run._assembly import tool_with_fields as tool_with_fields
 from graphagent.run._config import RunConfig as RunConfig
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._deps import deps_users as deps_users
-from graphagent.run._fingerprint import StrategyDescription as StrategyDescription
 from graphagent.run._sites import Site as Site
 from graphagent.run._sites import sites as sites
 from graphagent.run._sites import with_sub_agents as with_sub_agents

@@ -36,7 +36,6 @@ if not TYPE_CHECKING:  # a type checker shall report names that do not exist
         __name__,
         moved={
             "Recording": "graphagent.run.journal._reader.JournalReader",
-            "describe": "graphagent.run._fingerprint.describe",
             "read_recording": "graphagent.run.journal._reader.read_journal",
         },
     )

@@ -124,7 +124,7 @@ CHANGES = [
     ),
     pytest.param(MAIL, path("mail", draft, ask, number.named("send")), "+ node send: int -> str", id="another type"),
     pytest.param(NESTED, path("mail", draft, inner(draft, ask), send), "- node inner/polish", id="a node inside"),
-    pytest.param(FORKED, path("mail", draft, fork(inner(polish, ask), count, polish), join), "+ branch fork/2", id="a branch added"),
+    pytest.param(FORKED, path("mail", draft, fork(inner(polish, ask), count, polish), join), "+ node fork/2/polish: str -> str", id="a branch added"),
     pytest.param(
         FORKED, path("mail", draft, fork(inner(polish, draft.named("more"), ask), count), join),
         "+ node fork/0/inner/more", id="a node within a branch",

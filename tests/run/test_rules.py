@@ -16,7 +16,7 @@ from inline_snapshot import snapshot
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import BudgetError, NodeFailedError, RunNotFoundError, StrategyChangedError, StrategyError
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
-from graphagent.graph import BrokenRule, Each, Node, Parallel, Race, Retry, each, guarded, never_together, precedes
+from graphagent.graph import BrokenRule, Each, Node, Parallel, Race, each, guarded, never_together, precedes
 from graphagent.graph.rules._internal import RunWatch, check_rules
 from graphagent.graph.rules._proof import patterns
 from graphagent.llm import ToolCall, ToolCalls
@@ -157,6 +157,9 @@ async def test_a_stored_run_is_checked_by_its_journal(tmp_path):
         entry = (await agent.history("bad"))[found[0].at - 1]
         assert (entry.kind, entry.where, entry.next) == ("recovered", "moderate", "send")
         assert await broken_rules(store, "bad", agent.strategy) == []
+        assert await broken_rules(store, "bad", rules=[precedes("moderate", "send")]) == [
+            BrokenRule(precedes("moderate", "send"), "send", "START", 3)
+        ]
 
 
 async def test_what_cannot_be_checked_is_refused(tmp_path):
@@ -175,6 +178,10 @@ async def test_what_cannot_be_checked_is_refused(tmp_path):
             await broken_rules(store, "r", agent.strategy, rules=[precedes("approve", send)])
         with pytest.raises(TypeError, match="rules= is a list of rules"):
             await broken_rules(store, "r", agent.strategy, rules=GUARDED)
+        with pytest.raises(StrategyError, match=r"another object.*name that, or its path"):
+            await broken_rules(store, "r", rules=[GUARDED])
+        with pytest.raises(TypeError, match="or the strategy that has them"):
+            await broken_rules(store, "r")
 
 
 async def test_a_recorded_run_is_checked_in_a_test():
@@ -269,7 +276,7 @@ def against(events, pattern, strategy):
     def span(begun):
         """When a node that began was over, and whether it came to its end: it may be tried again without beginning anew."""
         path, over, complete = events[begun][1], len(events), False
-        retried = any(isinstance(policy, Retry) for policy in RunWatch(strategy, []).find(path)[1].policies)
+        retried = RunWatch(strategy, []).find(path)[1].retried
         for number in range(begun + 1, len(events)):
             kind, other = events[number]
             follows = kind is NodeStarted and other.rpartition("/")[0] == path.rpartition("/")[0]

@@ -32,6 +32,7 @@ from graphagent.run.durable import (
     read_run,
     run_owners,
 )
+from graphagent.run.journal._keys import pack, parse
 from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -167,8 +168,51 @@ async def test_it_says_where_each_branch_stands():
         await spread.run("x", run_id="a")
     stored = await read_run(spread.store, "a")
     [counted] = [stand for stand in stored.graph if stand.path.endswith("/count")]
-    assert (counted.path, counted.ended) == ("each/0/count", 2)
+    assert (counted.path, counted.ended) == ("each/count", 2)
     assert stored.at == ("each",)
+
+    numbered = Strategy("numbered", START >> Strategy("outer", START >> inner.named("0") >> END) >> END)
+    agent = Agent(numbered, store=MemoryStore())
+    await agent.run("x", run_id="a")
+    stored = await read_run(agent.store, "a")
+    assert stored.at == ("outer/0/which",)
+    assert [(stand.path, stand.kind, stand.depth) for stand in stored.graph] == [
+        ("outer", "strategy", 0), ("outer/0", "strategy", 1), ("outer/0/which", "node", 2),
+    ]  # fmt: skip
+
+
+async def test_it_has_its_strategy_as_data(store):
+    """It is drawn without the code, and the drawing names each edge that an entry says was taken."""
+    ask = ask_human("Again?", bool)
+    looping = Strategy("looping", START >> ask, ask.on(True) >> ask, ask.otherwise() >> send >> END)
+    agent = Agent(looping, store=store)
+    await agent.run("x", run_id="a")
+    for again in (True, False):
+        await agent.resume("a", answer=again)
+    stored = await read_run(store, "a")
+    assert stored.strategy == looping.outline
+    assert stored.strategy.digest == stored.head.strategy_digest
+    assert stored.strategy.to_svg() == looping.to_svg()
+    taken = [f"{entry.node}:{entry.data['way']}" for entry in stored.entries if "way" in entry.data]
+    assert taken == ["ask_human:0", "ask_human:1"]
+    assert all(f'data-edge="{name}"' in stored.strategy.to_svg() for name in taken)
+
+
+async def test_a_strategy_that_is_not_one_is_damage():
+    """An entry whose outline lacks something, or is of another type, is named."""
+    store = MemoryStore()
+    await Agent(mail, store=store).run("x", run_id="a")
+    key = ("runs", "", 1, "a", 1)
+    sound = parse((await store.get(key)).value, "it")
+    for outline in (
+        ["strategy mail: str -> str"],
+        {"kind": "strategy"},
+        sound["strategy"] | {"kind": "city"},
+        sound["strategy"] | {"inside": [1]},
+    ):
+        await store.commit(Put(key, pack(sound | {"strategy": outline}, "it")))
+        with pytest.raises(DamagedStoreError, match="entry 1 of run 'a'"):
+            await read_run(store, "a")
 
 
 async def test_each_prompt_is_exactly_what_the_model_was_sent(store):

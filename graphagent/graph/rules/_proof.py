@@ -40,7 +40,7 @@ class Pattern:
     """Whether START counts as one of `first`."""
 
 
-def patterns(rule: PathRule, places: Sequence[tuple[str, Element]]) -> list[Pattern] | Problem:
+def patterns(rule: PathRule, places: Sequence[tuple[str, object]]) -> list[Pattern] | Problem:
     """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule."""
     found: list[frozenset[str]] = []
     for node in rule.nodes:
@@ -59,7 +59,7 @@ def patterns(rule: PathRule, places: Sequence[tuple[str, Element]]) -> list[Patt
     return [Pattern(each, frozenset(), every - each) for each in found]
 
 
-def _unknown(rule: PathRule, node: RuleNode, places: Sequence[tuple[str, Element]]) -> Problem:
+def _unknown(rule: PathRule, node: RuleNode, places: Sequence[tuple[str, object]]) -> Problem:
     name = name_of(node)
     paths = list(dict.fromkeys(path for path, _ in places))
     alike = next((path for path in paths if path.rpartition("/")[2] == name.rpartition("/")[2]), None)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._check import Problem
-from graphagent.graph._forks import Each, Parallel, Race
-from graphagent.graph._node import START, End
+from graphagent.graph._node import START
+from graphagent.graph._outline import Outline
 from graphagent.graph._rules import BrokenRule, PathRule
-from graphagent.graph._strategy import Element, Strategy
 from graphagent.graph.rules._proof import Pattern, patterns
+
+if TYPE_CHECKING:
+    from graphagent.graph._strategy import Strategy
 
 
 class _PatternWatch:
@@ -42,14 +43,14 @@ class _PatternWatch:
 class RunWatch:
     """Follows a run, whose reader calls its methods in the order of what happened, and collects in `broken` where it breaks rules.
 
-    Paths are those of the run, such as `each/3/send`.
+    Paths are those of the run, such as `each/3/send`. Of a stored run there may be the outline alone; then rules name nodes by paths.
 
     Raises:
         StrategyError: a rule names a node that is not in the strategy, or one twice.
         TypeError: something in `rules` is no rule.
     """
 
-    def __init__(self, strategy: Strategy[Any, Any], rules: Sequence[PathRule]) -> None:
+    def __init__(self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> None:
         if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
         places = list(strategy.walk())
@@ -57,24 +58,20 @@ class RunWatch:
         problems = [found for _, found in resolved if isinstance(found, Problem)]
         if problems:
             raise StrategyError(strategy.name, problems)
-        self.strategy = strategy
+        self.outline = strategy if isinstance(strategy, Outline) else strategy.outline
         self.broken: list[BrokenRule] = []
         """The nodes that were executed against a rule, in the order of the run."""
         self._watches = [
             _PatternWatch(rule, each) for rule, found in resolved if not isinstance(found, Problem) for each in found
         ]
-        self._found: dict[str, tuple[str, Element]] = {}
+        self._found: dict[str, tuple[str, Outline]] = {}
         self._failed = set[str]()
         """The nodes that failed, and may be tried again or have been left."""
 
-    def find(self, path: str) -> tuple[str, Element]:
-        """Return the path in the strategy of something in a run, without the numbers of items, and the element.
-
-        Raises:
-            LookupError: the strategy has nothing there.
-        """
+    def find(self, path: str) -> tuple[str, Outline]:
+        """Return what `Outline.find` returns for a path, which occurs again and again."""
         if path not in self._found:
-            self._found[path] = _find(self.strategy, path) if path else ("", self.strategy)
+            self._found[path] = self.outline.find(path)
         return self._found[path]
 
     def begun(self, path: str, at: int) -> None:
@@ -105,7 +102,7 @@ class RunWatch:
     def failed(self, path: str) -> None:
         """It failed. If it has a retry policy, it may be tried again, and is over only when something else follows."""
         self.left(path)
-        if any(isinstance(policy, Retry) for policy in self.find(path)[1].policies):
+        if self.find(path)[1].retried:
             self._failed.add(path)
         else:
             self._over(path)
@@ -127,36 +124,3 @@ class RunWatch:
 
 def _is_inside(path: str, around: str) -> bool:
     return not around or path.startswith(f"{around}/")
-
-
-def first_inside(element: Element, path: str) -> list[str]:
-    """Return the paths of what begins when an element at a path does: the branches of an `each` are not known yet."""
-    if isinstance(element, Strategy):
-        first = element.edges[0].target
-        return [] if isinstance(first, End) else [f"{path}/{first.name}" if path else first.name]
-    if isinstance(element, Parallel | Race):
-        return [f"{path}/{number}/{branch.name}" for number, branch in enumerate(element.branches)]
-    return []
-
-
-def _find(strategy: Strategy[Any, Any], path: str) -> tuple[str, Element]:
-    at: Element = strategy
-    place: list[str] = []
-    parts = path.split("/")
-    while parts:
-        part = parts.pop(0)
-        inside: Element | None = None
-        if isinstance(at, Strategy):
-            inside = at.elements_by_name.get(part)
-        elif isinstance(at, Each | Parallel | Race) and part.isdecimal() and parts:
-            # A branch has its number and then its name.
-            if not isinstance(at, Each):
-                place.append(part)
-            number = 0 if isinstance(at, Each) else int(part)
-            part = parts.pop(0)
-            inside = next((each for each in at.branches[number : number + 1] if each.name == part), None)
-        if inside is None:
-            raise LookupError(path)
-        at = inside
-        place.append(part)
-    return "/".join(place), at

@@ -52,7 +52,7 @@ async def create(run: RunDriver, store: Store) -> None:
         if journal is None:  # else this was interrupted before, and the run may be in the store as it was written then
             last, now = 0 if before.origin is None else before.origin[1], _clock.now()
             header = RunHeader(
-                runtime.run_id, runtime.owner, config.strategy.name, config.description.fingerprint, now, now,
+                runtime.run_id, runtime.owner, config.strategy.name, config.strategy.outline.digest, now, now,
                 title=run.task[:_TITLE] if isinstance(run.task, str) else "", parent=run.parent, claim=Claim.of(token),
                 origin=before.origin, first=last + 1, thread=run.thread,
             )  # fmt: skip
@@ -61,9 +61,7 @@ async def create(run: RunDriver, store: Store) -> None:
             journal = runtime.journal = Recorder(writer, RunState(frame, last), before.identity)
         try:
             with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
-                await journal.start(
-                    frame, config.description.lines, run.task, config.strategy.input_type, config.compiled.first
-                )
+                await journal.start(frame, config.strategy, run.task)
         except RunClaimedError as error:
             runtime.journal = frame.ref = None  # what it refers to was not written
             continues = run.thread or run.earlier is not None
@@ -102,14 +100,13 @@ async def claim(run: RunDriver, store: Store) -> None:
         assert reader is not None
         if reader.facts or reader.notes:  # some may have been forgotten since it was read
             await look_up(reader, config.features)
-        taken = replace(taken, fingerprint=config.description.fingerprint)
+        taken = replace(taken, strategy_digest=config.strategy.outline.digest)
         writer = JournalWriter(store, taken, token.id, last=reader.last, version=version)
         if reader.header.origin is None:  # payloads of an origin may be removed with it
             writer.has(reader.blobs.held)
         journal = runtime.journal = recorder_of(reader, writer, run.frame)
-        journal.strategy_changed = (
-            config.description.lines if config.description.fingerprint != header.fingerprint else None
-        )
+        if header.strategy_digest != config.strategy.outline.digest:
+            journal.new_strategy = config.strategy.outline
         run.journal = None
     else:
         journal.writer.take(taken, token.id, version)

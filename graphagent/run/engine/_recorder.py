@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from graphagent import _clock
 from graphagent.codec._internal import encode, message_json, usage_json
 from graphagent.errors import JournalError, NodeFailedError, SerializationError, StoreError
@@ -40,6 +42,7 @@ from graphagent.run.state._state import Effect, RunState
 
 if TYPE_CHECKING:
     from graphagent.codec._internal import Json
+    from graphagent.graph import Outline, Strategy
     from graphagent.memory import Step
     from graphagent.run._compiled import CompiledEdge, CompiledNode
     from graphagent.run.engine._context import LiveFrame
@@ -57,8 +60,8 @@ class Recorder:
         self.writer = writer
         self.state = state
         """The state of the run, whose frames are those that are executed."""
-        self.strategy_changed: Sequence[str] | None = None
-        """The lines of the strategy, if it was changed since the run began; written when the run is resumed."""
+        self.new_strategy: Outline | None = None
+        """The outline of the strategy, if it was changed since the run began; written when the run is resumed."""
         self.task: StoredRef | None = None
         """The task."""
         self.identity = identity or self
@@ -73,16 +76,17 @@ class Recorder:
 
     # ---- the run
 
-    async def start(self, frame: LiveFrame, strategy: Sequence[str], task: Any, kind: Any, first: CompiledNode) -> None:
+    async def start(self, frame: LiveFrame, strategy: Strategy[Any, Any], task: Any) -> None:
         """Write the first entry of a run, with its header."""
         if self.state.last < self.state.begun:
-            value, self.task = self._stored(frame, task, kind)
+            value, self.task = self._stored(frame, task, strategy.input_type)
             frame.ref = self.task
             transcript = self._transcript(frame, task)
             self._append(
                 Started(
-                    at=_clock.now(), format=FORMAT, strategy=list(strategy), begun=frame.memory.begun, value=value,
-                    system=encode(frame.memory.system_prompt.system_prompt, self.writer), following=first.name, **transcript,
+                    at=_clock.now(), format=FORMAT, strategy=msgspec.to_builtins(strategy.outline), begun=frame.memory.begun,
+                    value=value, system=encode(frame.memory.system_prompt.system_prompt, self.writer),
+                    following=strategy.outline.first, **transcript,
                 )
             )  # fmt: skip
         await self.commit(header=True)
@@ -105,12 +109,9 @@ class Recorder:
                     "value": encode(value, self.writer, kind),
                 }
             )
-        self._append(
-            Resumed(
-                at=_clock.now(), strategy=self.strategy_changed, answers=found or (), **self._spent(frame, ran=True)
-            )
-        )
-        self.strategy_changed = None
+        new = None if self.new_strategy is None else msgspec.to_builtins(self.new_strategy)
+        self._append(Resumed(at=_clock.now(), strategy=new, answers=found or (), **self._spent(frame, ran=True)))
+        self.new_strategy = None
         for place, (asking, question, answer) in enumerate(answers):
             value, _ = question.as_stored(answer)
             asking.effects = asking.effects or {}

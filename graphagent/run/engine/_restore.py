@@ -10,7 +10,7 @@ from graphagent._article import a
 from graphagent.codec._internal import HeldBlobs, decode, read_usage
 from graphagent.errors import StrategyChangedError, VetoError
 from graphagent.graph import Each, Strategy
-from graphagent.graph._internal import is_a, show
+from graphagent.graph._internal import differences, is_a, show
 from graphagent.llm import ModelResponse, ToolResult
 from graphagent.memory import ActionStep
 from graphagent.run._compiled import CompiledStrategy
@@ -305,13 +305,11 @@ def _restore_draft(frame: LiveFrame, entry: NodeInterrupted, shown: Sequence[Any
 
 
 def _check_same(config: RunConfig, reader: JournalReader) -> None:
-    if config.description.fingerprint == reader.header.fingerprint:
-        return
-    before, lines = reader.state.strategy, config.description.lines
-    if list(before) != lines:
-        gone = [f"- {line}" for line in before if line not in lines]
-        new = [f"+ {line}" for line in lines if line not in before]
-        raise StrategyChangedError(reader.header.run_id, [*gone, *new] or ["the order of its paths"])
+    outline = config.strategy.outline
+    if outline.digest != reader.header.strategy_digest:
+        found = differences(reader.state.strategy, outline)
+        if found:
+            raise StrategyChangedError(reader.header.run_id, found)
 
 
 def _check_fits(frame: LiveFrame, reader: JournalReader) -> None:

@@ -109,7 +109,7 @@ async def _thread(run: RunDriver, store: Store) -> Continued:
     if memory is None or stored is None or origin != (head.run_id, head.last) or not stored.is_of(head):
         reader = await read_journal(store, owner, origin[0], until=origin[1])
         await look_up(reader, config.features)
-        if reader.header.fingerprint == config.description.fingerprint:  # else its values are of other types
+        if reader.header.strategy_digest == config.strategy.outline.digest:  # else its values are of other types
             reader.read_for(config.compiled, config.strategy.input_type, config.strategy.output_type)
         memory, identity = reader.memory(), reader.identity
     else:

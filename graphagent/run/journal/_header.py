@@ -25,8 +25,8 @@ class RunHeader:
     owner: str = field(repr=False)
     strategy: str
     """The name of its strategy."""
-    fingerprint: str
-    """Identifies the nodes, edges and declared types of the strategy."""
+    strategy_digest: str
+    """The digest of its outline, which identifies the nodes, edges and declared types."""
     started: int
     """When it was started, in milliseconds UTC."""
     updated: int

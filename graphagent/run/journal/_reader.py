@@ -454,9 +454,9 @@ class JournalReader:
     def _earlier(self, number: int) -> JournalReader:
         """Return a reader for an entry before the first one of this run, which is of a run whose transcript this one continues."""
         if self._starts is None:
-            own = self._started(self.first).strategy
+            own = self._started(self.first).outline.digest
             self._starts = [start for start in range(1, self.first) if isinstance(self.entry(start), Started)]
-            self._same = [self._started(start).strategy == own for start in self._starts]
+            self._same = [self._started(start).outline.digest == own for start in self._starts]
             self._unknown = self.until(self.first - 1)
             self._unknown.header = replace(self.header, first=1)
             self._known = self._unknown.until(self.first - 1)

@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
+from graphagent.graph import Outline
+
 if TYPE_CHECKING:
     from graphagent.run.state._state import Frame, RunState
 
@@ -100,8 +104,8 @@ class Started(JournalEntry):
     tag: ClassVar[str] = "start"
     format: int
     """The number of the format of the whole journal: 1."""
-    strategy: Sequence[str]
-    """A line for each node and edge."""
+    strategy: Mapping[str, Json]
+    """The outline of the strategy."""
     system: Json
     """The system prompt."""
     begun: int
@@ -113,7 +117,12 @@ class Started(JournalEntry):
 
     def apply(self, state: RunState) -> None:
         """Begin the run."""
-        state.started(self.strategy, self.following)
+        state.started(self.outline, self.following)
+
+    @property
+    def outline(self) -> Outline:
+        """The strategy."""
+        return msgspec.convert(self.strategy, Outline)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,14 +283,14 @@ class Resumed(JournalEntry):
     tag: ClassVar[str] = "resume"
     keeps_drafts: ClassVar[bool] = True
     pauses: ClassVar[bool] = True
-    strategy: Sequence[str] | None = None
-    """A line for each node and edge, where the strategy was changed."""
+    strategy: Mapping[str, Json] | None = None
+    """The outline of the strategy, if it was changed."""
     answers: Sequence[Mapping[str, Json]] = ()
     """The answers to questions: `in` and `node` of who asked, the `key` under which it finds the answer, and the `value`."""
 
     def apply(self, state: RunState) -> None:
         """Pass the answers to the nodes that asked."""
-        state.resumed(self.strategy)
+        state.resumed(None if self.strategy is None else msgspec.convert(self.strategy, Outline))
         for place, answer in enumerate(self.answers):
             state.frame(answer.get("in", "")).effect_done(answer["key"], state.last, place)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
+from graphagent.graph import Outline
+
 if TYPE_CHECKING:
     from graphagent.run.state._entries import JournalEntry, Json
 
@@ -143,8 +145,8 @@ class RunState:
         """The number of the entry with which the run began."""
         self.at = 0
         """When that was written, in milliseconds UTC."""
-        self.strategy: Sequence[str] = ()
-        """A line for each node and edge of the strategy with which the run was begun or resumed last."""
+        self.strategy = Outline("strategy", "")
+        """The strategy with which the run was begun or resumed last."""
         self.first = ""
         """The first node."""
         self.status = "running"
@@ -206,7 +208,7 @@ class RunState:
 
     # ---- what happens to the run as a whole
 
-    def started(self, strategy: Sequence[str], first: str) -> None:
+    def started(self, strategy: Outline, first: str) -> None:
         """The run began."""
         self.strategy, self.first = strategy, first
         self.root.moved(first, self.last)
@@ -227,7 +229,7 @@ class RunState:
             found = attempts.get(frame.path)
             frame.attempts = dict(found) if found else None
 
-    def resumed(self, strategy: Sequence[str] | None) -> None:
+    def resumed(self, strategy: Outline | None) -> None:
         """A process took the run, to continue it."""
         self.status, self.failure, self.questions = "running", None, ()
         self.strategy = self.strategy if strategy is None else strategy

@@ -217,7 +217,7 @@ def _is_sound(head: RunHeader) -> bool:
     said: dict[str, Any] = vars(head)
     if not said.keys() <= {each.name for each in fields(RunHeader)}:
         return False
-    texts = ("run_id", "owner", "strategy", "fingerprint", "status", "reason", "title", "cost", "parent", "thread")
+    texts = ("run_id", "owner", "strategy", "strategy_digest", "status", "reason", "title", "cost", "parent", "thread")
     numbers = ("started", "updated", "first", "last", "turns", "tokens")
     origin: Any = said.get("origin")
     try:

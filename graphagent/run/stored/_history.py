@@ -22,7 +22,7 @@ from graphagent.run.journal._keys import forks_key, head_key
 from graphagent.run.journal._reader import read_header, read_journal
 from graphagent.run.journal._references import look_up
 from graphagent.run.journal._writer import JournalWriter
-from graphagent.run.state._entries import EffectDone, NodeEnded, NodeEntry, Resumed
+from graphagent.run.state._entries import EffectDone, NodeEnded, NodeEntry, Resumed, Started
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
@@ -215,19 +215,18 @@ async def fork(
         source_header, _ = await read_header(config.store, owner, source)
     now, token = _clock.now(), Token()
     own = RunHeader(
-        run_id, owner, config.strategy.name, config.description.fingerprint, now, now, title=header.title, origin=(source, number),
+        run_id, owner, config.strategy.name, config.strategy.outline.digest, now, now, title=header.title, origin=(source, number),
         first=header.first, claim=Claim.of(token),
     )  # fmt: skip
     earlier = journal.until(number)
-    earlier.header = replace(own, fingerprint=header.fingerprint, claim=None)
+    earlier.header = replace(own, strategy_digest=header.strategy_digest, claim=None)
     run = restore(config, earlier, allow_changed=allow_changed)
     run.runtime.questions.clear()
     writer = JournalWriter(config.store, own, token.id, last=number)
     writer.along(Exists(head_key(owner, source)), Put(forks_key(owner, source), b""))
     recorder = recorder_of(earlier, writer, run.frame)
-    recorder.strategy_changed = (
-        config.description.lines if config.description.fingerprint != header.fingerprint else None
-    )
+    if header.strategy_digest != own.strategy_digest:
+        recorder.new_strategy = config.strategy.outline
     recorder.resumed(run.frame, ())
     if edit is not None:
         _edit(run, earlier, recorder, edit, number, before)
@@ -345,6 +344,8 @@ def _content(journal: JournalReader, number: int) -> dict[str, Any]:
     """Return an entry as JSON data, without times."""
     entry = journal.entry(number)
     data = {name: value for name, value in entry.to_json().items() if name not in ("at", "ran")}
+    if isinstance(entry, Started):
+        data["strategy"] = entry.outline.digest
     if isinstance(entry, EffectDone) and "call:" in entry.key:
         data["value"] = _timeless(data["value"])
     if isinstance(entry, EffectDone) and entry.key.rpartition("/")[2].startswith("sleep:"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,6 +21,8 @@ from graphagent.run.state._questions import Question
 from graphagent.run.stored._history import Diff, Entry, compare, entries
 
 if TYPE_CHECKING:
+    from graphagent.graph import Outline
+    from graphagent.graph._internal import Kind
     from graphagent.memory import RunMemory
     from graphagent.protocols import Feature, Store
     from graphagent.run.journal._header import RunHeader
@@ -31,13 +36,13 @@ class Stand:
     """A node of a run's strategy, and what the run did with it."""
 
     path: str
-    """Its path, with 0 for all branches of an `each`."""
-    kind: str
+    """Its path in the strategy, such as `each/send`: without the numbers of the items of an `each`."""
+    kind: Kind
     """`node`, `tap`, `strategy`, `parallel`, `each` or `race`."""
     type: str
-    """What it takes and gives, as it was declared; empty for taps."""
+    """Its declared input and output, such as `str -> int`; empty for taps."""
     depth: int
-    """In how many others it stands."""
+    """How many strategies and forks it is inside of."""
     ended: int
     """How many times it was executed to its end."""
     here: bool
@@ -69,8 +74,8 @@ class StoredRun:
     """What it waits for; the types of the answers are not known here."""
     at: tuple[str, ...]
     """The paths of the nodes that come next, or are being executed; none where it has ended."""
-    strategy: tuple[str, ...]
-    """The strategy as it went on with it last, a line for each node and edge."""
+    strategy: Outline
+    """The strategy with which it was begun or resumed last. `strategy.to_svg()` draws it."""
     nodes: int
     """How many nodes were executed, each attempt counted."""
     turns: int
@@ -106,10 +111,9 @@ async def read_run(
     if features:
         await look_up(journal, features)
     state = journal.state
-    strategy = tuple(state.strategy)
     return StoredRun(
-        journal.header, journal.shown(), tuple(entries(journal)), _questions(journal), _at(journal), strategy, state.nodes,
-        state.turns, journal.usage(), state.seconds, _failure(journal),
+        journal.header, journal.shown(), tuple(entries(journal)), _questions(journal), _at(journal), state.strategy,
+        state.nodes, state.turns, journal.usage(), state.seconds, _failure(journal),
     )  # fmt: skip
 
 
@@ -207,62 +211,54 @@ def _questions(journal: JournalReader) -> tuple[Question, ...]:
 
 
 def _at(journal: JournalReader) -> tuple[str, ...]:
-    """Return the paths of the nodes that come next, as far as the journal and the lines of its strategy tell."""
+    """Return the paths of the nodes that come next, as far as the journal tells."""
     state = journal.state
     if not journal.last or state.status == "done":
         return ()
-    frames = {_path(state.strategy, frame) for frame in state.root.frames() if not _is_fork(frame)}
-    paths = frames | {question["node"] for question in state.questions}
-    return tuple(sorted(path for path in paths if path and not any(other.startswith(f"{path}/") for other in paths)))
+    paths = {question["node"] for question in state.questions}
+    paths.update(_next(state.root, state.strategy.inside, state.strategy.first))
+    return tuple(sorted(path for path in paths if not any(other.startswith(f"{path}/") for other in paths)))
 
 
-def _is_fork(frame: Frame) -> bool:
-    """Return whether a frame only contains the branches of a fork."""
-    return not frame.number and frame.inside is not None and all(name.isdecimal() for name in frame.inside)
+def _next(frame: Frame, inside: Sequence[Outline], first: str) -> Iterator[str]:
+    """Yield the paths of the nodes that come next in a frame and the frames inside it.
 
-
-def _path(strategy: Sequence[str], frame: Frame) -> str:
-    """Return the path of the current node of a frame; empty if it came to END."""
-    if frame.number:
-        return frame.path + frame.node if frame.node else ""
-    first = f"edge {frame.path}START -> "
-    path = next((line[len(first) :].partition(" ")[0] for line in strategy if line.startswith(first)), "")
-    return path or _branch(strategy, frame.path)
-
-
-def _branch(strategy: Sequence[str], prefix: str) -> str:
-    """Return the path of the node of a branch, such as `each/7/`."""
-    around, _, number = prefix.rstrip("/").rpartition("/")
-    before = f"branch {_general(around, strategy)}/"
-    names = [line[len(before) :].partition(":")[0].partition("/")[2] for line in strategy if line.startswith(before)]
-    names = [name for name in names if "/" not in name]
-    return f"{prefix}{names[min(int(number), len(names) - 1)]}" if names and number.isdecimal() else prefix.rstrip("/")
-
-
-def _general(path: str, strategy: Sequence[str]) -> str:
-    """Return a path as the strategy has it: with 0 for all branches of an `each`."""
-    parts = path.split("/")
-    for place in range(1, len(parts)):
-        around = "/".join(parts[:place])
-        if parts[place].isdecimal() and any(line.startswith(f"each {around}:") for line in strategy):
-            parts[place] = "0"
-    return "/".join(parts)
-
-
-def _stands(strategy: Sequence[str], journal: tuple[Entry, ...], at: tuple[str, ...]) -> Iterator[Stand]:
-    ended: dict[str, int] = {}
-    known: dict[str, str] = {}
-    for entry in journal:
-        if entry.node:
-            path = known.get(entry.node) or known.setdefault(entry.node, _general(entry.node, strategy))
-            ended[path] = ended.get(path, 0) + 1
-    standing = {_general(path, strategy) for path in at}
-    told = set[str]()
-    for line in strategy[1:]:
-        kind, _, rest = line.partition(" ")
-        path, _, types = rest.partition(": ")
-        if kind == "edge" or path in told:
+    Args:
+        frame: The frame of a strategy or a branch.
+        inside: The nodes of the strategy, or the node of the branch.
+        first: The name of the node with which it begins.
+    """
+    node = frame.node if frame.number else first
+    if node:
+        yield frame.path + node
+    elements = {each.name: each for each in inside}
+    for name, inner in (frame.inside or {}).items():
+        element = elements.get(name)
+        if element is None:
+            continue  # the strategy was changed since
+        if element.kind == "strategy":
+            yield from _next(inner, element.inside, element.first)
             continue
-        told.add(path)
-        depth = sum(not part.isdecimal() for part in path.split("/")) - 1
-        yield Stand(path, "node" if kind == "branch" else kind, types, depth, ended.get(path, 0), path in standing)
+        for number, branch in (inner.inside or {}).items():
+            for each in element.inside if element.kind == "each" else element.inside[int(number) :][:1]:
+                yield from _next(branch, (each,), each.name)
+
+
+def _stands(strategy: Outline, journal: tuple[Entry, ...], at: tuple[str, ...]) -> Iterator[Stand]:
+    @cache
+    def place(path: str) -> str:
+        """Return a path of the run as the strategy has it, unless that was changed since."""
+        with suppress(LookupError):
+            return strategy.find(path)[0]
+        return path
+
+    ended = Counter(place(entry.node) for entry in journal if entry.node)
+    here = set(map(place, at))
+    around: list[str] = []
+    for path, each in strategy.walk():
+        while around and not path.startswith(around[-1]):
+            around.pop()
+        shown = each.type if each.output_type else ""
+        yield Stand(path, each.kind, shown, len(around), ended[path], path in here)
+        if each.is_frame:
+            around.append(f"{path}/")

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
-from graphagent.graph import Each, Strategy
-from graphagent.graph.rules._internal import RunWatch, first_inside
+from graphagent.graph.rules._internal import RunWatch
 from graphagent.run.journal._reader import read_journal
 from graphagent.run.state._entries import BranchFailed, NodeEnded, NodeEntry, Recovered, Retried, RunEdited, Started
 
 if TYPE_CHECKING:
-    from graphagent.graph import BrokenRule, PathRule
+    from graphagent.graph import BrokenRule, PathRule, Strategy
     from graphagent.protocols import Store
     from graphagent.run.state._entries import JournalEntry
 
 
 async def broken_rules(
-    store: Store, run_id: str, strategy: Strategy[Any, Any], *, rules: Sequence[PathRule] | None = None, owner: str = ""
+    store: Store,
+    run_id: str,
+    strategy: Strategy[Any, Any] | None = None,
+    *,
+    rules: Sequence[PathRule] | None = None,
+    owner: str = "",
 ) -> list[BrokenRule]:
     """Return where a stored run broke rules over paths, in the order of the run; none if it kept all of them.
 
@@ -28,7 +32,8 @@ async def broken_rules(
     Args:
         store: The store that has the run.
         run_id: The id of the run.
-        strategy: The strategy of the run. It need not have the rules, and may have been changed where the run did not go.
+        strategy: The strategy of the run. It need not have the rules, and may have been changed where the run did not go. None
+            means the one that is stored with the run; then the rules name nodes by their paths.
         rules: The rules; None means those of the strategy, which only a run of another version of it can have broken.
         owner: The owner of the run.
 
@@ -36,11 +41,16 @@ async def broken_rules(
         RunNotFoundError: there is no such run.
         StrategyChangedError: the run executed a node that the strategy does not have.
         StrategyError: a rule names a node that the strategy does not have.
+        TypeError: there are neither rules nor a strategy that has some.
         DamagedStoreError: the run is not what was written.
         StoreError: the store cannot be read.
     """
-    watch = RunWatch(strategy, strategy.path_rules if rules is None else rules)
+    if rules is None:
+        if strategy is None:
+            raise TypeError("broken_rules() is passed rules=[…], or the strategy that has them")
+        rules = strategy.path_rules
     journal = await read_journal(store, owner, run_id)
+    watch = RunWatch(strategy or journal.state.strategy, rules)
     items = set[str]()
     for number in journal.numbers:
         try:
@@ -68,7 +78,7 @@ def _follow(watch: RunWatch, entry: JournalEntry, number: int, items: set[str]) 
             items.difference_update([each for each in items if not path or each.startswith(f"{path}/")])
         if isinstance(entry, Retried):
             watch.left(path)
-            for inside in first_inside(watch.find(path)[1], path):
+            for inside in watch.outline.begins(path):
                 _begin(watch, inside, number)
     if following:
         _begin(watch, following, number)
@@ -77,7 +87,7 @@ def _follow(watch: RunWatch, entry: JournalEntry, number: int, items: set[str]) 
 def _begin(watch: RunWatch, path: str, number: int) -> None:
     """Begin something, and what begins with it."""
     watch.begun(path, number)
-    for inside in first_inside(watch.find(path)[1], path):
+    for inside in watch.outline.begins(path):
         _begin(watch, inside, number)
 
 
@@ -88,9 +98,9 @@ def _begin_items(watch: RunWatch, frame: str, number: int, items: set[str]) -> N
     while place < len(parts):
         around = "/".join(parts[:place])
         fork = watch.find(around)[1]
-        if isinstance(fork, Each):
-            branch = f"{around}/{parts[place]}/{fork.branches[0].name}"
+        if fork.kind == "each":
+            branch = f"{around}/{parts[place]}/{fork.inside[0].name}"
             if branch not in items:
                 items.add(branch)
                 _begin(watch, branch, number)
-        place += 1 if isinstance(fork, Strategy) else 2  # the path of a branch has its number before its name
+        place += 1 if fork.kind == "strategy" else 2  # the path of a branch has its number before its name
