@@ -15,7 +15,7 @@ from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import ModelRequestError
 from graphagent.events import TextStreamed
 from graphagent.llm import ToolCall
-from graphagent.llm.openai import OpenAIModel, OpenAIResponsesModel
+from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import llm_request
 from graphagent.testing import openai_server
 from graphagent_strategies import single_run
@@ -56,7 +56,7 @@ async def main() -> None:
     # The same script over OpenAI's own protocol, from a server that refuses what OpenAI refuses: a call whose reasoning is lost.
     async with (
         openai_server([ToolCall("clock"), "It is twenty past four."], strict="openai") as strict,
-        OpenAIResponsesModel("gpt-5.6", base_url=strict.base_url, api_key="none") as model,
+        OpenAIModel("gpt-5.6", protocol="responses", base_url=strict.base_url, api_key="none") as model,
     ):
         print((await Agent(single_run(), model=model, tools=[clock]).run("What time is it?")).output)
     kinds = [item.get("type", item.get("role")) for item in strict.requests[1]["input"]]

@@ -1,4 +1,4 @@
-"""One path of a server, asked for whole and streamed answers over the `openai` client."""
+"""A server that is asked for whole and streamed answers over the `openai` client, in any protocol."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
@@ -21,7 +21,8 @@ from graphagent.llm._wrappers import TextRelay
 
 if TYPE_CHECKING:
     from graphagent._openai_http import Server
-    from graphagent.llm._messages import ModelResponse
+    from graphagent.llm._families import ModelFamily
+    from graphagent.llm._messages import ModelRequest, ModelResponse
 
 _LAST_WORDS = 1.0
 """Seconds that a server has to end a stream of which it said that it is done."""
@@ -47,18 +48,54 @@ class StreamedAnswer(Protocol):
         ...
 
 
-Read: TypeAlias = "Callable[[object, str], ModelResponse]"
-"""Reads the JSON of an answer; the text says in errors who answered."""
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """A request to a model, and all that decides how it is written and how its answer is read."""
+
+    request: ModelRequest
+    model: str
+    """The name of the model."""
+    host: str
+    """The host of the server; empty for OpenAI's own, if no address is set."""
+    parameters: Mapping[str, Any]
+    """The parameters of the model; those of the request win over them."""
+    family: ModelFamily | None
+    """The family that the model was given."""
+    streaming: bool
+
+
+class Exchange(Protocol):
+    """One request in a protocol: what is sent, what a server may refuse of it, and how the answer is read."""
+
+    path: str
+    asked: WireRequest
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """What can be left out, with a regular expression for what a server says that refuses it.
+
+        What begins with `this` is left out of this request only.
+        """
+        ...
+
+    def body(self, left_out: AbstractSet[str], /) -> dict[str, Any]:
+        """Return the JSON of the request, without what is named."""
+        ...
+
+    def read(self, data: object, server: str, /) -> ModelResponse:
+        """Read the JSON of an answer; `server` says in errors who answered."""
+        ...
+
+    def streamed(self) -> StreamedAnswer:
+        """Return an empty answer, which collects the events of a streamed one."""
+        ...
 
 
 class Endpoint:
-    """A path of a server for one model, and what that server was found to refuse."""
+    """A server for one model, and what that server was found to refuse."""
 
-    def __init__(self, server: Server, path: str, model: str, streamed: Callable[[], StreamedAnswer]) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._path = path
-        self._model = model
-        self._streamed = streamed
         self._left_out: set[str] = set()
 
     def __str__(self) -> str:
@@ -68,64 +105,57 @@ class Endpoint:
         """Close the connections of this event loop as soon as pending requests are answered."""
         await self._server.aclose()
 
-    async def ask(
-        self,
-        body_without: Callable[[AbstractSet[str]], dict[str, Any]],
-        on_text: Callable[[str], None] | None,
-        *,
-        read: Read,
-        refusals: Mapping[str, str],
-        given: Iterable[str],
-    ) -> ModelResponse:
+    async def ask(self, exchange: Exchange, on_text: Callable[[str], None] | None) -> ModelResponse:
         """Send a request, and return the answer. What the server refuses is left out of another request, and of later ones.
 
         Args:
-            body_without: Makes the JSON of the request without what is named.
+            exchange: The request, in a protocol.
             on_text: Called with each piece of text, if the answer is to be streamed.
-            read: Reads the answer.
-            refusals: What can be left out, with a regular expression for what a server says that refuses it. What begins with
-                `this` is left out of this request only.
-            given: The names of the user's parameters.
 
         Raises:
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached.
         """
+        asked, refusals = exchange.asked, exchange.refusals
         left_out, failed = set(self._left_out), list[FailedRequest]()
         relay = None if on_text is None else TextRelay(on_text)
         while True:
             try:
-                response = await self._ask(body_without(left_out), relay, read)
+                response = await self._ask(exchange, left_out, relay)
             except ModelRequestError as error:
                 refused = next(
                     (what for what, said in refusals.items() if what not in left_out and _refuses(error, said)), None
                 )
                 # A refusal within a stream comes too late if text of it was heard: another answer would begin anew.
                 if refused is None or (relay is not None and relay.has_heard):
+                    given = asked.parameters.keys() | asked.request.parameters.keys()
                     raise _naming_parameter(error, given) from error.__cause__
                 left_out.add(refused)
-                failed.append(FailedRequest(self._model, str(error)))
+                failed.append(FailedRequest(asked.model, str(error)))
                 continue
             if not failed:
                 return response
             self._left_out.update(what for what in left_out if not what.startswith("this "))
             return replace(response, failed=tuple(failed))
 
-    async def _ask(self, body: dict[str, Any], on_text: Callable[[str], None] | None, read: Read) -> ModelResponse:
+    async def _ask(
+        self, exchange: Exchange, left_out: AbstractSet[str], on_text: Callable[[str], None] | None
+    ) -> ModelResponse:
+        body = exchange.body(left_out)
         async with self._server.client() as client:
             if on_text is not None:
-                return await self._ask_streaming(client, body, on_text, read)
+                return await self._ask_streaming(client, exchange, body, on_text)
             with self._server.failures():
-                data = await client.post(self._path, body=body, cast_to=object)
+                data = await client.post(exchange.path, body=body, cast_to=object)
             if isinstance(data, str):  # what the client makes of other kinds of content
                 raise self._server.no_json(data)
-            return read(data, str(self._server))
+            return exchange.read(data, str(self._server))
 
     async def _ask_streaming(
-        self, client: AsyncOpenAI, body: dict[str, Any], on_text: Callable[[str], None], read: Read
+        self, client: AsyncOpenAI, exchange: Exchange, body: dict[str, Any], on_text: Callable[[str], None]
     ) -> ModelResponse:
         with self._server.failures():
             stream = await client.post(
-                self._path, body=body, cast_to=object, stream=True, stream_cls=AsyncStream[object]
+                exchange.path, body=body, cast_to=object, stream=True, stream_cls=AsyncStream[object]
             )
         # The client's own reader of streams leaves generators open, which trio warns of; so only its response is used.
         response = stream.response
@@ -133,10 +163,10 @@ class Endpoint:
             if "event-stream" not in response.headers.get("content-type", "event-stream"):
                 with self._server.failures():
                     content = await response.aread()
-                return self._read_unstreamed(content.decode("utf-8", "replace"), on_text, read)
+                return self._read_unstreamed(content.decode("utf-8", "replace"), exchange, on_text)
             pieces = response.aiter_bytes()
             try:
-                return await self._read_events(pieces, on_text, read)
+                return await self._read_events(pieces, exchange, on_text)
             finally:
                 # Nested generators that are left in the middle stay open; cancelled where they wait, all of them end.
                 with CancelScope() as scope, self._server.failures():
@@ -147,9 +177,9 @@ class Endpoint:
             await response.aclose()
 
     async def _read_events(
-        self, pieces: AsyncIterator[bytes], on_text: Callable[[str], None], read: Read
+        self, pieces: AsyncIterator[bytes], exchange: Exchange, on_text: Callable[[str], None]
     ) -> ModelResponse:
-        events, answer, half = Events(), self._streamed(), ""
+        events, answer, half = Events(), exchange.streamed(), ""
         with CancelScope() as scope:
             while True:
                 with self._server.failures():
@@ -167,11 +197,11 @@ class Endpoint:
                     break
         if not answer.finished:
             raise ModelRequestError(f"the answer of {self._server} broke off before its end; try again")
-        return read(answer.body(), str(self._server))
+        return exchange.read(answer.body(), str(self._server))
 
-    def _read_unstreamed(self, content: str, on_text: Callable[[str], None], read: Read) -> ModelResponse:
+    def _read_unstreamed(self, content: str, exchange: Exchange, on_text: Callable[[str], None]) -> ModelResponse:
         """Read the answer of a server that does not stream."""
-        response = read(self._read_json(content), str(self._server))
+        response = exchange.read(self._read_json(content), str(self._server))
         if response.message.text:
             on_text(response.message.text)
         return response

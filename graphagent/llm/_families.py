@@ -101,6 +101,11 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
 returned nothing."""
 
 
+def is_openai(host: str) -> bool:
+    """Return whether a host is OpenAI's own, as it is where none is named."""
+    return host in ("", "api.openai.com") or host.endswith(".api.openai.com")
+
+
 @lru_cache(maxsize=64)
 def family_of(host: str, model: str) -> ModelFamily | None:
     """Return the family of a model on a host."""

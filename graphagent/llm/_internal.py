@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.llm._chat import chat_messages as chat_messages
 from graphagent.llm._context_overflow import is_overflow as is_overflow
 from graphagent.llm._images import image_of as image_of
 from graphagent.llm._images import images_of as images_of
@@ -22,5 +23,4 @@ from graphagent.llm._tools import fresh_ids as fresh_ids
 from graphagent.llm._tools import refused as refused
 from graphagent.llm._validation_messages import problems as problems
 from graphagent.llm._whole import check_whole as check_whole
-from graphagent.llm._wire import chat_messages as chat_messages
 from graphagent.llm._wrappers import tells_cost as tells_cost

@@ -7,12 +7,13 @@ whole conversation, and with it the reasoning of earlier answers, encrypted, whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._openai_http import safe_codes
 from graphagent.errors import ModelRequestError
 from graphagent.llm._endpoint import request_error
-from graphagent.llm._images import Image
+from graphagent.llm._families import is_openai
 from graphagent.llm._messages import (
     Message,
     ModelRequest,
@@ -26,8 +27,9 @@ from graphagent.llm._messages import (
     Usage,
 )
 from graphagent.llm._wire import (
+    SCHEMA_REFUSALS,
     arguments_text,
-    image_url,
+    content_of,
     mapping,
     money,
     number,
@@ -35,10 +37,70 @@ from graphagent.llm._wire import (
     schema_instruction,
 )
 
+if TYPE_CHECKING:
+    from graphagent.llm._endpoint import WireRequest
+
 _ENCRYPTED = "reasoning.encrypted_content"
 _STATUSES = {"rate_limit_exceeded": 429, "server_error": 500}
 """The HTTP statuses of failures that are reported within an answer, so that those who try again know them."""
 _REASONS = {"max_output_tokens": "length"}
+_REFUSALS = {
+    # Models without reasoning say: "Encrypted content is not supported with this model."
+    "include": r"encrypted content is not supported|\binclude\)",
+    # Models without reasoning, of a history with that of other models: "Reasoning input items can only be provided to a
+    # reasoning or computer use model. Remove reasoning items from your input and try again."
+    "reasoning": r"reasoning input items|remove reasoning items",
+    # Of a history that was encrypted for another account.
+    "this reasoning": r"invalid_encrypted_content|encrypted content .*could not be",
+}
+
+
+class ResponsesExchange:
+    """One request over Responses.
+
+    What a server may refuse of it: a format for the answer, which is then put into the prompt; encrypted reasoning, asked for or
+    returned.
+    """
+
+    path = "/responses"
+
+    def __init__(self, asked: WireRequest) -> None:
+        self.asked = asked
+        # What a server encrypted, the same host alone can read.
+        named = "openai" if is_openai(asked.host) else f"responses:{asked.host}"
+        self._family = asked.family.name if asked.family is not None else named
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """What can be left out, with a regular expression for what a server says that refuses it."""
+        return _REFUSALS if self.asked.request.output is None else _REFUSALS | SCHEMA_REFUSALS
+
+    def body(self, left_out: AbstractSet[str]) -> dict[str, Any]:
+        """Return the JSON of the request, without what is named."""
+        body = to_body(
+            self.asked.request,
+            self.asked.model,
+            family=self._family if left_out.isdisjoint(("reasoning", "this reasoning")) else "",
+            schema_in_prompt=not left_out.isdisjoint(SCHEMA_REFUSALS),
+            encrypted="include" not in left_out,
+        )
+        if self.asked.streaming:
+            body["stream"] = True
+        for given in (self.asked.parameters, self.asked.request.parameters):
+            add_parameters(body, given)
+        return body
+
+    def read(self, data: object, server: str) -> ModelResponse:
+        """Read the JSON answer of a server.
+
+        Raises:
+            ModelRequestError: it is an error, or is not the protocol.
+        """
+        return from_body(data, server, self._family)
+
+    def streamed(self) -> ResponseEvents:
+        """Return an empty answer, which collects the events of a streamed one."""
+        return ResponseEvents()
 
 
 def to_body(
@@ -96,7 +158,11 @@ def input_items(messages: Iterable[Message], family: str) -> list[dict[str, Any]
             items.extend(_answer_items(message, family))
         elif message.role == "tool":
             items.extend(
-                {"type": "function_call_output", "call_id": part.call_id, "output": _output(part)}
+                {
+                    "type": "function_call_output",
+                    "call_id": part.call_id,
+                    "output": _content((Text(part.content), *part.images)),
+                }
                 for part in message.parts
                 if isinstance(part, ToolResult)
             )
@@ -144,24 +210,11 @@ def _said(text: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:
-    parts = tuple(parts)
-    if not any(isinstance(part, Image) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Text))
-    return [
-        _image(part) if isinstance(part, Image) else {"type": "input_text", "text": part.text}
-        for part in parts
-        if isinstance(part, Image | Text)
-    ]
+    return content_of(parts, "input_text", _image)
 
 
-def _output(result: ToolResult) -> str | list[dict[str, Any]]:
-    if not result.images:
-        return result.content
-    return [{"type": "input_text", "text": result.content}, *map(_image, result.images)]
-
-
-def _image(image: Image) -> dict[str, Any]:
-    return {"type": "input_image", "image_url": image_url(image), "detail": "auto"}
+def _image(url: str) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
 def add_parameters(body: dict[str, Any], parameters: Mapping[str, Any]) -> None:
@@ -204,7 +257,7 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
         raise _failure(mapping(body.get("error")), server)
     if not isinstance(output, list):
         raise ModelRequestError(
-            f"{server} answered without an output; if it speaks Chat Completions only, use OpenAIChatModel"
+            f"{server} answered without an output; if it speaks Chat Completions only, use protocol='chat'"
         )
     parts: list[Part] = []
     refused = False

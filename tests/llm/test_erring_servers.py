@@ -11,7 +11,7 @@ from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import ModelRequestError, NodeFailedError, OutputError
 from graphagent.events import TextStreamed
 from graphagent.llm import Message, ModelRequest, OutputFormat, Reasoning, Text, ToolCall, Usage
-from graphagent.llm.openai import OpenAIModel, OpenAIResponsesModel
+from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import llm_request
 from graphagent.store import SqliteStore
 from graphagent.testing import RawResponse, openai_server
@@ -222,22 +222,25 @@ async def test_content_over_responses_that_is_no_list(content, text):
     body = json.dumps({"status": "completed", "output": items})
     async with (
         openai_server([RawResponse(200, {"content-type": "application/json"}, body)]) as server,
-        OpenAIResponsesModel("m", base_url=server.base_url) as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
     ):
         assert (await model.respond(ASK)).message.text == text
 
 
-@pytest.mark.parametrize("kind", [OpenAIModel, OpenAIResponsesModel])
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
 @pytest.mark.parametrize(("pieces", "heard"), [(("a ", "\ud83d", "\ude00 b"), "a 😀 b"), (("a \ud83d",), "a ")])
-async def test_a_character_that_is_cut_in_two(kind, pieces, heard):
+async def test_a_character_that_is_cut_in_two(protocol, pieces, heard):
     """As by servers that count UTF-16: it arrives as one character, and a half at the end is not heard."""
     events = [delta(content=each) for each in pieces] + [delta("stop")]
-    if kind is OpenAIResponsesModel:
+    if protocol == "responses":
         content = [{"type": "output_text", "text": heard}]
         events = [{"type": "response.output_text.delta", "delta": each} for each in pieces]
         response = {"status": "completed", "output": [{"type": "message", "content": content}]}
         events.append({"type": "response.completed", "response": response})
-    async with openai_server([stream(*events)]) as server, kind("m", base_url=server.base_url) as model:
+    async with (
+        openai_server([stream(*events)]) as server,
+        OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+    ):
         response = await model.respond(ASK, (said := []).append)
     assert ("".join(said), response.message.text.removesuffix("\ufffd")) == (heard, heard)
     response.message.text.encode()

@@ -1,4 +1,4 @@
-"""OpenAIResponsesModel, and which protocol OpenAIModel speaks, against a real HTTP server on this machine."""
+"""OpenAIModel over Responses, and which protocol it chooses, against a real HTTP server on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from graphagent.llm import (
     Usage,
     structured,
 )
-from graphagent.llm.openai import OpenAIChatModel, OpenAIModel, OpenAIResponsesModel, _is_openai
+from graphagent.llm._families import is_openai
+from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore
 from graphagent.testing import Cut, RawResponse, openai_server
 from graphagent_strategies import single_run
@@ -68,8 +69,8 @@ def called(number, a=1, b=2):
 
 
 async def asked(server, request=HELLO, *, on_text=None, **settings):
-    async with OpenAIResponsesModel(
-        "m", base_url=server.base_url, **({"api_key": KEY, "max_retries": 0} | settings)
+    async with OpenAIModel(
+        "m", protocol="responses", base_url=server.base_url, **({"api_key": KEY, "max_retries": 0} | settings)
     ) as model:
         return await model.respond(request, on_text)
 
@@ -147,7 +148,7 @@ async def test_structured_output_is_native():
     """The server is sent the strict schema."""
     async with (
         openai_server([{"value": [1, 2]}]) as server,
-        OpenAIResponsesModel("m", base_url=server.base_url) as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
     ):
         assert await structured(model.respond, HELLO.messages, list[int]) == [1, 2]
     sent = server.requests[0]["text"]["format"]
@@ -160,7 +161,7 @@ async def test_a_server_without_formats_gets_the_schema_in_the_prompt(streaming)
     request = ModelRequest(HELLO.messages, output=OutputFormat.of(list[int]))
     async with (
         openai_server([refusal("Unknown parameter: 'text.format'"), "[1]", "[2]"]) as server,
-        OpenAIResponsesModel("m", base_url=server.base_url) as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
     ):
         on_text = [].append if streaming else None
         answers = [await model.respond(request, on_text) for _ in range(2)]
@@ -196,7 +197,7 @@ async def test_items_return_verbatim_in_a_tool_loop_and_across_turns(streaming, 
     replies = list(map(streamed, TOOL_LOOP)) if streaming else TOOL_LOOP
     async with openai_server(replies) as server:
         for task in ("1 + 2, 3 + 4 and 5 + 6?", "Thanks."):
-            async with OpenAIResponsesModel("m", base_url=server.base_url) as model:
+            async with OpenAIModel("m", protocol="responses", base_url=server.base_url) as model:
                 agent = Agent(single_run(), model=model, tools=[add], store=SqliteStore(tmp_path / "runs.db"))
                 if streaming:
                     async for _ in agent.stream(task, thread="t"):
@@ -235,7 +236,7 @@ async def test_reasoning_that_the_server_cannot_read_is_left_out_once(message, m
         openai_server(
             [whole(thought(1), called(1)), refusal(message, **more), whole(thought(2), called(2)), "3."]
         ) as server,
-        OpenAIResponsesModel("m", base_url=server.base_url) as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
     ):
         messages = first.messages
         responses = []
@@ -255,7 +256,7 @@ async def test_a_model_without_reasoning_is_not_asked_for_it(streaming):
     refused = refusal("Encrypted content is not supported with this model.", param="include")
     async with (
         openai_server([refused, "Hi.", "Hi."]) as server,
-        OpenAIResponsesModel("gpt-4o", base_url=server.base_url) as model,
+        OpenAIModel("gpt-4o", protocol="responses", base_url=server.base_url) as model,
     ):
         for _ in range(2):
             await model.respond(HELLO, [].append if streaming else None)
@@ -272,8 +273,8 @@ async def test_a_model_without_reasoning_is_not_sent_that_of_another(streaming):
     replies = [whole(thought(1), said("Hi.")), refusal(message, param="input"), "Hello.", "Hello."]
     async with (
         openai_server(replies) as server,
-        OpenAIResponsesModel("gpt-5.6-sol", base_url=server.base_url) as first,
-        OpenAIResponsesModel("gpt-4o", base_url=server.base_url) as second,
+        OpenAIModel("gpt-5.6-sol", protocol="responses", base_url=server.base_url) as first,
+        OpenAIModel("gpt-4o", protocol="responses", base_url=server.base_url) as second,
     ):
         answer = await first.respond(HELLO)
         messages = (*HELLO.messages, answer.message, Message.user("And now?"))
@@ -293,7 +294,7 @@ async def test_a_run_reports_what_was_refused():
     heard = []
     async with (
         openai_server([refused, "Hi."]) as server,
-        OpenAIResponsesModel("gpt-4o", base_url=server.base_url) as model,
+        OpenAIModel("gpt-4o", protocol="responses", base_url=server.base_url) as model,
     ):
         agent = Agent(single_run(), model=model)
         agent.on(ModelRequestFailed, heard.append)
@@ -326,11 +327,11 @@ async def test_a_parameter_that_is_only_mentioned_is_not_named():
 
 FAILURES = {
     "a refusal": (refusal("no", 401), "check the key"),
-    "another protocol": (RawResponse(200, JSON, '{"choices": []}'), "OpenAIChatModel"),
+    "another protocol": (RawResponse(200, JSON, '{"choices": []}'), "protocol='chat'"),
     "html": (RawResponse(200, {"content-type": "text/html"}, "<html>topsecret</html>"), "something else than JSON"),
     "a failure": (whole(status="failed", error={"code": "server_error", "message": "topsecret"}), "server_error"),
     "a lost connection": (Cut("Hello.", 50), "cannot be reached"),
-    "no such path": (refusal("no", 404), "base_url .*OpenAIChatModel"),
+    "no such path": (refusal("no", 404), "base_url .*protocol"),
 }
 
 
@@ -392,7 +393,10 @@ async def test_a_stream_that_is_lost():
 async def test_reasoning_without_an_answer_ends_a_run(streaming, tmp_path):
     """With an error that says what to change; what it took is counted, and the run can be resumed."""
     nothing = ModelResponse(Message("assistant", (Reasoning("Hm. Well."),)), Usage(3, 500))
-    async with openai_server([nothing, "Hi."]) as server, OpenAIResponsesModel("m", base_url=server.base_url) as model:
+    async with (
+        openai_server([nothing, "Hi."]) as server,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
+    ):
         agent = Agent(single_run(), model=model, store=SqliteStore(tmp_path / "runs.db"))
         with pytest.raises(NodeFailedError) as caught:
             if streaming:
@@ -410,17 +414,23 @@ async def test_reasoning_without_an_answer_ends_a_run(streaming, tmp_path):
 async def test_reasoning_up_to_the_limit_of_tokens_says_so():
     """The error is that of every answer that was cut off."""
     half = ModelResponse(Message("assistant", (Reasoning("Hm. Well."),)), finish_reason="length")
-    async with openai_server([half]) as server, OpenAIResponsesModel("m", base_url=server.base_url) as model:
+    async with (
+        openai_server([half]) as server,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
+    ):
         with pytest.raises(NodeFailedError) as caught:
             await Agent(single_run(), model=model).run("Hello?")
     assert isinstance(caught.value.__cause__, TruncatedError)
 
 
-@pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
-async def test_a_refusal_instead_of_json_is_not_asked_for_again(kind):
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_a_refusal_instead_of_json_is_not_asked_for_again(protocol):
     """The error has the model's words; a refusal in a text is the text."""
     refused = ModelResponse(Message.assistant("I will not."), finish_reason="refusal")
-    async with openai_server([refused, refused]) as server, kind("m", base_url=server.base_url) as model:
+    async with (
+        openai_server([refused, refused]) as server,
+        OpenAIModel("m", protocol=protocol, base_url=server.base_url) as model,
+    ):
         with pytest.raises(OutputError, match="refused to answer") as caught:
             await structured(model.respond, HELLO.messages, list[int])
         assert caught.value.output == "I will not."
@@ -464,7 +474,7 @@ async def test_a_message_that_was_cut_off_before_it_was_done():
 )
 def test_the_hosts_of_openai(host, own):
     """No address means OpenAI's own; regional hosts are its own too."""
-    assert _is_openai(host) == own
+    assert is_openai(host) == own
 
 
 @pytest.mark.parametrize(
@@ -492,12 +502,18 @@ async def test_the_address_decides_which_protocol(base_url, environment, path, m
     assert path in server.requests[0]
 
 
-def test_models_are_named_alike():
-    """Each class shows what is asked where, and takes the same arguments."""
-    for kind in (OpenAIModel, OpenAIChatModel, OpenAIResponsesModel):
-        model = kind("m", base_url="http://me:topsecret@localhost:1/v1", api_key=KEY, temperature=0)
-        assert repr(model) == f"<{kind.__name__}: model 'm' at localhost:1>"
-        assert (model.name, model.parameters, model.tells_cost) == ("m", {"temperature": 0}, False)
-        assert kind("m", base_url="https://openrouter.ai/api/v1").tells_cost
-        with pytest.raises(ValueError, match="no family 'acme' of models; give one of 'openai'"):
-            kind("m", family="acme")
+@pytest.mark.parametrize("protocol", [None, "chat", "responses"])
+def test_a_model_shows_what_is_asked_where(protocol):
+    """Over each protocol it has the same name, the same address without the password, and the same errors."""
+    model = OpenAIModel("m", protocol=protocol, base_url="http://me:topsecret@localhost:1/v1", temperature=0)
+    assert (repr(model), model.base_url) == ("<OpenAIModel: model 'm' at localhost:1>", "http://localhost:1/v1")
+    assert (model.name, model.parameters, model.tells_cost) == ("m", {"temperature": 0}, False)
+    assert OpenAIModel("m", protocol=protocol, base_url="https://openrouter.ai/api/v1").tells_cost
+    with pytest.raises(ValueError, match="no family 'acme' of models; give one of 'openai'"):
+        OpenAIModel("m", protocol=protocol, family="acme")
+
+
+def test_a_protocol_that_does_not_exist():
+    """The error names those that do."""
+    with pytest.raises(ValueError, match="unknown protocol 'grpc'; choose 'chat', 'responses' or None"):
+        OpenAIModel("m", protocol="grpc")

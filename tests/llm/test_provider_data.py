@@ -21,9 +21,9 @@ from graphagent.llm import (
     ToolCall,
     ToolResult,
 )
+from graphagent.llm._chat import Chunks, chat_messages, from_body
 from graphagent.llm._families import family_named, family_of
-from graphagent.llm._wire import Chunks, chat_messages, from_body
-from graphagent.llm.openai import OpenAIChatModel, OpenAIModel, OpenAIResponsesModel
+from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore
 from graphagent.testing import RawResponse, openai_server
 from graphagent_strategies import single_run
@@ -294,8 +294,8 @@ async def test_data_of_one_protocol_are_not_sent_by_the_other():
     request = ModelRequest((Message.user("?"), Message("assistant", parts), Message.tool(ToolResult("c1", "add", "3"))))
     async with openai_server(["Hi."] * 3) as server:
         for model in (
-            OpenAIChatModel("m", base_url=server.base_url, family="openai"),
-            OpenAIResponsesModel("m", base_url=server.base_url),
+            OpenAIModel("m", protocol="chat", base_url=server.base_url, family="openai"),
+            OpenAIModel("m", protocol="responses", base_url=server.base_url),
         ):
             async with model:
                 await model.respond(request)

@@ -28,7 +28,7 @@ from graphagent.llm import (
 from graphagent.llm._endpoint import Events
 from graphagent.llm._responses import ResponseEvents, add_parameters, from_body, input_items, to_body
 from graphagent.testing._responses import Responses
-from tests.llm.test_wire import MESSAGES, RESPONSES
+from tests.llm.test_chat import MESSAGES, RESPONSES
 
 
 @tool
@@ -340,7 +340,7 @@ def test_a_refusal_is_text_with_its_reason():
 @pytest.mark.parametrize("data", [None, [], "x", {}, {"output": None}, {"output": {}}, {"choices": []}])
 def test_what_is_not_the_protocol_is_an_error(data):
     """An answer of another shape is a clear error that names the other protocol."""
-    with pytest.raises(ModelRequestError, match=r"^s answered without an output; .*OpenAIChatModel"):
+    with pytest.raises(ModelRequestError, match=r"^s answered without an output; .*protocol='chat'"):
         from_body(data, "s", "f")
 
 

@@ -24,7 +24,7 @@ from graphagent.llm import (
     Usage,
     structured,
 )
-from graphagent.llm.openai import OpenAIChatModel, OpenAIModel, OpenAIResponsesModel
+from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore
 from graphagent.testing import openai_server
 from graphagent_strategies import single_run
@@ -52,11 +52,11 @@ async def enter(place: str) -> str:
 
 
 SERVERS = {
-    "openai": ("openai", OpenAIResponsesModel, "gpt-5.6-sol", 0),
-    "openai, Chat Completions": ("openai", OpenAIChatModel, "gpt-5.6-sol", 1),
-    "deepseek": ("deepseek", OpenAIModel, "deepseek-v4-flash", 0),
-    "google": ("google", OpenAIModel, "gemini-3.1-pro", 0),
-    "mistral": ("mistral", OpenAIModel, "mistral-medium-3-5", 0),
+    "openai": ("openai", "responses", "gpt-5.6-sol", 0),
+    "openai, Chat Completions": ("openai", "chat", "gpt-5.6-sol", 1),
+    "deepseek": ("deepseek", None, "deepseek-v4-flash", 0),
+    "google": ("google", None, "gemini-3.1-pro", 0),
+    "mistral": ("mistral", None, "mistral-medium-3-5", 0),
 }
 
 
@@ -85,7 +85,7 @@ async def work(model, store, task, *, streaming=False, tools=(look, photograph, 
 @pytest.mark.parametrize("name", SERVERS)
 async def test_a_conversation_with_tools(name, streaming, tmp_path):
     """Several calls in several turns of several runs, each in an agent of its own: the only refusal is the one of the effort."""
-    strict, kind, model_name, refusals = SERVERS[name]
+    strict, protocol, model_name, refusals = SERVERS[name]
     replies = iter(
         [
             thinking(Text("Let me look."), *calls(1, "look", "photograph")),
@@ -99,7 +99,9 @@ async def test_a_conversation_with_tools(name, streaming, tmp_path):
     failures = []
     async with openai_server(lambda request: next(replies), strict=strict) as server:
         for task in ("Who is there?", "Look again.", "Thanks."):
-            async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+            async with OpenAIModel(
+                model_name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0
+            ) as model:
                 result, failed = await work(model, tmp_path / "runs.db", task, streaming=streaming)
             failures += failed
     assert result.output == "Good night."
@@ -109,13 +111,17 @@ async def test_a_conversation_with_tools(name, streaming, tmp_path):
 @pytest.mark.parametrize("name", SERVERS)
 async def test_a_tool_loop_that_waits_for_a_person(name, tmp_path):
     """The reasoning before a call returns with its result, though another agent resumed the run from its journal."""
-    strict, kind, model_name, refusals = SERVERS[name]
+    strict, protocol, model_name, refusals = SERVERS[name]
     replies = iter([thinking(*calls(1, "look")), thinking(*calls(2, "enter")), thinking(Text("I am in."))])
     async with openai_server(lambda request: next(replies), strict=strict) as server:
-        async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+        async with OpenAIModel(
+            model_name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0
+        ) as model:
             result, failed = await work(model, tmp_path / "runs.db", "Go in.", run_id="r")
         assert (result.status, len(failed)) == ("waiting", refusals)
-        async with kind(model_name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+        async with OpenAIModel(
+            model_name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0
+        ) as model:
             agent = Agent(
                 single_run(), model=model, tools=[look, photograph, enter], store=SqliteStore(tmp_path / "runs.db")
             )
@@ -133,8 +139,10 @@ async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
             stack.enter_context(openai_server(lambda request: next(replies), strict=each[0]))
             for each in SERVERS.values()
         ]
-        for number, ((_, kind, name, _), server) in enumerate([*zip(SERVERS.values(), servers, strict=True)] * 2):
-            async with kind(name, base_url=server.base_url, api_key="k", max_retries=0) as model:
+        for number, ((_, protocol, name, _), server) in enumerate([*zip(SERVERS.values(), servers, strict=True)] * 2):
+            async with OpenAIModel(
+                name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0
+            ) as model:
                 result, failed = await work(model, tmp_path / "runs.db", "And then?")
             assert result.output == f"{number}."
             reasons += [(number, each.reason.partition(" answered ")[2]) for each in failed]
@@ -157,9 +165,11 @@ async def test_a_fallback_in_the_middle_of_a_tool_loop(first, second, streaming,
     with ExitStack() as stack:
         models = []
         for name, replies in ((first, before), (second, after)):
-            strict, kind, model_name, _ = SERVERS[name]
+            strict, protocol, model_name, _ = SERVERS[name]
             server = stack.enter_context(openai_server(lambda request, replies=replies: next(replies), strict=strict))
-            models.append(kind(model_name, base_url=server.base_url, api_key="k", max_retries=0))
+            models.append(
+                OpenAIModel(model_name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0)
+            )
         result, failed = await work(FallbackModel(*models), tmp_path / "runs.db", "Who is there?", streaming=streaming)
         for model in models:
             await model.aclose()
@@ -173,7 +183,9 @@ async def test_reasoning_of_another_account(tmp_path):
     async with openai_server(lambda request: next(replies), strict="openai") as server:
         failures = []
         for key, task in (("one", "Who is there?"), ("two", "Thanks.")):
-            async with OpenAIResponsesModel("m", base_url=server.base_url, api_key=key, max_retries=0) as model:
+            async with OpenAIModel(
+                "m", protocol="responses", base_url=server.base_url, api_key=key, max_retries=0
+            ) as model:
                 result, failed = await work(model, tmp_path / "runs.db", task)
             failures += failed
     assert result.output == "You are welcome."
@@ -188,7 +200,7 @@ async def test_an_edited_answer_keeps_the_others_valid():
     ask = Message.user("Who is there?")
     async with (
         openai_server(lambda request: next(replies), strict="openai") as server,
-        OpenAIResponsesModel("m", base_url=server.base_url, api_key="k") as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url, api_key="k") as model,
     ):
         parts = (await model.respond(ModelRequest((ask,), (look,)))).message.parts
         edited = Message("assistant", tuple(part for part in parts if not isinstance(part, Reasoning)))
@@ -201,16 +213,16 @@ async def test_an_edited_answer_keeps_the_others_valid():
 @pytest.mark.parametrize("name", ["openai", "openai, Chat Completions"])
 async def test_structured_output(name):
     """The schemas that claim to be strict are; others are not sent as such."""
-    strict, kind, model_name, _ = SERVERS[name]
+    strict, protocol, model_name, _ = SERVERS[name]
     async with (
         openai_server(lambda request: {"value": [1]}, strict=strict) as server,
-        kind(model_name, base_url=server.base_url, api_key="k") as model,
+        OpenAIModel(model_name, protocol=protocol, base_url=server.base_url, api_key="k") as model,
     ):
         assert await structured(model.respond, [Message.user("One?")], list[int]) == [1]
         response = await model.respond(
             ModelRequest((Message.user("?"),), (look,), output=OutputFormat.of(dict[str, int]))
         )
-    assert [each.reason.count("reasoning_effort") for each in response.failed] == [1] * (kind is OpenAIChatModel)
+    assert [each.reason.count("reasoning_effort") for each in response.failed] == [1] * (protocol == "chat")
 
 
 async def test_a_server_without_schemas(tmp_path):
@@ -237,10 +249,12 @@ async def test_a_server_without_schemas(tmp_path):
 )
 async def test_a_parameter_that_a_server_does_not_know(name, parameters, refused):
     """The run fails with an error that names it, and says what to leave out."""
-    strict, kind, model_name, _ = SERVERS[name]
+    strict, protocol, model_name, _ = SERVERS[name]
     async with (
         openai_server(lambda request: "Hi.", strict=strict) as server,
-        kind(model_name, base_url=server.base_url, api_key="k", max_retries=0, **parameters) as model,
+        OpenAIModel(
+            model_name, protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0, **parameters
+        ) as model,
     ):
         with pytest.raises(NodeFailedError) as caught:
             await Agent(single_run(), model=model).run("Hello?")
@@ -253,6 +267,6 @@ async def test_parameters_of_chat_completions_over_responses():
     given = {"max_completion_tokens": 500, "reasoning_effort": "low", "verbosity": "low"}
     async with (
         openai_server(lambda request: "Hi.", strict="openai") as server,
-        OpenAIResponsesModel("m", base_url=server.base_url, api_key="k", **given) as model,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url, api_key="k", **given) as model,
     ):
         assert (await Agent(single_run(), model=model, tools=[look]).run("Hello?")).output == "Hi."

@@ -9,7 +9,7 @@ import pytest
 from graphagent import END, START, Agent, Strategy, tool
 from graphagent.errors import NodeFailedError, OutputError
 from graphagent.llm import Message, ModelResponse, Text, ToolCall, ToolCalls
-from graphagent.llm.openai import OpenAIChatModel, OpenAIResponsesModel
+from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import execute_tools, llm_request, task
 from graphagent.store import MemoryStore
 from graphagent.testing import RawResponse, ScriptedModel, openai_server
@@ -17,7 +17,7 @@ from tests.nodes.test_model_nodes import check_sendable
 
 OSLO = {"city": "Oslo", "days": 3}
 
-protocols = pytest.mark.parametrize("protocol", [OpenAIChatModel, OpenAIResponsesModel])
+protocols = pytest.mark.parametrize("protocol", ["chat", "responses"])
 streamed = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -58,7 +58,7 @@ def first(ask):
 async def run(strategy, replies, protocol, *, stream=False, strict=None, **settings):
     """Run a strategy against a real server; return its output and what the server was sent."""
     async with openai_server(replies, strict=strict) as server:
-        model = protocol("m", base_url=server.base_url, api_key="k", max_retries=0)
+        model = OpenAIModel("m", protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0)
         agent = Agent(strategy, model=model, tools=[look, count], **settings)
         if stream:
             async with agent.stream("Where is Oslo?") as events:
@@ -206,13 +206,13 @@ async def test_a_server_without_schemas_gets_the_schema_in_the_prompt_with_the_t
         {"content-type": "application/json"},
         '{"error": {"message": "response_format is not supported with tools"}}',
     )
-    output, requests = await run(with_tools(), [refusal, call(), OSLO], OpenAIChatModel)
+    output, requests = await run(with_tools(), [refusal, call(), OSLO], "chat")
     assert output == Trip("Oslo", 3)
     assert formats(requests) == [(True, True), (False, True), (False, True)]
     assert '"days"' in str(requests[1]["messages"])
 
 
-@pytest.mark.parametrize(("protocol", "strict"), [(OpenAIResponsesModel, "openai"), (OpenAIChatModel, "mistral")])
+@pytest.mark.parametrize(("protocol", "strict"), [("responses", "openai"), ("chat", "mistral")])
 @streamed
 async def test_strict_servers_take_all_of_it(protocol, strict, stream):
     """Structured output with tools, a task with a typed finish, and a forced tool, on servers that refuse what is not exact."""
@@ -241,7 +241,7 @@ async def test_a_loop_of_tools_and_output_is_recorded_once(protocol):
     down = RawResponse(500, {"content-type": "application/json"}, "{}")
     strategy = with_tools()
     async with openai_server([call("remember"), down, OSLO]) as server:
-        model = protocol("m", base_url=server.base_url, api_key="k", max_retries=0)
+        model = OpenAIModel("m", protocol=protocol, base_url=server.base_url, api_key="k", max_retries=0)
         agent = Agent(strategy, model=model, tools=[remember], store=store)
         with pytest.raises(NodeFailedError, match="500"):
             await agent.run("x", run_id="r")

@@ -23,8 +23,8 @@ from graphagent.llm import (
     Usage,
     tool,
 )
+from graphagent.llm._chat import Chunks, chat_messages, from_body, to_body
 from graphagent.llm._endpoint import Events
-from graphagent.llm._wire import Chunks, chat_messages, from_body, to_body
 from graphagent.testing._wire import ChatCompletions
 
 SERVER = ChatCompletions(None)
