@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -28,15 +29,14 @@ from graphagent.llm import (
     Deny,
     Image,
     Message,
+    Part,
     ProviderData,
-    Reasoning,
     Text,
-    ToolCall,
     ToolCalls,
-    ToolResult,
     ToolResults,
     Usage,
 )
+from graphagent.llm._internal import PART_KINDS
 
 if TYPE_CHECKING:
     from graphagent.codec._blobs import Blobs
@@ -185,7 +185,7 @@ class _Writer:
     def part(self, part: Any, room: int) -> Json:
         if type(part) is Text and part.provider is None:
             text = self.text(part.text)
-            return text if isinstance(text, str) else {"$": "text", "v": text}
+            return text if isinstance(text, str) else {"$": "text", "text": text}
         return self.value(part, Any, room)
 
     def image(self, image: Image) -> dict[str, Json]:
@@ -329,9 +329,7 @@ def _bytes(fields: Mapping[str, Json], blobs: Blobs) -> bytes:
 def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
     parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in as_list(data["parts"])]
     role = data["role"]
-    if role not in _ROLES or not all(
-        isinstance(part, Text | Image | Reasoning | ToolCall | ToolResult) for part in parts
-    ):
+    if role not in _ROLES or not all(isinstance(part, Part) for part in parts):
         raise DecodeError("what was kept has something else where a message belongs")
     return Message(role, tuple(parts))
 
@@ -408,26 +406,19 @@ _FORMS: Mapping[Any, FieldCodec] = {
     Mapping[str, Any]: FieldCodec(_write_arguments, _read_arguments),
     ProviderData: FieldCodec(_write_provider, _read_provider),
 }
-_CALL = DataclassCodec(
-    ToolCall,
-    {"name": "name", "id": "id", "arguments": "arguments", "malformed": "malformed", "provider": "provider"},
-    tag="call", always=("id", "arguments"), forms=_FORMS,
-)  # fmt: skip
-_RESULT = DataclassCodec(
-    ToolResult,
-    {"call_id": "id", "name": "name", "content": "content", "is_error": "error", "images": "images", "full": "full",
-     "seconds": "seconds", "run_id": "run"},
-    tag="result", forms=_FORMS,
-)  # fmt: skip
+# What a tool returned (`value`) exists in its own process only.
+_PARTS: dict[type, DataclassCodec[Any]] = {
+    kind: DataclassCodec(
+        kind, {each.name: each.name for each in fields(kind) if each.name != "value"}, tag=tag, forms=_FORMS
+    )
+    for tag, kind in PART_KINDS.items()
+    if kind is not Image
+}
+_WITHIN: Mapping[Any, FieldCodec] = {kind: _within_list(codec) for kind, codec in _PARTS.items()}
 _CODECS = (
-    _CALL,
-    _RESULT,
-    DataclassCodec(Text, {"text": "v", "provider": "provider"}, tag="text", forms=_FORMS),
-    DataclassCodec(Reasoning, {"text": "v", "provider": "provider"}, tag="reasoning", forms=_FORMS),
-    DataclassCodec(
-        ToolCalls, {"calls": "v", "text": "text"}, tag="calls", always=("text",), forms={**_FORMS, ToolCall: _within_list(_CALL)}
-    ),
-    DataclassCodec(ToolResults, {"results": "v"}, tag="results", forms={ToolResult: _within_list(_RESULT)}),
+    *_PARTS.values(),
+    DataclassCodec(ToolCalls, {"calls": "v", "text": "text"}, tag="calls", always=("text",), forms={**_FORMS, **_WITHIN}),
+    DataclassCodec(ToolResults, {"results": "v"}, tag="results", forms=_WITHIN),
     DataclassCodec(Approve, {"arguments": "v"}, tag="approve", forms=_FORMS),
     DataclassCodec(Deny, {"reason": "v"}, tag="deny", always=("reason",), forms=_FORMS),
 )  # fmt: skip

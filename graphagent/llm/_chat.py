@@ -23,12 +23,12 @@ from graphagent.llm._messages import (
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
     Usage,
 )
 from graphagent.llm._wire import (
     SCHEMA_REFUSALS,
     arguments_text,
+    attached,
     content_of,
     mapping,
     money,
@@ -182,28 +182,41 @@ def chat_messages(
             sent.append({"role": "user", "content": _content(shown)})
             shown = []
         if message.role == "tool":
-            for result in (part for part in message.parts if isinstance(part, ToolResult)):
+            for result in message.tool_results:
                 sent.append({"role": "tool", "tool_call_id": result.call_id, "content": result.content})
                 if result.images:
                     shown += [Text(f"Images that {result.name} gave (call {result.call_id}):"), *result.images]
         elif message.role == "assistant":
-            said = _assistant(message)
-            if family is not None and place > after:
-                _add_data(said, message, family, fill=fill)
-            sent.append(said)
+            sent.append(_assistant(message, family if place > after else None, fill=fill))
         else:
             sent.append({"role": message.role, "content": _content(message.parts)})
     return [*sent, {"role": "user", "content": _content(shown)}] if shown else sent
 
 
-def _assistant(message: Message) -> dict[str, Any]:
-    calls = [
-        {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": arguments_text(call)}}
-        for call in message.tool_calls
-    ]
-    if not calls:
-        return {"role": "assistant", "content": message.text}
-    return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+def _assistant(message: Message, family: ModelFamily | None, *, fill: bool) -> dict[str, Any]:
+    """Return the JSON of an answer, with what servers of the family attached to its parts."""
+    said: dict[str, Any] = {"role": "assistant", "content": message.text}
+    calls: list[dict[str, Any]] = []
+    signed = False
+    for part in message.parts:
+        place: dict[str, Any] = said
+        if isinstance(part, ToolCall):
+            place = {
+                "type": "function",
+                "id": part.id,
+                "function": {"name": part.name, "arguments": arguments_text(part)},
+            }
+            calls.append(place)
+        data = attached(part, "" if family is None else family.name)
+        signed = signed or (bool(data) and not isinstance(part, Text))
+        for name, value in data.items():
+            # Reasoning text is not stored twice, see `_reasoning`.
+            place[name] = part.text if value is None and isinstance(part, Reasoning) else value
+    if calls:
+        said |= {"content": message.text or None, "tool_calls": calls}
+        if family is not None and fill and not signed:
+            (calls[0] if family.signature else said).update(family.missing)
+    return said
 
 
 def shorten_ids(messages: Iterable[dict[str, Any]]) -> None:
@@ -213,25 +226,6 @@ def shorten_ids(messages: Iterable[dict[str, Any]]) -> None:
             identity = holder.get(name)
             if identity is not None and re.fullmatch("[a-zA-Z0-9]{9}", identity) is None:
                 holder[name] = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:9]
-
-
-def _add_data(said: dict[str, Any], message: Message, family: ModelFamily, *, fill: bool) -> None:
-    """Add to the JSON of an answer what servers of the family attached to its parts."""
-    calls = iter(said.get("tool_calls", ()))
-    signed = False
-    for part in message.parts:
-        if not isinstance(part, Text | Reasoning | ToolCall):
-            continue
-        place = next(calls) if isinstance(part, ToolCall) else said
-        if part.provider is None or part.provider.family != family.name:
-            continue
-        signed = signed or not isinstance(part, Text)
-        for name, value in part.provider.data.items():
-            # Reasoning text is not stored twice, see `_reasoning`.
-            place[name] = part.text if value is None and isinstance(part, Reasoning) else value
-    if fill and not signed and message.tool_calls:
-        place = said["tool_calls"][0] if family.signature else said
-        place.update(family.missing)
 
 
 def _content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:

@@ -54,11 +54,11 @@ class Image:
         OSError: the file cannot be read; FileNotFoundError if there is none.
     """
 
-    data: bytes = field(repr=False)
+    data: bytes = field(default=b"", repr=False)
     """The bytes of the file; empty if there is only a URL."""
-    media_type: str
+    media_type: str = ""
     """Such as `image/png`."""
-    url: str
+    url: str = ""
     """Where the image is; used when there is no data."""
 
     def __init__(self, data: ImageLike = b"", media_type: str = "", url: str = "") -> None:
@@ -77,7 +77,7 @@ class Image:
         object.__setattr__(self, "url", url)
 
     @staticmethod
-    def restored(data: bytes, media_type: str, url: str) -> Image:
+    def restored(data: bytes = b"", media_type: str = "", url: str = "") -> Image:
         """Return an image with exactly these fields, as they were stored."""
         image = object.__new__(Image)
         for name, value in (("data", data), ("media_type", media_type), ("url", url)):

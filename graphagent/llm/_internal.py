@@ -12,6 +12,8 @@ from graphagent.llm._json_form import dumps as dumps
 from graphagent.llm._json_form import read_response as read_response
 from graphagent.llm._json_form import request_json as request_json
 from graphagent.llm._json_form import response_json as response_json
+from graphagent.llm._messages import PART_KINDS as PART_KINDS
+from graphagent.llm._messages import part_fields as part_fields
 from graphagent.llm._partial import PartialOutput as PartialOutput
 from graphagent.llm._tool_limits import SHORTEST as SHORTEST
 from graphagent.llm._tool_limits import capped as capped

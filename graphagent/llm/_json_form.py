@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,16 +14,16 @@ import orjson
 from graphagent.errors import SerializationError
 from graphagent.llm._images import Image
 from graphagent.llm._messages import (
+    PART_KINDS,
     Message,
     ModelRequest,
     ModelResponse,
     Part,
     ProviderData,
-    Reasoning,
     Text,
-    ToolCall,
     ToolResult,
     Usage,
+    part_fields,
 )
 
 if TYPE_CHECKING:
@@ -155,65 +155,58 @@ def _digest(data: bytes) -> str:
 
 def _sent(part: Part, ids: dict[str, int]) -> Json:
     """Return a part of a request."""
-    if isinstance(part, Text):
-        if part.provider is None:
-            return part.text
-        found: dict[str, Json] = {"text": part.text}
-    elif isinstance(part, Reasoning):
-        found = {"reasoning": part.text}
-    elif isinstance(part, Image):
-        return (
-            {"image": part.url}
-            if part.url and not part.data
-            else {"image": _digest(part.data), "type": part.media_type}
-        )
-    elif isinstance(part, ToolCall):
-        found = {"call": part.name, "arguments": part.arguments, "id": ids.setdefault(part.id, len(ids) + 1)}
-        if part.malformed:
-            found["malformed"] = part.malformed
-    else:
-        found = {"result": part.content, "of": part.name, "id": ids.setdefault(part.call_id, len(ids) + 1)}
-        if part.is_error:
-            found["is_error"] = True
-        if part.images:
-            found["images"] = [_sent(each, ids) for each in part.images]
-        return found
-    if part.provider is not None:
-        found["provider"] = {"family": part.provider.family, "data": _digest(dumps(part.provider.data))}
-    return found
+
+    def plain(name: str, value: Any) -> Json:
+        if name in ("id", "call_id"):
+            return ids.setdefault(value, len(ids) + 1)
+        if name == "images":
+            return [_sent(each, ids) for each in value]
+        if isinstance(value, ProviderData):
+            return {"family": value.family, "data": _digest(dumps(value.data))}
+        return _digest(value) if isinstance(value, bytes) else value
+
+    found = {name: plain(name, value) for name, value in part_fields(part).items()}
+    if "data" in found:  # a server is not sent the address of an image besides its data
+        found.pop("url", None)
+    return _short(found)
 
 
 def _said(part: Part) -> Json:
-    """Return a part of a response."""
+    """Return a part of a response, as `_read` reads it."""
     if isinstance(part, ToolResult):
         raise SerializationError("a response that contains the result of a tool cannot be stored")
-    if isinstance(part, Image):
-        return {"image": base64.b64encode(part.data).decode(), "type": part.media_type, "url": part.url}
-    found = _sent(part, {})
-    if isinstance(part, ToolCall):
-        found["id"] = part.id
-    if part.provider is not None:  # what is returned to the server, in full
-        found["provider"] = {"family": part.provider.family, "data": dict(part.provider.data)}
-    return found
+
+    def plain(value: Any) -> Json:
+        if isinstance(value, ProviderData):
+            return {"family": value.family, "data": dict(value.data)}
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+    return _short({name: plain(value) for name, value in part_fields(part).items()})
+
+
+def _short(found: dict[str, Json]) -> Json:
+    """Return the JSON of a part, for plain text as a string."""
+    return found["text"] if found.keys() == {"type", "text"} and found["type"] == "text" else found
 
 
 def _read(data: Json) -> Part:
     if isinstance(data, str):
         return Text(data)
-    provider = data.get("provider")
-    if provider is not None:
-        if not isinstance(provider["data"], dict):
-            raise TypeError("data of a provider is an object")
-        provider = ProviderData(_text(provider["family"]), provider["data"])
-    if "text" in data:
-        return Text(_text(data["text"]), provider=provider)
-    if "reasoning" in data:
-        return Reasoning(_text(data["reasoning"]), provider=provider)
-    if "image" in data:
-        return Image.restored(base64.b64decode(data["image"], validate=True), _text(data["type"]), _text(data["url"]))
-    return ToolCall(
-        _text(data["call"]), data["arguments"], data["id"], _text(data.get("malformed", "")), provider=provider
-    )
+    values = {name: _read_field(name, value) for name, value in data.items() if name != "type"}
+    make: Callable[..., Part] = PART_KINDS[data["type"]]
+    return make(**values) if make is not Image else Image.restored(**values)
+
+
+def _read_field(name: str, value: Json) -> Any:
+    if name == "arguments":
+        return value
+    if name == "data":
+        return base64.b64decode(value, validate=True)
+    if name == "provider":
+        if not isinstance(value["data"], dict):
+            raise TypeError("data of a provider must be an object")
+        return ProviderData(_text(value["family"]), value["data"])
+    return _text(value)
 
 
 def _usage(data: dict[str, Json]) -> Usage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES = frozenset(get_args(Role))
+_UNSEEN = {"seen": False}
+"""Marks the fields of a part that no model is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,14 @@ class ToolResult:
     """The result as text: a string as it is, anything else as JSON."""
     is_error: bool = False
     images: tuple[Image, ...] = ()
-    value: Any = field(default=None, compare=False, repr=False)
+    value: Any = field(default=None, compare=False, repr=False, metadata=_UNSEEN)
     """What the tool returned, or the exception that it raised, in this process."""
-    full: str = ""
+    full: str = field(default="", metadata=_UNSEEN)
     """The whole result, where `content` is only a part of it."""
-    seconds: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False, metadata=_UNSEEN)
     """How long the call took."""
-    run_id: str = ""
-    """The run of the sub-agent that gave it, where one did."""
+    run_id: str = field(default="", metadata=_UNSEEN)
+    """The run of the sub-agent that produced it, if one did."""
 
     def __post_init__(self) -> None:
         if self.images:
@@ -99,6 +101,31 @@ class ToolResult:
 
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult
+PART_KINDS: Mapping[str, type[Part]] = {
+    "text": Text,
+    "image": Image,
+    "reasoning": Reasoning,
+    "tool_call": ToolCall,
+    "tool_result": ToolResult,
+}
+"""The kinds of parts, under the names that they have in JSON. A cache, a recording, an export and the codec derive their forms from
+the fields of each; only what a protocol or a reader is shown is written for each kind."""
+
+
+def part_fields(part: Part) -> dict[str, Any]:
+    """Return the kind of a part as `type`, and the fields that a model sees unless they have their default."""
+    kind = next(kind for kind, owner in PART_KINDS.items() if isinstance(part, owner))
+    return {"type": kind} | {name: value for name, default in _SEEN[kind] if (value := getattr(part, name)) != default}
+
+
+_SEEN = {
+    kind: [
+        (each.name, each.default if each.default_factory is MISSING else each.default_factory())
+        for each in fields(owner)
+        if each.metadata.get("seen", True)
+    ]
+    for kind, owner in PART_KINDS.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +174,17 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text of the message, tool results included, without its reasoning."""
+        """All text of the message, including tool results but not reasoning."""
         return "".join(
             part.text if isinstance(part, Text) else part.content
             for part in self.parts
             if isinstance(part, Text | ToolResult)
         )
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought, as far as its server shows it."""
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -163,6 +195,11 @@ class Message:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the message, in the model's order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """The tool results of the message."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from graphagent.llm._messages import (
     Reasoning,
     Text,
     ToolCall,
-    ToolResult,
     Usage,
 )
 from graphagent.llm._wire import (
     SCHEMA_REFUSALS,
     arguments_text,
+    attached,
     content_of,
     mapping,
     money,
@@ -163,8 +163,7 @@ def input_items(messages: Iterable[Message], family: str) -> list[dict[str, Any]
                     "call_id": part.call_id,
                     "output": _content((Text(part.content), *part.images)),
                 }
-                for part in message.parts
-                if isinstance(part, ToolResult)
+                for part in message.tool_results
             )
         else:
             items.append({"role": message.role, "content": _content(message.parts)})
@@ -181,8 +180,7 @@ def _answer_items(message: Message, family: str) -> list[dict[str, Any]]:
     reasoning: list[dict[str, Any]] = []
     reasoned = False
     for part in message.parts:
-        provider = part.provider if isinstance(part, Reasoning | Text | ToolCall) else None
-        data: Mapping[str, Any] = provider.data if provider is not None and provider.family == family else {}
+        data = attached(part, family)
         if isinstance(part, Reasoning):
             if data:
                 reasoning.append(dict(data))

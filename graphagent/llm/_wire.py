@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.llm._images import Image
-from graphagent.llm._messages import MONEY, Part, Text, ToolCall
+from graphagent.llm._messages import MONEY, Part, Text, ToolCall, ToolResult
 from graphagent.llm._output import read_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def schema_instruction(output: OutputFormat[Any]) -> str:
     """Return what a model is told whose server does not take the format as a setting."""
     schema = json.dumps(output.schema, ensure_ascii=False)
     return f"Answer with nothing but JSON that fits this schema: {schema}"
+
+
+def attached(part: Part, family: str) -> Mapping[str, Any]:
+    """Return the data that servers of a family attached to a part."""
+    provider = None if isinstance(part, Image | ToolResult) else part.provider
+    return provider.data if provider is not None and provider.family == family else {}
 
 
 def content_of(parts: Iterable[Part], text: str, image: Callable[[str], dict[str, Any]]) -> str | list[dict[str, Any]]:

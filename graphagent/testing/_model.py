@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from graphagent.errors import ScriptError
-from graphagent.llm import Message, ModelRequest, ModelResponse, Text, ToolCall, ToolCalls, ToolResult, Usage
+from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, Usage
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -111,10 +111,5 @@ def _message(reply: Any) -> Message:
 
 
 def _count(message: Message) -> int:
-    said = [
-        part.text if isinstance(part, Text) else part.content
-        for part in message.parts
-        if isinstance(part, Text | ToolResult)
-    ]
-    said += [f"{call.name} {call.malformed or dict(call.arguments)}" for call in message.tool_calls]
+    said = [message.text, *(f"{call.name} {call.malformed or dict(call.arguments)}" for call in message.tool_calls)]
     return sum(len(text.split()) for text in said)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from graphagent._clock import now
 from graphagent.llm import (
-    Image,
     Message,
     ModelRequest,
     ModelResponse,
@@ -21,11 +20,10 @@ from graphagent.llm import (
     Text,
     Tool,
     ToolCall,
-    ToolResult,
 )
 from graphagent.testing._model import words
 from graphagent.testing._services import RefusedError, Service, check_responses, not_found, seal
-from graphagent.testing._wire import as_text, raw_arguments, read_image, run_elsewhere
+from graphagent.testing._wire import as_text, raw_arguments, read_content, result_of, run_elsewhere
 
 _KNOWN = frozenset(
     [
@@ -85,7 +83,7 @@ class Responses:
         for item in items:
             kind = item.get("type", "message")
             if kind == "function_call_output":
-                messages.append(Message.tool(_read_result(item, names)))
+                messages.append(Message.tool(result_of(item["call_id"], read_content(item["output"]), names)))
                 continue
             role, parts = _read_item(kind, item)
             names.update({part.id: part.name for part in parts if isinstance(part, ToolCall)})
@@ -267,31 +265,8 @@ def _read_item(kind: str, item: Mapping[str, Any]) -> tuple[Role, tuple[Part, ..
         return "assistant", (Reasoning(thought),) if thought else ()
     if kind == "message":
         role: Role = "system" if item["role"] == "developer" else item["role"]
-        return role, _read_content(item["content"])
+        return role, tuple(read_content(item["content"]))
     raise ValueError(f"this server knows no item of type {kind!r}")
-
-
-def _read_content(content: str | list[dict[str, Any]]) -> tuple[Part, ...]:
-    if isinstance(content, str):
-        return (Text(content),) if content else ()
-    parts: list[Part] = []
-    for each in content:
-        kind = each["type"]
-        if kind == "input_image":
-            parts.append(read_image(each["image_url"]))
-        elif kind in ("input_text", "output_text", "refusal"):
-            text = as_text(each["refusal" if kind == "refusal" else "text"])
-            parts += [Text(text)] if text else []
-        else:
-            raise ValueError(f"this server knows no content of type {kind!r}")
-    return tuple(parts)
-
-
-def _read_result(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolResult:
-    identity, parts = item["call_id"], _read_content(item["output"])
-    text = "".join(part.text for part in parts if isinstance(part, Text))
-    images = tuple(part for part in parts if isinstance(part, Image))
-    return ToolResult(identity, names.get(identity, ""), text, images=images)
 
 
 def _output(response: ModelResponse, number: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import math
 import random
 import re
 import struct
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any
 
 from graphagent._clock import now
@@ -79,9 +79,8 @@ class ChatCompletions:
         said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
         if reason == "refusal":
             said, reason = {"role": "assistant", "content": None, "refusal": message.text}, "stop"
-        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thought:
-            said["reasoning_content"] = thought
+        if message.reasoning:
+            said["reasoning_content"] = message.reasoning
         if message.tool_calls:
             said["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": raw_arguments(call)}}
@@ -131,10 +130,9 @@ def run_elsewhere(arguments: Mapping[str, Any], context: Any) -> Awaitable[Any]:
 
 
 def _read_message(said: Mapping[str, Any], names: Mapping[str, str]) -> Message:
-    parts = _read_content(said.get("content") or "")
+    parts = read_content(said.get("content") or "")
     if said["role"] == "tool":
-        identity, text = said["tool_call_id"], "".join(part.text for part in parts if isinstance(part, Text))
-        return Message.tool(ToolResult(identity, names.get(identity, ""), text))
+        return Message.tool(result_of(said["tool_call_id"], parts, names))
     thought = said.get("reasoning_content") or said.get("reasoning")
     if thought:
         parts.insert(0, Reasoning(as_text(thought)))
@@ -145,16 +143,33 @@ def _read_message(said: Mapping[str, Any], names: Mapping[str, str]) -> Message:
     return Message(role, tuple(parts))
 
 
-def _read_content(content: str | list[dict[str, Any]]) -> list[Part]:
+def read_content(content: str | list[dict[str, Any]]) -> list[Part]:
+    """Return the texts and images of a message or a result, in either protocol.
+
+    Raises:
+        ValueError: something in it is of another type.
+    """
     if isinstance(content, str):
         return [Text(content)] if content else []
     parts: list[Part] = []
     for each in content:
-        if each["type"] == "image_url":
-            parts.append(read_image(each["image_url"]["url"]))
-        elif each["text"]:
-            parts.append(Text(as_text(each["text"])))
+        match each["type"]:
+            case "image_url":
+                parts.append(_image(each["image_url"]["url"]))
+            case "input_image":
+                parts.append(_image(each["image_url"]))
+            case "text" | "input_text" | "output_text" | "refusal" as kind:
+                text = as_text(each["refusal" if kind == "refusal" else "text"])
+                parts += [Text(text)] if text else []
+            case kind:
+                raise ValueError(f"unsupported content of type {kind!r}")
     return parts
+
+
+def result_of(call_id: str, parts: Iterable[Part], names: Mapping[str, str]) -> ToolResult:
+    """Return the result of a call; `names` are those of the tools, by the ids of the calls."""
+    message = Message("tool", tuple(parts))
+    return ToolResult(call_id, names.get(call_id, ""), message.text, images=message.images)
 
 
 def as_text(value: object) -> str:
@@ -168,8 +183,7 @@ def as_text(value: object) -> str:
     return value
 
 
-def read_image(url: str) -> Image:
-    """Return the image of a URL, which may contain it."""
+def _image(url: str) -> Image:
     if not url.startswith("data:"):
         return Image(url=url)
     kind, _, data = url.removeprefix("data:").partition(";base64,")

@@ -282,9 +282,9 @@ def _allowed(memory: RunMemory) -> list[int]:
     for place, step in enumerate(steps):
         if isinstance(step, MessageStep):
             called.update((call.id, place) for call in step.message.tool_calls)
-            for part in step.message.parts:
-                if isinstance(part, ToolResult) and part.call_id in called:
-                    apart.update(range(called[part.call_id] + 1, place + 1))
+            for result in step.message.tool_results:
+                if result.call_id in called:
+                    apart.update(range(called[result.call_id] + 1, place + 1))
     last = len(steps) if pending is None else pending
     return [place for place in range(1, last + 1) if place not in apart]
 

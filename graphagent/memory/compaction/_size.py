@@ -86,7 +86,7 @@ def _named(memory: RunMemory, message: Message) -> tuple[str, str]:
         case SummaryStep():
             return "a summary", "choose a compression that says less"
         case ActionStep() if message.role == "tool":
-            names = ", ".join(repr(part.name) for part in message.parts if isinstance(part, ToolResult))
+            names = ", ".join(repr(result.name) for result in message.tool_results)
             return f"the result of {names}", "install ContextWindow(observation_chars=…)"
         case ActionStep():
             return f"turn {step.step_number}", "compress earlier, or keep fewer turns"

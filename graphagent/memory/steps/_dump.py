@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
+from graphagent.llm import Image, Message, Part, ToolCall, ToolCalls, ToolResult, ToolResults, Usage
+from graphagent.llm._internal import part_fields
 from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,
@@ -158,21 +159,15 @@ def _message(message: Message) -> Plain:
     return found
 
 
-def _part(part: Text | Image | Reasoning | ToolCall | ToolResult) -> Plain:
-    if isinstance(part, Image):
-        # The data stand in the step that has the image; here they would stand again for every turn.
-        about = {"url": part.url} if part.url else {"bytes": len(part.data)}
-        return {"type": "image", "media_type": part.media_type, **about}
-    if isinstance(part, ToolResult):
-        found = {key: each for key, each in _result(part).items() if key not in ("images", "seconds", "full")}
-        return {
-            "type": "tool_result",
-            **found,
-            **({"images": [_part(each) for each in part.images]} if part.images else {}),
-        }
-    if isinstance(part, ToolCall):
-        return {"type": "tool_call", **_call(part)}
-    return {"type": "reasoning" if isinstance(part, Reasoning) else "text", "text": part.text}
+def _part(part: Part) -> Plain:
+    found = part_fields(part)
+    found.pop("provider", None)
+    if "images" in found:
+        found["images"] = [_part(each) for each in found["images"]]
+    if "data" in found:
+        # The step that has the image has its data; here they would be repeated for every turn.
+        found["bytes"] = len(found.pop("data"))
+    return plain(found)
 
 
 def _usage(usage: Usage) -> Plain:

@@ -119,8 +119,7 @@ def _body(step: Step, inside: Mapping[str, str]) -> tuple[str, Iterable[str]]:
 def _turn(step: ActionStep, inside: Mapping[str, str]) -> Iterator[str]:
     message = step.model_output_message
     if message is not None:
-        thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        yield from _part("Thought", _said(thought))
+        yield from _part("Thought", _said(message.reasoning))
         yield from _part("Said", _said(message.text))
         yield from _images(message.images)
     if step.code_action and not any(step.code_action in call.arguments.values() for call in step.tool_calls):

@@ -670,7 +670,7 @@ def _looped():
             {"call_id": "a", "name": "f", "content": "x", "is_error": False, "seconds": 0.0, "full": "xx",
              "images": [{"media_type": "image/png", "url": "u"}]}]),
         (Message.tool(ToolResult("a", "f", "x")), {"role": "tool", "content": [
-            {"type": "tool_result", "call_id": "a", "name": "f", "content": "x", "is_error": False}]}),
+            {"type": "tool_result", "call_id": "a", "name": "f", "content": "x"}]}),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
