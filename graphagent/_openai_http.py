@@ -36,18 +36,18 @@ _OPENAI = "https://api.openai.com/v1"
 _LONGEST_DETAIL = 2_000
 
 _ADVICE = {
-    400: "it does not take the request as it is",
-    403: "the key may not use this model",
+    400: "the request is invalid for this server",
+    403: "the key has no access to this model",
     404: "check the model's name and base_url (most end in /v1)",
-    408: "it took too long",
+    408: "the request timed out",
     413: "the request is too large",
-    422: "it does not take the request as it is",
-    429: "too many requests, or nothing left of the quota",
+    422: "the request is invalid for this server",
+    429: "rate limit or quota exceeded",
 }
 
 
 class MakesError(Protocol):
-    """Makes the error of whoever asks the server."""
+    """Makes the error of the client of a server."""
 
     def __call__(
         self, text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
@@ -57,7 +57,7 @@ class MakesError(Protocol):
 
 
 class Server:
-    """A server, and whom it is asked for: `model 'gpt-5-mini' at localhost:8000`, as its errors begin.
+    """A server, with the name under which errors mention it: `model 'gpt-5-mini' at localhost:8000`.
 
     It is asked in any event loop, with one client for each. A client is closed by `aclose`, or with its event loop.
     """
@@ -78,10 +78,10 @@ class Server:
         """Set the address of the server, and how it is called.
 
         Raises:
-            ValueError: `base_url` is no address, or `max_retries` is below 0. The address is not shown: it may hold a password.
+            ValueError: `base_url` is not an address, or `max_retries` is negative. The address is not shown: it may hold a password.
         """
         if max_retries < 0:
-            raise ValueError("max_retries is a number of 0 or more")
+            raise ValueError("max_retries must be at least 0")
         self._asked = f"{asked} at {_taken_apart(base_url)[1]}" if base_url else asked
         self._error = error
         self._base_url = (base_url or "").strip() or None
@@ -100,7 +100,7 @@ class Server:
         """Yield the client of this event loop. Within the block it stays open even if `aclose` is called.
 
         Raises:
-            The error of whoever asks: there is no key.
+            The error of the caller's kind: the key is missing.
         """
         clients = await _clients_here()
         client = clients.get(ref(self))
@@ -117,7 +117,7 @@ class Server:
         """Return the JSON that answers a request for something else than a response of a model.
 
         Raises:
-            The error of whoever asks: there is no key, or the server refused, cannot be reached, or answered with no JSON.
+            The error of the caller's kind: the key is missing, or the server refused, cannot be reached, or did not answer with JSON.
         """
         # Without a key, and without a header or the password of the address in its place, no header is sent at all.
         keyed = not self._has_none() or "authorization" in map(str.lower, self._with_login()[1])
@@ -139,7 +139,7 @@ class Server:
 
     @contextmanager
     def failures(self) -> Generator[None]:
-        """Turn the errors of the client into those of whoever asks."""
+        """Turn the errors of the client into those of the caller's kind."""
         try:
             yield
         except Exception as error:
@@ -151,7 +151,7 @@ class Server:
     def no_json(self, content: str = "") -> Exception:
         """Return the error for a response that is not JSON."""
         return self._error(
-            f"{self} answered with something else than JSON; check base_url (most end in /v1)",
+            f"{self} answered with something other than JSON; check base_url (most end in /v1)",
             detail=content[:_LONGEST_DETAIL],
         )
 
@@ -166,7 +166,7 @@ class Server:
                 detail=(error.response.text or error.message)[:_LONGEST_DETAIL],
             )
         if isinstance(error, APITimeoutError):
-            return self._error(f"{self} did not answer in time; try again, or give it a larger timeout=")
+            return self._error(f"{self} did not answer in time; try again, or increase timeout=")
         if isinstance(error, APIConnectionError):
             cause = error.__cause__ or error
             if type(cause).__name__ == "LocalProtocolError":  # its text shows the header, and the key in it
@@ -181,7 +181,7 @@ class Server:
             )
         if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
             return self._error(
-                f"what is to be sent to {self} holds half a surrogate pair, which UTF-8 cannot say; "
+                f"what is to be sent to {self} contains half a surrogate pair, which UTF-8 cannot encode; "
                 f"clean the text with .encode('utf-8', 'replace').decode()"
             )
         if isinstance(error, UnicodeEncodeError):
@@ -191,18 +191,18 @@ class Server:
         # While a stream is read, errors come from the HTTP library, httpx or httpx2, as the client's version has it.
         name = type(error).__name__
         if isinstance(error, OSError | EndOfStream) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2"):
-            return self._error(f"the connection to {self} broke before the answer's end ({name}); try again")
+            return self._error(f"the connection to {self} broke before the end of the answer ({name}); try again")
         return None
 
     def _bad_header(self) -> Exception:
         return self._error(
-            f"the key or a header for {self} holds a character that HTTP has no place for, such as a line break at its end"
+            f"the key or a header for {self} contains a character that HTTP does not allow, such as a trailing line break"
         )
 
     def _advice_for(self, status: int) -> str:
         if status == 401:  # a server that was named is not sent the key of the environment
-            return "check the key: give api_key=" + ("" if self._base_url else ", or set OPENAI_API_KEY")
-        return self._advice.get(status, "the trouble is on its side" if status >= 500 else "")
+            return "check the key: pass api_key=" + ("" if self._base_url else ", or set OPENAI_API_KEY")
+        return self._advice.get(status, "the server failed" if status >= 500 else "")
 
     def _made(self) -> AsyncOpenAI:
         base_url, headers = self._with_login()
@@ -218,7 +218,7 @@ class Server:
             )
         except OpenAIError:
             raise self._error(
-                f"{self} needs a key: set OPENAI_API_KEY, give api_key=, or base_url= for a server without keys"
+                f"{self} needs a key: set OPENAI_API_KEY, pass api_key=, or pass base_url= of a server without keys"
             ) from None
         if self._base_url:  # OPENAI_ORG_ID and OPENAI_PROJECT_ID belong to the key of the environment
             client.organization = client.project = None
@@ -234,7 +234,7 @@ class Server:
         try:
             address, _, login = _taken_apart(self._base_url or address_of_environment() or _OPENAI)
         except ValueError:
-            raise self._error("OPENAI_BASE_URL is no address such as 'http://localhost:11434/v1'") from None
+            raise self._error("OPENAI_BASE_URL is not an address such as 'http://localhost:11434/v1'") from None
         if login is None or "authorization" in map(str.lower, self._headers):
             return address, self._headers
         return address, {**self._headers, "Authorization": login}
@@ -275,7 +275,7 @@ class _Loop:
     def __init__(self) -> None:
         self.clients: dict[ref[Any], _Client] = {}
         self.end = self._until_its_end()
-        """A generator begun in the event loop, which closes it at its end. There is no other way to learn of that end."""
+        """A generator begun in the event loop, which closes it at its end: the only way to be notified of that end."""
 
     async def _until_its_end(self) -> AsyncGenerator[None]:
         loop = current_token().native_token
@@ -309,7 +309,7 @@ async def _clients_here() -> dict[ref[Any], _Client]:
 
 
 def address_of_environment() -> str:
-    """Return the address in OPENAI_BASE_URL; one that is set to nothing is none."""
+    """Return the address in OPENAI_BASE_URL; an empty one counts as unset."""
     return environ.get("OPENAI_BASE_URL", "").strip()
 
 
@@ -326,7 +326,7 @@ def _taken_apart(base_url: str) -> tuple[str, str, str | None]:
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("base_url is no address such as 'http://localhost:11434/v1'")
+        raise ValueError("base_url is not an address such as 'http://localhost:11434/v1'")
     address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     login = None
     if parts.username or parts.password:

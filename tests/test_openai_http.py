@@ -217,11 +217,11 @@ async def test_the_advice_names_the_key_that_is_sent(kind, monkeypatch):
 async def test_an_address_of_the_environment_that_is_none(kind, monkeypatch):
     """It is named, and not shown."""
     monkeypatch.setenv("OPENAI_BASE_URL", "me:topsecret@localhost")
-    with pytest.raises(ERRORS[kind], match=r"^OPENAI_BASE_URL is no address such as"):
+    with pytest.raises(ERRORS[kind], match=r"^OPENAI_BASE_URL is not an address such as"):
         await ask(kind("m"))
 
 
 def test_fewer_attempts_than_one_are_refused(kind):
     """`max_retries` below 0 is found at once."""
-    with pytest.raises(ValueError, match="max_retries is a number of 0 or more"):
+    with pytest.raises(ValueError, match="max_retries must be at least 0"):
         kind("m", max_retries=-1)

@@ -11,9 +11,9 @@ from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
 
 _ADVICE = {
-    400: "it does not take the request as it is; an empty text, one that is too long or too many at once (batch=) may be why",
+    400: "the request is invalid for this server; an empty text, one that is too long or too many at once (batch=) may be why",
     413: "the request is too large; give a smaller batch=",
-    422: "it does not take the request as it is; a text that is too long or too many at once (batch=) may be why",
+    422: "the request is invalid for this server; a text that is too long or too many at once (batch=) may be why",
 }
 
 
@@ -39,7 +39,7 @@ class OpenAIEmbedder:
         query: Mapping[str, str] | None = None,
         **parameters: Any,
     ) -> None:
-        """Name a model and, where it is not OpenAI's, its server.
+        """Name a model and, if it is not OpenAI's, its server.
 
         Args:
             model: as the server calls it, such as `text-embedding-3-small`.

@@ -1,4 +1,4 @@
-"""Models around models that cope with failures: one asks again, the other asks the next model."""
+"""Wrappers that cope with failures: one repeats the request, the other tries the next model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PASSING = (None, 408, 409, 425, 429)
 """Statuses of errors that may go away, besides 500 and above. None: the server could not be reached, or broke off."""
 _NEVER = (RunError, ScriptError, Veto)
-"""Errors that no other model can cure: budgets and everything else that ends a run, and a script that has ended."""
+"""Errors that another model cannot fix: budgets and everything else that ends a run, and an exhausted script."""
 
 
 class RetryModel:
@@ -48,7 +48,7 @@ class RetryModel:
             retry: How often it is asked at the most, the first attempt counted; or a Retry, whose `errors` are a further condition.
 
         Raises:
-            TypeError: the model is no model, or `retry` neither a number nor a Retry.
+            TypeError: `model` is not a model, or `retry` neither a number nor a Retry.
             ValueError: there would be no attempt.
         """
         check_model("a RetryModel", model, "RetryModel(model, 3)")
@@ -61,7 +61,7 @@ class RetryModel:
         self.model = model
         """The model that is asked."""
         self.retry = retry
-        """How often, and how long it waits in between."""
+        """The number of attempts, and the delays between them."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class FallbackModel:
 
     A model fails if it raises a ModelRequestError: its server refused the request, is overloaded or out of quota, cannot be reached,
     or the prompt is too long for it. `on=` says it otherwise. Cancellation, the end of a budget and a ScriptError are raised
-    whatever `on` is. If streamed text has arrived already, the error is raised too, since another model would begin anew.
+    regardless of `on`. If streamed text has arrived already, the error is raised too, since another model would begin anew.
 
     `response.model` is the model that answered, as its server names it; the failures before are in `response.failed`.
     """

@@ -29,7 +29,7 @@ class CachedModel:
     schemas, the tool choice, the output format and the parameters; and if the model has the same name, server and parameters. Ids
     of tool calls do not count. The store contains answers in full, and requests as a hash only.
 
-    An answer from the store has no usage, since it costs nothing, and names the model that gave it. Answers that were cut off or
+    An answer from the store has no usage, since it costs nothing, and names the model that produced it. Answers that were cut off or
     withheld are not stored. An entry that has expired, or that cannot be read, is replaced.
     """
 
@@ -44,7 +44,7 @@ class CachedModel:
 
         Raises:
             SerializationError: a parameter of the model is not JSON.
-            TypeError: the model is no model, the store no store, or `ttl` no number.
+            TypeError: `model` is not a model, `store` not a store, or `ttl` not a number.
             ValueError: `ttl` is not above 0, or not finite.
         """
         example = "CachedModel(model, store, ttl=3600)"

@@ -69,7 +69,7 @@ class ChatExchange:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """What can be left out, with a regular expression for what a server says that refuses it."""
+        """The parts that can be left out, each with a regular expression for a refusal of it."""
         found = {"call ids": _CALL_IDS}
         if self.asked.streaming:
             found["stream_options"] = "stream_options"
@@ -83,7 +83,7 @@ class ChatExchange:
         return found
 
     def body(self, left_out: AbstractSet[str]) -> dict[str, Any]:
-        """Return the JSON of the request, without what is named."""
+        """Return the JSON of the request, without the parts in `left_out`."""
         body = to_body(
             self.asked.request,
             self.asked.model,
@@ -147,7 +147,7 @@ def to_body(
         elif request.tool_choice != "auto":
             body["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice}}
     if request.output is not None and schema_in_prompt:
-        _tell_schema(messages, request.output)
+        _add_schema(messages, request.output)
     elif request.output is not None:
         output = request.output
         described = {"name": output.name, "schema": dict(output.schema), "strict": output.strict}
@@ -155,13 +155,13 @@ def to_body(
     return body
 
 
-def _tell_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> None:
-    told = schema_instruction(output)
+def _add_schema(messages: list[dict[str, Any]], output: OutputFormat[Any]) -> None:
+    instruction = schema_instruction(output)
     # In the system message at the front: many servers refuse one elsewhere, and two messages of one role in a row.
     if messages and messages[0]["role"] == "system":
-        messages[0] = {"role": "system", "content": f"{messages[0]['content']}\n\n{told}"}
+        messages[0] = {"role": "system", "content": f"{messages[0]['content']}\n\n{instruction}"}
     else:
-        messages.insert(0, {"role": "system", "content": told})
+        messages.insert(0, {"role": "system", "content": instruction})
 
 
 def chat_messages(
@@ -220,7 +220,7 @@ def _assistant(message: Message, family: ModelFamily | None, *, fill: bool) -> d
 
 
 def shorten_ids(messages: Iterable[dict[str, Any]]) -> None:
-    """Replace the ids of calls by ones that every server takes, the same in each request: nine letters or digits."""
+    """Replace the ids of calls with nine letters or digits, which every server accepts; the same in each request."""
     for message in messages:
         for holder, name in [(message, "tool_call_id"), *((call, "id") for call in message.get("tool_calls", ()))]:
             identity = holder.get(name)
@@ -268,9 +268,7 @@ def _without_choices(body: Mapping[str, Any], server: str) -> ModelRequestError:
         status = code if isinstance(code, int) and 400 <= code < 600 else None
         detail = str(error.get("message") or body["error"])[:2_000]
         return ModelRequestError(f"{server} answered with an error", status=status, detail=detail)
-    return ModelRequestError(
-        f"{server} answered without a choice; it gave no answer, or is no OpenAI-compatible server"
-    )
+    return ModelRequestError(f"{server} answered without a choice; is it an OpenAI-compatible server?")
 
 
 def _message(said: Mapping[str, Any], family: ModelFamily | None) -> Message:
@@ -292,7 +290,7 @@ def _message(said: Mapping[str, Any], family: ModelFamily | None) -> Message:
 
 
 def _reasoning(said: Mapping[str, Any], thought: str, family: ModelFamily) -> ProviderData | None:
-    """Return the field with the reasoning. Where it is the text of the part, None stands for it."""
+    """Return the field with the reasoning. If it equals the text of the part, its value is None."""
     for name in family.reasoning:
         value = said.get(name)
         if value is not None:  # DeepSeek wants an empty one back, too: github.com/Oaklight/llm-rosetta/issues/356
@@ -326,7 +324,7 @@ def _call(said: Mapping[str, Any], family: ModelFamily | None) -> ToolCall:
 
 
 def read_usage(said: object) -> Usage:
-    """Read the tokens that a server counted; what it does not say is 0.
+    """Read the tokens that a server counted; missing counts are 0.
 
     OpenRouter says under `cost` what they cost (https://openrouter.ai/docs/use-cases/usage-accounting).
     """
@@ -344,11 +342,11 @@ class Chunks:
     """A streamed answer: chunks go in as they come, and it becomes the JSON of a whole answer."""
 
     last = False
-    """Whether nothing that matters follows: usage comes after the end of an answer, and then the marker `[DONE]`."""
+    """Always False: usage and the marker `[DONE]` follow the end of an answer."""
 
     def __init__(self) -> None:
         self.finished = False
-        """Whether the server said that the answer is at its end."""
+        """Whether the server announced the end of the answer."""
         self._body: dict[str, Any] = {}
         self._finish_reason = ""
         self._texts: dict[str, list[str]] = {"content": [], "refusal": []}
@@ -410,7 +408,7 @@ class Chunks:
         function = mapping(said.get("function"))
         index, identity, name = str(said.get("index")), said.get("id"), function.get("name")
         at = self._at_index.get(index)
-        # Some servers leave the index out, or give every call the same: then a new id with a name begins a call.
+        # Some servers leave the index out, or use the same one for every call: then a new id with a name begins a call.
         known = self._calls[at]["id"] if at is not None else ""
         if at is None or (identity and name and identity != known):
             at = self._at_index[index] = len(self._calls)

@@ -1,4 +1,4 @@
-"""Whether a server refused a prompt because it is too long for the model. Each kind of server says so in words of its own."""
+"""Whether a server refused a prompt because it is too long for the model. Each kind of server words this differently."""
 
 from __future__ import annotations
 

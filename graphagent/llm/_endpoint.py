@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
 
 _LAST_WORDS = 1.0
-"""Seconds that a server has to end a stream of which it said that it is done."""
+"""How many seconds a server has to close a stream after announcing its end."""
 
 
 class StreamedAnswer(Protocol):
     """Collects the events of a streamed answer into the JSON of a whole one."""
 
     finished: bool
-    """Whether the server said that the answer is at its end."""
+    """Whether the server announced the end of the answer."""
 
     @property
     def last(self) -> bool:
-        """Whether nothing that matters follows what the server has sent."""
+        """Whether nothing relevant follows the events received so far."""
         ...
 
     def add(self, event: object, server: str, /) -> str:
@@ -50,7 +50,7 @@ class StreamedAnswer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """A request to a model, and all that decides how it is written and how its answer is read."""
+    """A request to a model, with everything that determines its JSON and how its answer is read."""
 
     request: ModelRequest
     model: str
@@ -60,7 +60,7 @@ class WireRequest:
     parameters: Mapping[str, Any]
     """The parameters of the model; those of the request win over them."""
     family: ModelFamily | None
-    """The family that the model was given."""
+    """The family passed to the model, if any."""
     streaming: bool
 
 
@@ -72,14 +72,14 @@ class Exchange(Protocol):
 
     @property
     def refusals(self) -> Mapping[str, str]:
-        """What can be left out, with a regular expression for what a server says that refuses it.
+        """The parts that can be left out, each with a regular expression for a refusal of it.
 
         What begins with `this` is left out of this request only.
         """
         ...
 
     def body(self, left_out: AbstractSet[str], /) -> dict[str, Any]:
-        """Return the JSON of the request, without what is named."""
+        """Return the JSON of the request, without the parts in `left_out`."""
         ...
 
     def read(self, data: object, server: str, /) -> ModelResponse:
@@ -92,7 +92,7 @@ class Exchange(Protocol):
 
 
 class Endpoint:
-    """A server for one model, and what that server was found to refuse."""
+    """A server for one model, and what that server is known to refuse."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -248,18 +248,16 @@ class Events:
 def request_error(
     text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
 ) -> ModelRequestError:
-    """Return an error of the server, which says so if a prompt was too long."""
+    """Return an error of the server, with advice if the prompt was too long."""
     error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
     if not is_overflow(error):
         return error
-    text += (
-        "; the prompt is too long for it: shorten it, or keep prompts short with agent.install(ContextWindow, tokens=…)"
-    )
+    text += "; the prompt is too long: shorten it, or keep prompts short with agent.install(ContextWindow, tokens=…)"
     return ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
 
 
 def _refuses(error: ModelRequestError, part: str) -> bool:
-    """Return whether the server says that it does not take a part of the request: a regular expression in lower case."""
+    """Return whether the server refuses a part of the request, named by a regular expression in lower case."""
     return error.status in _REFUSALS and re.search(part, f"{error} {error.detail}".lower(), re.DOTALL) is not None
 
 
@@ -268,7 +266,7 @@ _UNKNOWN = r"unknown|unrecognized|unsupported|not support|unexpected|not allowed
 
 
 def _naming_parameter(error: ModelRequestError, given: Iterable[str]) -> ModelRequestError:
-    """Return the error, which says what to leave out if the server does not know one of the given parameters."""
+    """Return the error, naming the parameter to leave out if the server does not know one of those given."""
     if not _refuses(error, _UNKNOWN):
         return error
     # The longest, since the name of one may be in that of another.

@@ -126,4 +126,4 @@ def family_named(name: str) -> ModelFamily:
         if family.name == name:
             return family
     known = ", ".join(repr(each.name) for each in MODEL_FAMILIES)
-    raise ValueError(f"there is no family {name!r} of models; give one of {known}, or a ModelFamily of your own")
+    raise ValueError(f"unknown model family {name!r}; choose one of {known}, or pass a ModelFamily")

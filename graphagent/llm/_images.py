@@ -1,4 +1,4 @@
-"""Images, and everything that is accepted in the place of one."""
+"""Images, and everything accepted as one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Image:
         url: Where the image is; sent to the server if there is no data. A `data:` URL becomes data.
 
     Raises:
-        TypeError: it is nothing that is accepted as an image.
+        TypeError: it is not accepted as an image.
         ValueError: it is a file or a `data:` URL of something other than PNG, JPEG, GIF or WebP, and no media type is given.
         OSError: the file cannot be read; FileNotFoundError if there is none.
     """
@@ -110,7 +110,7 @@ def images_of(given: Iterable[object] | None, what: str) -> tuple[Image, ...]:
         what: What an error calls the list.
 
     Raises:
-        TypeError: it is no list, but for example a single image; or as `image_of`.
+        TypeError: it is not a list, but for example a single image; or as `image_of`.
         ValueError, OSError: as `image_of`.
     """
     if isinstance(given, tuple) and all(isinstance(each, Image) for each in given):
@@ -225,7 +225,7 @@ def _data_url(text: str, what: str, media_type: str) -> tuple[bytes, str, str]:
     if not comma or not data:
         raise ValueError(f"{what} is a 'data:' URL without data that can be decoded")
     if not media_type and kind and not kind.startswith("image/"):
-        raise ValueError(f"{what} is a 'data:' URL of the media type {kind[:_SHOWN]!r}, which is no image")
+        raise ValueError(f"{what} is a 'data:' URL of the media type {kind[:_SHOWN]!r}, which is not an image")
     return data, media_type or kind or _kind(data, f"{what} is a 'data:' URL with data that is"), ""
 
 

@@ -1,4 +1,4 @@
-"""What other rooms need of messages, images and tools, and users do not."""
+"""The names of this room that other rooms of the package may import."""
 
 from __future__ import annotations
 

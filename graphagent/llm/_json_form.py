@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Json = Any
 _SECRET = frozenset(("api_key", "authorization", "headers", "extra_headers"))
-"""Parameters that some models take, and that are written nowhere."""
+"""Parameters that are never written."""
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-"""What the standard library's json refuses is refused here too."""
+"""Refuse the same values as the standard library's json."""
 _NOTHING = Usage()
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
@@ -66,7 +66,7 @@ def request_json(request: ModelRequest) -> dict[str, Json]:
 
 
 def model_json(model: Model) -> Json:
-    """Return what of a model decides its answers: name, server and own parameters. Wrappers have those of the models in them."""
+    """Return what determines a model's answers: name, server and own parameters. For a wrapper, those of the models in it."""
     inner: Any = getattr(model, "models", None)
     if isinstance(inner, tuple):
         return [model_json(each) for each in cast("tuple[Model, ...]", inner)]
@@ -104,7 +104,7 @@ def read_response(data: Json) -> ModelResponse:
             Message("assistant", parts), _usage(data["usage"]), _text(data["finish_reason"]), _text(data["model"])
         )
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
-        raise ValueError(f"it is no response of a model ({type(error).__name__})") from None
+        raise ValueError(f"not a model response ({type(error).__name__})") from None
 
 
 def dumps(data: Json, *, indent: int | None = None) -> bytes:
@@ -142,7 +142,7 @@ def digest_of(*parts: Json) -> str:
 def _plain(value: object) -> Json:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
-    raise TypeError(f"an object of type {type(value).__name__} is no JSON")
+    raise TypeError(f"an object of type {type(value).__name__} is not JSON")
 
 
 def _without_secrets(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _usage(data: dict[str, Json]) -> Usage:
         return _NOTHING
     counts = [data.get(name, 0) for name in _COUNTS]
     if not all(type(each) is int for each in counts):
-        raise TypeError("a number of tokens is no number")
+        raise TypeError("a token count must be an integer")
     sent, said, cached, reasoning = counts
     return Usage(sent, said, cached, reasoning, Decimal(data.get("cost", "0")))
 

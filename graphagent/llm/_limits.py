@@ -1,4 +1,4 @@
-"""A model that is asked by no more at once, and no more often, than its server allows."""
+"""A wrapper that keeps to the concurrency and the rate that a server allows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LimitedModel:
                 comes, so what is pending then may exceed the limit.
 
         Raises:
-            TypeError: the model is no model, or there is no limit.
+            TypeError: `model` is not a model, or no limit is given.
             ValueError: a limit is not a number of 1 or more.
         """
         example = "LimitedModel(model, concurrency=8)"
@@ -58,7 +58,7 @@ class LimitedModel:
             raise TypeError(f"a LimitedModel takes concurrency=, per_minute= or tokens_per_minute=; write {example}")
         for name, limit in self.limits.items():
             if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{name}={limit!r} is no limit; it is a whole number of 1 or more")
+                raise ValueError(f"{name}={limit!r} is invalid; pass an integer of at least 1")
         self.model = model
         """The model that is asked."""
         self._places = None if concurrency is None else _Places(concurrency)
@@ -101,7 +101,7 @@ class LimitedModel:
 
 
 class _Places:
-    """A number of places, each for one task at a time. Tasks that wait get one in the order in which they came."""
+    """A number of places, each for one task at a time, assigned in the order of arrival."""
 
     def __init__(self, count: int) -> None:
         self._count = self._free = count
@@ -138,7 +138,7 @@ class _Places:
 
 
 class _Pace:
-    """When requests began within the last minute, and the tokens that answers took."""
+    """The start times of the requests of the last minute, and the tokens of their answers."""
 
     def __init__(self, requests: int | None, tokens: int | None) -> None:
         self._requests, self._tokens = requests, tokens

@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back: messages with parts, tool calls, requests, responses, usage."""
+"""The data exchanged with models: messages with parts, tool calls, requests, responses, usage."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ class Text:
 
     text: str
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What its server wants back with it."""
+    """What the server expects back with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What a model thought before it answered, as far as its server shows it. The text may be empty if `provider` is not."""
+    """The reasoning before an answer, as far as the server shows it. The text may be empty if `provider` is not."""
 
     text: str
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What its server wants back with it. Reasoning without it is not sent back."""
+    """What the server expects back with it. Reasoning without it is not sent back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to have a tool called."""
+    """A model's request to call a tool."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     id: str = ""
     """Names the call in its result. Empty and repeated ids get fresh ones before a call is run."""
     malformed: str = ""
-    """The arguments as they came, where they are no JSON object; `arguments` is empty then."""
+    """The arguments as they arrived, if they are not a JSON object; `arguments` is empty then."""
     provider: ProviderData | None = field(default=None, repr=False, kw_only=True)
-    """What its server wants back with it, such as a signature."""
+    """What the server expects back with it, such as a signature."""
 
     def __post_init__(self) -> None:
         if isinstance(self.name, str) and isinstance(self.arguments, Mapping) and isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             return
         name, arguments, id_ = kind_of(self.name), kind_of(self.arguments), kind_of(self.id)
         raise TypeError(
-            f"a ToolCall has a name, a dict of arguments and an id, and was given {name}, {arguments} and {id_}; write "
+            f"a ToolCall takes a name, a dict of arguments and an id, not {name}, {arguments} and {id_}; write "
             f"ToolCall('search', {{'query': '…'}}, id='1')"
         )
 
@@ -89,7 +89,7 @@ class ToolResult:
     value: Any = field(default=None, compare=False, repr=False, metadata=_UNSEEN)
     """What the tool returned, or the exception that it raised, in this process."""
     full: str = field(default="", metadata=_UNSEEN)
-    """The whole result, where `content` is only a part of it."""
+    """The whole result, if `content` is only part of it."""
     seconds: float = field(default=0.0, compare=False, metadata=_UNSEEN)
     """How long the call took."""
     run_id: str = field(default="", metadata=_UNSEEN)
@@ -183,7 +183,7 @@ class Message:
 
     @property
     def reasoning(self) -> str:
-        """What the model thought, as far as its server shows it."""
+        """The reasoning of the model, as far as its server shows it."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
@@ -245,7 +245,7 @@ class ToolResults(Sequence[ToolResult]):
 
 _FREE = Decimal(0)
 MONEY = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""How money is reckoned, whatever the program does with decimals elsewhere: with more digits than amounts have."""
+"""The context of calculations with money, independent of the program's own: more digits than amounts have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Usage:
     reasoning_tokens: int = 0
     """Of the output: spent on reasoning."""
     cost: Decimal = _FREE
-    """Money, in the currency of the prices; 0 where none are known. Exact, so that sums are the same in any order."""
+    """Money, in the currency of the prices; 0 if none are known. Exact, so that sums are the same in any order."""
 
     @property
     def total_tokens(self) -> int:
@@ -287,21 +287,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """All that a model is sent for one answer."""
+    """Everything a model is sent for one answer."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one tool to call."""
     output: OutputFormat[Any] | None = None
-    """The JSON that the answer must be, where it must be JSON."""
+    """The format of the answer, if it must be JSON."""
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Passed on as they are, such as `temperature`, `max_completion_tokens`, `seed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """A request that failed before another one was answered, such as that of the first model of a FallbackModel."""
+    """A request that failed before a later one was answered, such as that of the first model of a FallbackModel."""
 
     model: str
     """The model that was asked."""
@@ -317,8 +317,8 @@ class ModelResponse:
     usage: Usage = Usage()
     finish_reason: str = "stop"
     """Why the model stopped: `stop`, `tool_calls`, `length` (at its limit of tokens, so the answer is cut off), `content_filter` (the
-    server withheld it), `refusal` (the model says why it does not answer), or what else the server says."""
+    server withheld it), `refusal` (the model says why it does not answer), or another reason that the server states."""
     model: str = ""
     """The model that answered, as the server names it."""
     failed: tuple[FailedRequest, ...] = field(default=(), compare=False, repr=False)
-    """The requests that failed before this answer came. They are reported as events and not journaled."""
+    """The requests that failed before this answer arrived. They are reported as events and not journaled."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moderation:
-    """What a moderator says about a text."""
+    """The verdict of a moderator about a text."""
 
     flagged: bool
     """Whether the text must not pass."""
     categories: tuple[str, ...] = ()
-    """What it was flagged for, such as `violence`."""
+    """The categories for which it was flagged, such as `violence`."""
     reason: str = ""
     """Why, for people; it may repeat something of the text."""

@@ -28,21 +28,21 @@ class OpenAIModerator:
         max_retries: int = 2,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Name a model and, where it is not OpenAI's, its server.
+        """Name a model and, if it is not OpenAI's, its server.
 
         Args:
-            model: The model, as the server calls it.
+            model: The name by which the server knows the model.
             base_url: The address of the server, such as `http://localhost:8000/v1`. By default OPENAI_BASE_URL or OpenAI's own.
             api_key: The key; by default OPENAI_API_KEY, but never for a `base_url` that is given here.
             timeout: Seconds for one attempt; by default 10 minutes.
-            max_retries: How often the client tries again what may work the second time.
-            headers: Sent along with every request.
+            max_retries: How often the client repeats a request that may succeed later.
+            headers: Sent with every request.
 
         Raises:
-            ValueError: `base_url` is no address, or `max_retries` is below 0.
+            ValueError: `base_url` is not an address, or `max_retries` is negative.
         """
         self.name = model
-        """What the server calls the model."""
+        """The name by which the server knows the model."""
         self._server = Server(
             f"moderator {model!r}",
             error=ModelRequestError,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 X = TypeVar("X")
 
 _MOST_LOOKS = 2_000_000
-"""Characters that are looked at, repeats counted, to find JSON in prose: at worst half a second."""
+"""The number of characters examined, including repeats, to find JSON in prose: at worst half a second."""
 _WRAP = "value"
 
 
@@ -84,7 +84,7 @@ class OutputFormat(Generic[T]):
         """
         from pydantic import ValidationError
 
-        reason = "there is no complete JSON in it"
+        reason = "it contains no complete JSON"
         for index, candidate in enumerate(_candidates(text)):
             try:
                 return self._validated(candidate)

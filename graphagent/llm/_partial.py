@@ -1,4 +1,4 @@
-"""The value so far of an answer in JSON that is still being streamed."""
+"""The partial value of a JSON answer that is still being streamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARE = 32
 
 
 class PartialOutput:
-    """Collects the pieces of an answer, and reads them as JSON that is not complete."""
+    """Collects the pieces of an answer and reads them as incomplete JSON."""
 
     __slots__ = ("_last", "_length", "_next", "_pieces", "_wrapped")
 

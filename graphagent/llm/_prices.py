@@ -1,4 +1,4 @@
-"""What tokens cost: prices, and a model that knows its own."""
+"""Prices of tokens, and a model that knows its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MILLION = -6
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a million tokens cost, in a currency of your choice. Amounts are exact.
+    """Prices per million tokens, in a currency of your choice. Amounts are exact.
 
     Raises:
         ValueError: an amount is not a number of 0 or more.
@@ -74,7 +74,7 @@ def _amount(name: str, amount: object) -> Decimal:
     except InvalidOperation:
         found = None
     if found is None or isinstance(amount, bool) or not found.is_finite() or found < 0:
-        raise ValueError(f"{name}={amount!r} is no price; give 0 or more for a million tokens, such as {name}='0.15'")
+        raise ValueError(f"{name}={amount!r} is not a price; pass 0 or more per million tokens, such as {name}='0.15'")
     return found
 
 
@@ -94,7 +94,7 @@ class PricedModel:
 
         Raises:
             MissingExtraError: `prices` is None, and `genai-prices` is not installed.
-            TypeError: the model is no model, or the prices are no prices.
+            TypeError: `model` is not a model, or `prices` are not prices.
             ValueError: there is no price for the model, or for one of the models in it.
         """
         example = "PricedModel(model, Prices(input='0.15', output='0.60'))"
@@ -108,7 +108,7 @@ class PricedModel:
         self.model = model
         """The model that is asked."""
         self.prices = prices
-        """What its tokens cost; None: what `genai-prices` says."""
+        """The prices of its tokens; None means those of `genai-prices`."""
         self._table: _OwnPrices | _PublishedPrices | None = None
         if prices is None:
             self._table = _PublishedPrices(model)
@@ -117,7 +117,7 @@ class PricedModel:
 
     @property
     def name(self) -> str:
-        """How the model is called."""
+        """The name of the model."""
         return self.model.name
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
@@ -146,7 +146,7 @@ class _OwnPrices:
         for name in self._names:
             if name not in self._prices:
                 known = ", ".join(map(repr, self._prices)) or "none"
-                raise ValueError(f"there is no price for model {name!r}, only for {known}; add {name!r}: Prices(…)")
+                raise ValueError(f"no price for model {name!r}, only for {known}; add {name!r}: Prices(…)")
 
     def cost(self, response: ModelResponse) -> Decimal:
         """Return the cost by the prices of the model that answered, as its server names it, or else as it was asked."""
@@ -155,7 +155,7 @@ class _OwnPrices:
 
 
 class _PublishedPrices:
-    """Prices of `genai-prices`: a table in that package, which neither asks a server nor starts a thread unless it is told to."""
+    """Prices of `genai-prices`: a table in that package, which neither asks a server nor starts a thread unless it is configured to."""
 
     def __init__(self, model: Model) -> None:
         try:
@@ -165,13 +165,13 @@ class _PublishedPrices:
         self._calc_price, self._no_usage = genai_prices.calc_price, genai_prices.Usage()
         self._found: dict[tuple[str, str], ModelInfo | None] = {}
         self._made: dict[int, tuple[object, Prices, Decimal]] = {}
-        """By the identity of what they were made of, which is held too, so that the identity stays its own."""
+        """Keyed by the identity of their source, which is kept alive so that its identity is not reused."""
         self._addresses = {each.name: str(getattr(each, "base_url", "")) for each in inner_models(model)}
         self._names = list(self._addresses)
         for name, base_url in self._addresses.items():
             if self._find(name, base_url) is None:
                 raise ValueError(
-                    f"genai-prices has no prices for model {name!r}{f' at {base_url}' if base_url else ''}; give it its own: "
+                    f"genai-prices has no prices for model {name!r}{f' at {base_url}' if base_url else ''}; pass its own: "
                     f"PricedModel(model, Prices(input=…, output=…))"
                 )
 

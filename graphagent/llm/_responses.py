@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _STATUSES = {"rate_limit_exceeded": 429, "server_error": 500}
-"""The HTTP statuses of failures that are reported within an answer, so that those who try again know them."""
+"""The HTTP statuses of failures that are reported within an answer, so that retries recognise them."""
 _REASONS = {"max_output_tokens": "length"}
 _REFUSALS = {
     # Models without reasoning say: "Encrypted content is not supported with this model."
@@ -72,11 +72,11 @@ class ResponsesExchange:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """What can be left out, with a regular expression for what a server says that refuses it."""
+        """The parts that can be left out, each with a regular expression for a refusal of it."""
         return _REFUSALS if self.asked.request.output is None else _REFUSALS | SCHEMA_REFUSALS
 
     def body(self, left_out: AbstractSet[str]) -> dict[str, Any]:
-        """Return the JSON of the request, without what is named."""
+        """Return the JSON of the request, without the parts in `left_out`."""
         body = to_body(
             self.asked.request,
             self.asked.model,
@@ -171,7 +171,7 @@ def input_items(messages: Iterable[Message], family: str) -> list[dict[str, Any]
 
 
 def _answer_items(message: Message, family: str) -> list[dict[str, Any]]:
-    """Return the items of an answer, verbatim where this family gave them.
+    """Return the items of an answer, verbatim if this family produced them.
 
     A server refuses reasoning without the item that came of it, and items by their id without their reasoning. So reasoning
     is sent only together with what follows it, and ids only after reasoning.
@@ -216,7 +216,7 @@ def _image(url: str) -> dict[str, Any]:
 
 
 def add_parameters(body: dict[str, Any], parameters: Mapping[str, Any]) -> None:
-    """Add parameters to the JSON of a request. Those of Chat Completions become what this protocol has for them."""
+    """Add parameters to the JSON of a request. Those of Chat Completions are translated to this protocol."""
     for name, value in parameters.items():
         match name:
             case "max_completion_tokens" | "max_tokens":
@@ -276,7 +276,7 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
 
 
 def _part(item: Mapping[str, Any], family: str) -> Part | None:
-    """Return the part for an item; None where there is nothing in it."""
+    """Return the part for an item, or None if it is empty."""
     match item.get("type"):
         case "message":
             text = "".join(map(_text, _pieces(item.get("content"))))
@@ -293,12 +293,12 @@ def _part(item: Mapping[str, Any], family: str) -> Part | None:
             kept = _kept(item, family, "status") if returnable else None
             return Reasoning(text, provider=kept) if text or kept else None
         case _:
-            # Calls of tools that the server executes itself: they belong between the reasoning and what came of it.
+            # Calls of tools that the server executes itself: they belong between the reasoning and its result.
             return Reasoning("", provider=_kept(item, family))
 
 
 def _pieces(content: object) -> list[object]:
-    """Return the pieces of an item; some servers send a text in their place."""
+    """Return the pieces of an item; some servers send a text instead."""
     if isinstance(content, str):
         return [{"text": content}]
     return cast("list[object]", content) if isinstance(content, list) else []
@@ -316,7 +316,7 @@ def _is_refusal(item: Mapping[str, Any]) -> bool:
 
 
 def _kept(item: Mapping[str, Any], family: str, *apart: str) -> ProviderData | None:
-    """Return what is to be sent back with a part, besides the fields that the part has itself."""
+    """Return the data to be sent back with a part, apart from the fields of the part itself."""
     data = {name: value for name, value in item.items() if value is not None and name not in apart}
     return ProviderData(family, data) if data else None
 
@@ -330,7 +330,7 @@ def _failure(error: Mapping[str, Any], server: str) -> ModelRequestError:
 
 
 def read_usage(said: object) -> Usage:
-    """Read the tokens that a server counted; what it does not say is 0."""
+    """Read the tokens that a server counted; missing counts are 0."""
     usage = mapping(said)
     return Usage(
         number(usage.get("input_tokens")),
@@ -346,13 +346,13 @@ class ResponseEvents:
 
     def __init__(self) -> None:
         self.finished = False
-        """Whether the server said that the answer is at its end."""
+        """Whether the server announced the end of the answer."""
         self._response: Mapping[str, Any] = {}
         self._items: list[Mapping[str, Any]] = []
 
     @property
     def last(self) -> bool:
-        """Whether nothing that matters follows."""
+        """Whether nothing relevant follows."""
         return self.finished
 
     def add(self, event: object, server: str) -> str:
@@ -373,7 +373,7 @@ class ResponseEvents:
                 raise _failure(mapping(data.get("error")) or {**data, "type": None}, server)
             case _ if data.get("error"):
                 raise _failure(mapping(data["error"]), server)
-            case _:  # what is only of interest to those who show an answer as it is made
+            case _:  # progress of no consequence to the answer
                 pass
         return ""
 

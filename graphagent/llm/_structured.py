@@ -1,4 +1,4 @@
-"""Asking a model for a value of a type, and once more for an answer that does not fit."""
+"""Ask a model for a value of a type, and repeat the request if the answer does not fit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def structured(
 ) -> Any:
     """Ask a model for a value of a type. An answer that does not fit is shown to the model with the reason, and asked again.
 
-    `ask` is a model's `respond`, or whatever counts and forwards to it. `attempts` is how often it is asked in all. The
+    `ask` is a model's `respond`, or a function that counts and forwards to it. `attempts` is the number of requests in all. The
     messages that were given stay as they are.
 
     Raises:

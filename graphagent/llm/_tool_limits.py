@@ -1,4 +1,4 @@
-"""What limits a tool: how many of its calls are made at once, and how much of a result the model sees."""
+"""Limits of tools: concurrent calls, and the part of a result that the model sees."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _LONGEST = 2_000
-"""Characters of an error that a model is shown: enough to mend a call, too little to flood a prompt."""
+"""The number of characters of an error that a model sees: enough to correct a call, too few to flood a prompt."""
 
 
 InFlight = Literal["retry", "ask", "fail"]
@@ -60,38 +60,38 @@ class Tool:
     """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
 
     Raises:
-        TypeError: `timeout` is no number, `retry` no Retry, or `cached` no CachePolicy.
+        TypeError: `timeout` is not a number, `retry` not a Retry, or `cached` not a CachePolicy.
         ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
             three, `timeout` is not above 0, `concurrency` is below 1, `max_size` below 400, or a deferred tool, which is never
             called, has a `timeout`, a `retry`, a `concurrency` or a `cached`.
     """
 
     name: str
-    """How the model calls it: 1 to 64 letters, digits, `_` and `-`."""
+    """The name under which the model calls it: 1 to 64 letters, digits, `_` and `-`."""
     description: str
-    """What it does and when to use it, for the model."""
+    """A description for the model: what it does and when to use it."""
     parameters: Mapping[str, Any]
     """The JSON schema of its arguments, an object."""
     run: Callable[[Mapping[str, Any], Any], Awaitable[Any]] = field(repr=False)
-    """Called with the arguments and the run's Context (None outside a run). A ToolResult is what the model sees, as it is."""
+    """Called with the arguments and the run's Context (None outside a run). A ToolResult is shown to the model unchanged."""
     approve: bool = field(default=False, kw_only=True)
     """Whether a person is asked before each call."""
     deferred: bool = field(default=False, kw_only=True)
     """Whether the result comes from outside, when the run is resumed with it; `run` is never called then."""
     in_flight: InFlight = field(default="retry", kw_only=True)
-    """What happens to a call during which the process died: it is repeated, a person is asked, or the model gets an error."""
+    """How a call is handled during which the process died: it is repeated, a person is asked, or the model gets an error."""
     context: Any = field(default=None, kw_only=True, repr=False)
     """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
     timeout: float | None = field(default=None, kw_only=True)
     """Seconds that an attempt may take before it is cancelled with a ToolTimeoutError; None for any time."""
     retry: Retry | None = field(default=None, kw_only=True)
-    """How often a call that raises is tried again; None for not at all."""
+    """How a call that raises is retried; None for no retries."""
     concurrency: int | None = field(default=None, kw_only=True)
-    """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
+    """The maximum number of concurrent calls, over all runs of one event loop; None for no limit."""
     max_size: int | None = field(default=None, kw_only=True)
-    """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
+    """The maximum number of characters of a result that the model sees; None for no limit. `ToolResult.full` has all of it."""
     cached: CachePolicy | None = field(default=None, kw_only=True)
-    """How long a result is kept in the store of the run, for later calls with the same arguments; None for not at all."""
+    """How long a result is reused for calls with the same arguments; None for never."""
     _slots: Slots | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -102,14 +102,14 @@ class Tool:
             raise ValueError(f"tool {self.name!r}: in_flight is 'retry', 'ask' or 'fail', not {self.in_flight!r}")
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ValueError(
-                f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; give it name="
+                f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; pass name="
             )
 
     def _check_limits(self) -> None:
         for name, limit, least in (("concurrency", self.concurrency, 1), ("max_size", self.max_size, SHORTEST)):
             if limit is not None and (type(limit) is not int or limit < least):
                 raise ValueError(
-                    f"tool {self.name!r}: {name}={limit!r} is no limit; give a whole number from {least} on"
+                    f"tool {self.name!r}: {name}={limit!r} is invalid; pass an integer of at least {least}"
                 )
         if self.timeout is not None:
             if not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -285,7 +285,7 @@ def tool(
         said, of_each = _read_docstring(inspect.getdoc(function) or "")
         said = description or said
         if not said:
-            raise TypeError(f"tool {called!r} does not say what it does: give it a docstring, or description=")
+            raise TypeError(f"tool {called!r} has no description: write a docstring, or pass description=")
         arguments = _Arguments.of(function, called, of_each, frame)
         return FunctionTool(
             called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
@@ -317,17 +317,17 @@ async def _run(
 
 @dataclass(frozen=True, eq=False)
 class _Arguments:
-    """What a function takes: a pydantic model of its parameters, each under an alias that clashes with nothing."""
+    """The parameters of a function, as a pydantic model in which each has an alias that cannot clash."""
 
     tool: str
     model: type[BaseModel]
     names: tuple[str, ...]
     context: str | None
-    """The parameter that takes the run's Context."""
+    """The parameter for the run's Context."""
     context_type: Any
     needs_context: bool
     of_method: bool
-    """Whether `self` is still to be bound."""
+    """Whether `self` is not yet bound."""
 
     @staticmethod
     def of(
@@ -400,7 +400,9 @@ class _Arguments:
     def read(self, given: Mapping[str, Any], context: Any) -> dict[str, Any]:
         """Return the keyword arguments, without those that the model left out and that have a default."""
         if self.of_method:
-            raise TypeError(f"tool {self.tool!r} is a method: give the agent that of an object, not of the class")
+            raise TypeError(
+                f"tool {self.tool!r} is an unbound method: pass the agent the method of an instance, not of the class"
+            )
         model = self.checked(given)
         keywords = {
             name: getattr(model, f"p{index}")
@@ -476,7 +478,7 @@ def fresh_ids(calls: Iterable[ToolCall], taken: Iterable[str] = ()) -> tuple[Too
 
 
 async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] = (), context: Any = None) -> ToolResult:
-    """Execute one tool call of a model and return what it shall see: the result, or an error that it can react to.
+    """Execute one tool call of a model. Return its result, or an error that the model can react to.
 
     `tool` is None where no tool has the name that was called; `known` are the names that exist. Nothing that the tool
     raises gets out, except cancellation and other base exceptions; a result that is an error holds the exception as its
@@ -484,7 +486,7 @@ async def call_tool(tool: Tool | None, call: ToolCall, *, known: Iterable[str] =
     """
     if tool is None:
         names = ", ".join(sorted(known)) or "none"
-        return _error(call, f"there is no tool {call.name!r}; the tools are: {names}")
+        return _error(call, f"unknown tool {call.name!r}; available tools: {names}")
     if call.malformed:
         return _error(call, f"the arguments are not a JSON object: {call.malformed[:200]}")
     try:
@@ -533,8 +535,8 @@ def _shown(value: Any) -> tuple[str, tuple[Image, ...]]:
         members = cast("Sequence[Any]", value)
         images = tuple(each for each in members if isinstance(each, Image))
         if images:
-            told = "\n".join(_as_text(each) for each in members if not isinstance(each, Image))
-            return told or f"({len(images)} images)", images
+            text = "\n".join(_as_text(each) for each in members if not isinstance(each, Image))
+            return text or f"({len(images)} images)", images
     return _as_text(value), ()
 
 

@@ -13,5 +13,5 @@ _MOST = 8
 def problems(error: ValidationError) -> list[str]:
     """Return the place and the message of each of the first problems."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST]]
-    return told + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])
+    lines = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST]]
+    return lines + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])

@@ -21,13 +21,13 @@ SCHEMA_REFUSALS = {
 }
 """How servers refuse a format for the answer. One that refuses a single schema may accept the next."""
 _MOST_TOKENS = 10**15
-"""What is taken for a number of tokens; JSON can say infinity."""
+"""The largest number of tokens that is believed; JSON can express infinity."""
 _LEAST_MONEY, _MOST_MONEY = Decimal("1e-12"), Decimal("1e15")
-"""What is taken for an amount: further digits come of binary fractions."""
+"""The amounts that are believed; digits beyond are artefacts of binary fractions."""
 
 
 def schema_instruction(output: OutputFormat[Any]) -> str:
-    """Return what a model is told whose server does not take the format as a setting."""
+    """Return the instruction for servers without support for JSON schemas."""
     schema = json.dumps(output.schema, ensure_ascii=False)
     return f"Answer with nothing but JSON that fits this schema: {schema}"
 
@@ -64,13 +64,13 @@ def _image_url(image: Image) -> str:
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments of a call as JSON. Malformed ones are left out.
 
-    Some servers would refuse the whole history because of them, and the model learns of them from the result.
+    Some servers would refuse the whole history because of them, and the tool result reports them to the model.
     """
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
 def read_arguments(given: object) -> tuple[dict[str, Any], str]:
-    """Return the arguments of a call, and the text that they came as if that is no JSON object."""
+    """Return the arguments of a call, and their text if it is not a JSON object."""
     if isinstance(given, Mapping):  # not the protocol, but some servers
         return dict(cast("Mapping[str, Any]", given)), ""
     text = str(given or "")
@@ -88,7 +88,7 @@ def money(value: object) -> Decimal:
     try:
         found = Decimal(str(value)) if isinstance(value, int | float | str) and value is not True else Decimal(0)
         is_amount = 0 < found < _MOST_MONEY
-    except InvalidOperation:  # it is no number
+    except InvalidOperation:  # not a number
         return Decimal(0)
     return found.quantize(_LEAST_MONEY, context=MONEY).normalize(MONEY) if is_amount else Decimal(0)
 

@@ -136,7 +136,7 @@ def advice(status: int) -> str:
         return ": check headers=, such as {'Authorization': 'Bearer …'}"
     if status in (404, 405) or 300 <= status < 400:
         return ": check the url (most end in /mcp)"
-    return ": the trouble is on its side" if status >= 500 else ""
+    return ": the server failed" if status >= 500 else ""
 
 
 def _stderr() -> TextIO:

@@ -11,10 +11,10 @@ from graphagent.errors import RerankerError
 from graphagent.rerank._scores import check_scores
 
 _ADVICE = {
-    400: "it does not take the request as it is; a text that is too long, or too many at once (batch=), may be why",
+    400: "the request is invalid for this server; a text that is too long, or too many at once (batch=), may be why",
     404: "check the model's name and base_url, to which /rerank is added",
     413: "the request is too large; give a smaller batch=, or have long texts cut off if the server offers that (truncate=True)",
-    422: 'it does not take the request as it is; too many texts at once (batch=), or another name for them (field="texts"), may '
+    422: 'the request is invalid for this server; too many texts at once (batch=), or another name for them (field="texts"), may '
     "be why",
 }
 
@@ -55,7 +55,7 @@ class OpenAIReranker:
             timeout: Seconds for one attempt; 10 minutes without it.
             max_retries: How often the client tries again what may work the second time (429, 5xx, lost connections), waiting as
                 long as the server's Retry-After says.
-            headers: Sent along with every request.
+            headers: Sent with every request.
             query: Parameters added to the address of every request.
             parameters: Sent along in the body of every request, such as `return_documents=False`.
 

@@ -53,7 +53,7 @@ class RecordedModel:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: it is no file of a RecordedModel.
+            ValueError: it is not a file of a RecordedModel.
         """
         self.path = Path(path)
         """The file."""
@@ -126,7 +126,7 @@ class RecordedModel:
     def _not_recorded(self, asked: dict[str, Any]) -> str:
         """Return what to say about a request that is not in the file."""
         what = f"request {len(self.requests)} is not recorded in {self.path}"
-        how = "To record it, set GRAPHAGENT_RECORD=1 or give record=True, with a model: RecordedModel(path, model, record=True)"
+        how = "To record it, set GRAPHAGENT_RECORD=1 or pass record=True, with a model: RecordedModel(path, model, record=True)"
         if not self._recorded:
             return f"{what}, which {'is empty' if self.path.exists() else 'does not exist'}. {how}"
         times = sum(self._is_same(each, asked) for each in self._recorded)
@@ -200,7 +200,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = str(error) if type(error) is ValueError else type(error).__name__
         raise ValueError(
-            f"{path} is no file of a RecordedModel ({reason}); restore it, or delete it and record anew"
+            f"{path} is not a file of a RecordedModel ({reason}); restore it, or delete it and record anew"
         ) from None
     return recorded
 

@@ -22,18 +22,18 @@ def next_node(strategy: Strategy[Any, Any], node: str, output: object, *, ctx: A
         ctx: What conditions of `(ctx, output)` are passed: any object that has what they read.
 
     Raises:
-        LookupError: there is no such node.
+        LookupError: the node does not exist.
         NoPathError: no edge takes the output.
     """
     *around, name = node.split("/")
     for part in around:
         inner = strategy.elements_by_name.get(part)
         if not isinstance(inner, Strategy):
-            raise LookupError(f"there is no strategy {part!r} in {_contents(strategy)}")  # noqa: TRY004  the path is wrong, not a type
+            raise LookupError(f"no strategy {part!r} in {_contents(strategy)}")  # noqa: TRY004  the path is wrong, not a type
         strategy = inner
     element = strategy.elements_by_name.get(name)
     if element is None:
-        raise LookupError(f"there is no node {name!r} in {_contents(strategy)}")
+        raise LookupError(f"no node {name!r} in {_contents(strategy)}")
     edges = [each for each in strategy.edges if each.source is element]
     for edge in edges:
         if _takes(edge, output, ctx):

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(answer, after) if isinstance(answer, RawResponse) else self._stream(answer, after)
 
     def _missing(self) -> None:
-        self._send(_json({"error": {"message": f"there is no {self.path}"}}, 404), None)
+        self._send(_json({"error": {"message": f"unknown path {self.path}"}}, 404), None)
 
     def _send(self, answer: RawResponse, after: int | None) -> None:
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body

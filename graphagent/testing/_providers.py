@@ -49,7 +49,7 @@ async def check_provider(make: Callable[[], FactProvider]) -> None:
     if isinstance(make(), KeepingProvider):
         for keeping_check in (_union, _history, _owners, _forgetting, _careful, _export, _together, _closing):
             provider = make()
-            assert isinstance(provider, KeepingProvider), "make must give the same kind of provider each time"
+            assert isinstance(provider, KeepingProvider), "make must return the same kind of provider each time"
             owner = f"check-{_clock.new_id()}"
             await keeping_check(provider, Scope.product("check"), owner)
             await provider.forget(owner=owner, everything=True)
@@ -60,31 +60,32 @@ def _values(facts: Iterable[Fact]) -> list[tuple[str, ...]]:
 
 
 async def _single(provider: FactProvider, scope: Scope) -> None:
-    promise(await provider.load(_CITY, _USER, scope) == [], "load gives an empty list where nothing was saved")
-    promise(await provider.load_all(_USER, scope) == [], "load_all gives an empty list where nothing was saved")
+    promise(await provider.load(_CITY, _USER, scope) == [], "load returns an empty list where nothing was saved")
+    promise(await provider.load_all(_USER, scope) == [], "load_all returns an empty list where nothing was saved")
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
-    promise(_values(await provider.load(_CITY, _USER, scope)) == [("Oslo",)], "load gives what was saved")
+    promise(_values(await provider.load(_CITY, _USER, scope)) == [("Oslo",)], "load returns what was saved")
     await provider.save(fact=SingleFact(_CITY, "Bergen"), subject=_USER, scope=scope)
     found = _values(await provider.load(concept=_CITY, subject=_USER, scope=scope))
-    promise(found == [("Bergen",)], "load gives one fact of a single concept: the last one saved")
+    promise(found == [("Bergen",)], "load returns one fact of a single concept: the last one saved")
     same = Concept("city", "said in other words")
     promise(
         _values(await provider.load(same, _USER, scope)) == [("Bergen",)], "a concept is found by its keyword alone"
     )
     last = await provider.load_all(subject=_USER, scope=scope)
     promise(
-        _values(last)[-1:] == [("Bergen",)], "load_all gives the last fact saved, behind earlier ones if it gives those"
+        _values(last)[-1:] == [("Bergen",)],
+        "load_all returns the last fact saved, after earlier ones if it returns those",
     )
 
 
 async def _multiple(provider: FactProvider, scope: Scope) -> None:
     await provider.save(MultipleFacts(_TOOLS, ["git", "vim"]), _USER, scope)
     found = await provider.load(_TOOLS, _USER, scope)
-    promise(_values(found) == [("git", "vim")], "load gives all values of a multiple fact, in order")
+    promise(_values(found) == [("git", "vim")], "load returns all values of a multiple fact, in order")
     promise(isinstance(found[0], MultipleFacts), "a multiple fact comes back as a MultipleFacts")
     await provider.save(SingleFact(_CITY, "Oslo"), _USER, scope)
     keywords = {fact.concept.keyword for fact in await provider.load_all(_USER, scope)}
-    promise(keywords == {"city", "tools"}, "load_all gives the facts of every concept")
+    promise(keywords == {"city", "tools"}, "load_all returns the facts of every concept")
 
 
 async def _apart(provider: FactProvider, scope: Scope) -> None:
@@ -105,7 +106,7 @@ async def _descriptions(provider: FactProvider, scope: Scope) -> None:
     found = _values(await provider.load_by_description(description="user lives", subject=_USER, scope=scope))
     promise(found == [("Oslo",)], "load_by_description finds a part of the description, in any case")
     found = _values(await provider.load_by_description("USER", _USER, scope))
-    promise(sorted(found) == [("Oslo",), ("git",)], "load_by_description gives every concept that fits")
+    promise(sorted(found) == [("Oslo",), ("git",)], "load_by_description returns every concept that fits")
     found = _values(await provider.load_by_description("Oslo", _USER, scope))
     promise(found == [], "load_by_description looks at descriptions, not at values")
     [city] = await provider.load(_CITY, _USER, scope)
@@ -137,9 +138,9 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     await provider.save(SingleFact(_CITY, "Oslo", source=source), _USER, scope, owner=owner)
     await provider.save(SingleFact(_CITY, "Bergen", timestamp=7), _USER, scope, owner=owner)
     new, old = await provider.history(_CITY, _USER, scope, owner=owner)
-    promise((new.value, old.value) == ("Bergen", "Oslo"), "history gives every version, the newest first")
+    promise((new.value, old.value) == ("Bergen", "Oslo"), "history returns every version, the newest first")
     promise((new.version, old.version) == (2, 1), "versions are 1, 2, 3 … in the order of saving")
-    promise(bool(old.id) and new.id not in ("", old.id), "every saved fact has an id of its own")
+    promise(bool(old.id) and new.id not in ("", old.id), "every saved fact has its own id")
     promise(new.timestamp == 7, "a timestamp that a fact has is kept")
     promise(
         old.timestamp is not None and before <= old.timestamp <= _clock.now(),
@@ -147,9 +148,10 @@ async def _history(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     )
     promise((old.source, new.source) == (source, Source()), "a fact comes back with its source")
     promise(
-        await provider.load(_CITY, _USER, scope, owner=owner) == [new], "load gives the newest version, as history does"
+        await provider.load(_CITY, _USER, scope, owner=owner) == [new],
+        "load returns the newest version, as history does",
     )
-    promise(await provider.load_all(_USER, scope, owner=owner) == [new], "load_all gives the newest version alone")
+    promise(await provider.load_all(_USER, scope, owner=owner) == [new], "load_all returns the newest version alone")
     await provider.save(new, _USER, scope, owner=owner)
     again = (await provider.history(_CITY, _USER, scope, owner=owner))[0]
     promise(
@@ -230,7 +232,7 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     await provider.save(MultipleFacts(_TOOLS, ["git", "vim"]), EVERYTHING, scope, owner=owner)
     before = await provider.history(_CITY, _USER, scope, owner=owner)
     records = [record async for record in provider.export(owner=owner)]
-    promise(len(records) == 3, "export gives every version of every fact of an owner")
+    promise(len(records) == 3, "export returns every version of every fact of an owner")
     promise(await provider.import_(records) == 0, "importing what is there already changes nothing")
     await provider.forget(owner=owner, everything=True)
     try:
@@ -240,12 +242,12 @@ async def _export(provider: KeepingProvider, scope: Scope, owner: str) -> None:
     else:
         raise AssertionError("import_ raises ValueError for a record that is not one of an export")
     promise(await provider.load_all(_USER, scope, owner=owner) == [], "where one record is wrong, import_ keeps none")
-    promise(await provider.import_(records) == 3, "import_ gives how many facts were new")
+    promise(await provider.import_(records) == 3, "import_ returns how many facts were new")
     after = await provider.history(_CITY, _USER, scope, owner=owner)
     promise(after == before, "import_ keeps ids, versions, timestamps and sources")
     again = [record async for record in provider.export(owner=owner)]
     promise(sorted(map(repr, again)) == sorted(map(repr, records)), "what is imported is exported the same")
-    promise(await provider.verify() >= 3, "verify gives the number of facts, all versions counted")
+    promise(await provider.verify() >= 3, "verify returns the number of facts, all versions counted")
 
 
 async def _together(provider: KeepingProvider, scope: Scope, owner: str) -> None:

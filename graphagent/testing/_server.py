@@ -69,7 +69,7 @@ def openai_server(
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
 
     Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on
-    127.0.0.1 and a free port, in threads of its own: for any client, in this process or in another. The same replies do for both
+    127.0.0.1 and a free port, in its own threads, for any client, in this process or in another. The same replies do for both
     protocols; a ModelResponse whose finish reason is `refusal` is sent as one. Embeddings are made of the words of a text, always
     the same for the same text, and take no reply. Nor do moderations: a text is flagged if it has one of the words in `flags`,
     with the category that the word has there, such as `{"bomb": "violence"}`. Nor does `/rerank`, as many servers have it besides
@@ -83,7 +83,7 @@ def openai_server(
       default. On Responses each answer begins with a reasoning item, to be returned with the items that followed it; its
       encrypted content is for the client's key only. Unknown parameters and fields, schemas that claim to be strict and are
       not, and calls without results are refused.
-    - `deepseek`: the `reasoning_content` of a message with tool calls has to be returned. There are no JSON schemas.
+    - `deepseek`: the `reasoning_content` of a message with tool calls has to be returned. JSON schemas are not supported.
     - `google`: the `thought_signature` of a call has to be returned, during the turn. Unknown parameters are refused.
     - `mistral`: unknown parameters and unknown fields of messages are refused, `reasoning_content` among them.
     """
@@ -105,7 +105,7 @@ class OpenAIServer:
             raise TypeError(f"the replies are one string; for a single reply write openai_server([{replies!r}])")
         if strict is not None and strict not in get_args(Service):
             known = ", ".join(repr(each) for each in get_args(Service))
-            raise ValueError(f"there is no service {strict!r} to be as strict as; there are {known}")
+            raise ValueError(f"unknown service {strict!r} for strict=; choose one of {known}")
         self.model = model
         """The model that it says it is."""
         self.requests: list[dict[str, Any]] = []

@@ -147,7 +147,7 @@ def _check_sampling(body: Mapping[str, Any], effort: str | None) -> None:
 
 
 def _check_schema(schema: object, owner: str, param: str) -> None:
-    """Refuse a strict schema with an object that may have other fields, or may lack some of its own."""
+    """Refuse a strict schema with an object that allows additional fields, or does not require all of its own."""
     if not isinstance(schema, dict):
         for each in cast("list[object]", schema) if isinstance(schema, list) else ():
             _check_schema(each, owner, param)
@@ -424,7 +424,7 @@ _CHAT_CHECKS: dict[Service, Callable[[Mapping[str, Any], str], None]] = {
 
 
 def seal(identity: str, key: str) -> str:
-    """Return what stands for encrypted reasoning with that id. Nothing else is in it, and it is made for the key."""
+    """Return a stand-in for encrypted reasoning with that id, bound to the key."""
     return base64.urlsafe_b64encode(_code(identity, key) + identity.encode()).decode()
 
 

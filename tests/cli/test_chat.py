@@ -188,7 +188,7 @@ def test_a_server_that_is_not_there_is_named(run, home):
         (["--model", "gpt-5-mini"], "needs OPENAI_API_KEY in the environment, or --base-url"),
         (["--model", "x", "--base-url", "http://127.0.0.1:9/v1", "--api-key-env", "NO_SUCH"], "'NO_SUCH' is not set"),
         (["--base-url", "http://127.0.0.1:9/v1"], "--base-url needs --model NAME"),
-        (["--model", "x", "--base-url", "127.0.0.1:9/v1"], "is no address"),
+        (["--model", "x", "--base-url", "127.0.0.1:9/v1"], "is not an address"),
         (["--script", "nowhere.txt"], "'nowhere.txt' cannot be read"),
         (["--key", "nonsense"], "32 bytes"),
         (["--nonsense"], "No such option"),

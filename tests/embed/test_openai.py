@@ -92,8 +92,11 @@ async def test_a_server_of_the_environment_without_keys(server, monkeypatch):
 async def test_what_cannot_be_sent_is_told(server):
     """A key that was copied with an ellipsis, and half a surrogate pair in a parameter, are named and not shown."""
     for settings, said in (
-        ({"api_key": f"{KEY}…"}, "the key or a header for embedder 'm' at .* no place for"),
-        ({"user": "topsecret \udcff"}, "what is to be sent to embedder 'm' at .* holds half a surrogate pair"),
+        (
+            {"api_key": f"{KEY}…"},
+            "the key or a header for embedder 'm' at .* contains a character that HTTP does not allow",
+        ),
+        ({"user": "topsecret \udcff"}, "what is to be sent to embedder 'm' at .* contains half a surrogate pair"),
     ):
         async with OpenAIEmbedder("m", base_url=server.base_url, **settings) as embedder:
             with pytest.raises(EmbedderError, match=said) as raised:
@@ -111,7 +114,7 @@ async def test_making_one_needs_no_key(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "advice"), [(401, "check the key"), (404, "base_url"), (429, "quota"), (503, "its side")]
+    ("status", "advice"), [(401, "check the key"), (404, "base_url"), (429, "quota"), (503, "the server failed")]
 )
 async def test_a_refusal_says_why_and_keeps_secrets(server, status, advice):
     """The status, the server's codes and advice are told, and neither the text nor the key."""
@@ -187,7 +190,7 @@ async def test_an_answer_that_comes_too_late_is_told():
 
 def test_wrong_settings_are_refused_at_once():
     """An address that is none, and numbers below 1."""
-    with pytest.raises(ValueError, match="base_url is no address"):
+    with pytest.raises(ValueError, match="base_url is not an address"):
         OpenAIEmbedder("m", base_url="localhost:1")
     with pytest.raises(ValueError, match="1 or more"):
         OpenAIEmbedder("m", batch=0)

@@ -249,9 +249,9 @@ def test_what_is_no_limit_is_refused():
     inner = ScriptedModel([])
     with pytest.raises(TypeError, match=r"concurrency=, per_minute= or tokens_per_minute="):
         LimitedModel(inner)
-    with pytest.raises(ValueError, match="per_minute=0 is no limit"):
+    with pytest.raises(ValueError, match="per_minute=0 is invalid"):
         LimitedModel(inner, per_minute=0)
-    with pytest.raises(ValueError, match=r"concurrency=1\.5 is no limit"):
+    with pytest.raises(ValueError, match=r"concurrency=1\.5 is invalid"):
         LimitedModel(inner, concurrency=1.5)
     with pytest.raises(TypeError, match="takes a model, not a str"):
         LimitedModel("gpt-5-mini", concurrency=1)

@@ -271,10 +271,10 @@ async def test_a_date_to_retry_after():
     [
         (400, "as it is"),
         (401, "check the key"),
-        (403, "may not use"),
+        (403, "no access to"),
         (404, "base_url"),
         (422, "as it is"),
-        (500, "its side"),
+        (500, "the server failed"),
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
@@ -316,7 +316,7 @@ EVENTS = {"content-type": "text/event-stream"}
     [
         ("", "broke off"),
         ('data: {"choices": [{"delta": {"content": "x"}}]}\n\n', "broke off"),
-        ("data: {topsecret\n\n", "something else than JSON"),
+        ("data: {topsecret\n\n", "something other than JSON"),
         ('data: {"error": {"message": "topsecret", "code": 503}}\n\n', "with an error"),
         ("data: [DONE]\n\n", "broke off"),
     ],
@@ -497,7 +497,7 @@ async def test_the_server_of_the_environment_gets_its_headers(monkeypatch):
 async def test_an_address_of_the_environment_that_is_none(address, monkeypatch):
     """The error names the variable."""
     monkeypatch.setenv("OPENAI_BASE_URL", address)
-    with pytest.raises(ModelRequestError, match="OPENAI_BASE_URL is no address such as"):
+    with pytest.raises(ModelRequestError, match="OPENAI_BASE_URL is not an address such as"):
         await OpenAIModel("m", api_key=KEY).respond(HELLO)
 
 
@@ -508,7 +508,7 @@ async def test_an_empty_address_of_the_environment_is_none(address, monkeypatch)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     model = OpenAIModel("m")
     assert model.base_url == "https://api.openai.com/v1"
-    with pytest.raises(ModelRequestError, match="set OPENAI_API_KEY, give api_key="):
+    with pytest.raises(ModelRequestError, match="set OPENAI_API_KEY, pass api_key="):
         await model.respond(HELLO)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the request would go there
     with pytest.raises(ModelRequestError, match="ConnectError"):
@@ -539,7 +539,7 @@ async def test_the_environment_names_server_and_key(monkeypatch):
 async def test_no_key_and_no_server(monkeypatch):
     """Without either, the error says which to give."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ModelRequestError, match="set OPENAI_API_KEY, give api_key="):
+    with pytest.raises(ModelRequestError, match="set OPENAI_API_KEY, pass api_key="):
         await OpenAIModel("m").respond(HELLO)
 
 
@@ -562,7 +562,7 @@ ADDRESSES = [
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_address_that_is_none(address):
     """A base_url without a scheme or host, or with another port than a number, is found at once, and is not repeated."""
-    with pytest.raises(ValueError, match=r"^base_url is no address such as 'http://localhost:11434/v1'$"):
+    with pytest.raises(ValueError, match=r"^base_url is not an address such as 'http://localhost:11434/v1'$"):
         OpenAIModel("m", base_url=address)
 
 

@@ -328,7 +328,7 @@ async def test_a_parameter_that_is_only_mentioned_is_not_named():
 FAILURES = {
     "a refusal": (refusal("no", 401), "check the key"),
     "another protocol": (RawResponse(200, JSON, '{"choices": []}'), "protocol='chat'"),
-    "html": (RawResponse(200, {"content-type": "text/html"}, "<html>topsecret</html>"), "something else than JSON"),
+    "html": (RawResponse(200, {"content-type": "text/html"}, "<html>topsecret</html>"), "something other than JSON"),
     "a failure": (whole(status="failed", error={"code": "server_error", "message": "topsecret"}), "server_error"),
     "a lost connection": (Cut("Hello.", 50), "cannot be reached"),
     "no such path": (refusal("no", 404), "base_url .*protocol"),
@@ -366,7 +366,7 @@ STREAMS = {
         events({"type": "response.failed", "response": {"status": "failed", "error": {"code": "rate_limit_exceeded"}}}),
         "rate_limit_exceeded",
     ),
-    "no JSON": (events("{topsecret"), "something else than JSON"),
+    "no JSON": (events("{topsecret"), "something other than JSON"),
 }
 
 
@@ -509,7 +509,7 @@ def test_a_model_shows_what_is_asked_where(protocol):
     assert (repr(model), model.base_url) == ("<OpenAIModel: model 'm' at localhost:1>", "http://localhost:1/v1")
     assert (model.name, model.parameters, model.tells_cost) == ("m", {"temperature": 0}, False)
     assert OpenAIModel("m", protocol=protocol, base_url="https://openrouter.ai/api/v1").tells_cost
-    with pytest.raises(ValueError, match="no family 'acme' of models; give one of 'openai'"):
+    with pytest.raises(ValueError, match="unknown model family 'acme'; choose one of 'openai'"):
         OpenAIModel("m", protocol=protocol, family="acme")
 
 

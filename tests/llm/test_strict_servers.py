@@ -146,9 +146,9 @@ async def test_a_conversation_that_moves_between_all_of_them(tmp_path):
                 result, failed = await work(model, tmp_path / "runs.db", "And then?")
             assert result.output == f"{number}."
             reasons += [(number, each.reason.partition(" answered ")[2]) for each in failed]
-    effort = "400 (invalid_request_error, reasoning_effort): it does not take the request as it is"
-    missing = "400 (invalid_request_error): it does not take the request as it is"
-    ids = "400 (3280, invalid_function_call): it does not take the request as it is"
+    effort = "400 (invalid_request_error, reasoning_effort): the request is invalid for this server"
+    missing = "400 (invalid_request_error): the request is invalid for this server"
+    ids = "400 (3280, invalid_function_call): the request is invalid for this server"
     assert reasons == [(1, effort), (2, missing), (4, ids), (6, effort), (7, missing), (9, ids)]
 
 

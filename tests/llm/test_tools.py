@@ -427,7 +427,7 @@ async def test_an_unknown_tool_names_those_that_exist():
     """The model is told which tools there are."""
     result = await call_tool(None, ToolCall("fibonaci", {}, "7"), known=["route", "fibonacci"])
     assert (result.call_id, result.name, result.is_error) == ("7", "fibonaci", True)
-    assert result.content == "Error: there is no tool 'fibonaci'; the tools are: fibonacci, route"
+    assert result.content == "Error: unknown tool 'fibonaci'; available tools: fibonacci, route"
 
 
 async def test_malformed_arguments_are_shown_to_the_model():

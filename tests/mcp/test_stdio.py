@@ -193,7 +193,7 @@ async def test_a_tool_that_fails_and_wrong_arguments_are_shown_to_the_model(tmp_
     assert "a: does not fit type" in wrong
     assert "'b' is a required property" in wrong
     assert "swordfish" not in wrong
-    assert "there is no tool 'nothing'" in unknown
+    assert "unknown tool 'nothing'" in unknown
     assert log.read_text().split() == ["started"]
 
 

@@ -191,7 +191,7 @@ async def test_an_unknown_tool_becomes_an_error_that_the_model_sees():
     """The result says which tool there is not and which there are, and the other calls of the turn are executed."""
     result, model = await run([[ToolCall("treble", {"n": 1}), ToolCall("double", {"n": 1})], "ok"])
     texts = [text for role, text in sent(model) if role == "tool"]
-    assert texts == ["Error: there is no tool 'treble'; the tools are: double, explode", "2"]
+    assert texts == ["Error: unknown tool 'treble'; available tools: double, explode", "2"]
     assert [given.is_error for given in actions(result)[0].results] == [True, False]
 
 

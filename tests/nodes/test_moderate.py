@@ -160,7 +160,7 @@ async def test_an_answer_that_is_no_json_is_an_error(text, monkeypatch):
     """Such as the page of a proxy."""
     async with openai_server([]) as server:
         monkeypatch.setattr(server, "serve", lambda *_: RawResponse(200, {"content-type": "text/html"}, text))
-        with pytest.raises(ModelRequestError, match="something else than JSON"):
+        with pytest.raises(ModelRequestError, match="something other than JSON"):
             await OpenAIModerator(base_url=server.base_url).moderate("a rose")
 
 

@@ -209,7 +209,7 @@ async def test_the_answer_to_a_deferred_call_is_shortened():
 )
 def test_limits_that_are_none_are_refused(name, value):
     """A limit is a whole number, and large enough to be one."""
-    with pytest.raises(ValueError, match=f"tool 'work': {name}={value} is no limit; give a whole number from"):
+    with pytest.raises(ValueError, match=f"tool 'work': {name}={value} is invalid; pass an integer of at least"):
         Counted(**{name: value})
     with pytest.raises(ValueError, match="is deferred, so it is never called"):
         Counted(deferred=True, concurrency=1)

@@ -195,7 +195,7 @@ async def test_a_tool_that_does_not_exist_and_arguments_that_do_not_fit_do_not_e
     broken = [ToolCall("fly", {"word": "Oslo"}, "c1"), ToolCall("look", {"wort": "Oslo"}, "c2")]
     output, requests = await run(with_tools(), [broken, OSLO], protocol)
     assert output == Trip("Oslo", 3)
-    assert "there is no tool 'fly'" in str(requests[1])
+    assert "unknown tool 'fly'" in str(requests[1])
     assert "the arguments of 'look' do not fit" in str(requests[1])
 
 

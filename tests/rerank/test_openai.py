@@ -85,7 +85,7 @@ async def test_the_forms_of_servers_are_read(server, content):
         ({"results": ["topsecret", "b"]}, "something else than scores"),
         ([1, 2], "something else than scores"),
         (None, "something else than scores"),
-        ("<html>topsecret</html>", "something else than JSON; check base_url"),
+        ("<html>topsecret</html>", "something other than JSON; check base_url"),
         ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 scores, for 1 of 2 texts; .* top_n"),
         ({"results": []}, "0 scores, for 0 of 2 texts"),
         ([{"index": 0, "score": 1}, {"index": 0, "score": 2}], "2 scores, for 1 of 2 texts"),
@@ -109,12 +109,12 @@ async def test_another_answer_is_no_scores(server, content, said):
     ("status", "advice"),
     [
         (400, "batch="),
-        (401, "check the key: give api_key="),
+        (401, "check the key: pass api_key="),
         (404, "to which /rerank is added"),
         (413, "truncate=True"),
         (422, 'field="texts"'),
         (429, "quota"),
-        (503, "its side"),
+        (503, "the server failed"),
     ],
 )
 async def test_a_refusal_says_what_to_do_and_keeps_secrets(server, status, advice):
@@ -191,7 +191,7 @@ async def test_what_cannot_be_sent_is_refused(server):
 
 def test_wrong_settings_are_refused_at_once():
     """An address that is none, and a batch of no texts."""
-    with pytest.raises(ValueError, match="base_url is no address"):
+    with pytest.raises(ValueError, match="base_url is not an address"):
         OpenAIReranker("m", base_url="localhost:1")
     with pytest.raises(ValueError, match="1 or more"):
         OpenAIReranker("m", batch=0)

@@ -245,7 +245,7 @@ def test_a_file_of_another_kind_is_refused(path, content, reason):
     """Before anything is asked, and it is left as it is."""
     path.parent.mkdir()
     path.write_text(content.replace("RESPONSE", '{"model":"m","parts":[],"finish_reason":"stop","usage":{}}'), "utf-8")
-    with pytest.raises(ValueError, match=f"oslo.json is no file of a RecordedModel .*{reason}.*; restore it"):
+    with pytest.raises(ValueError, match=f"oslo.json is not a file of a RecordedModel .*{reason}.*; restore it"):
         RecordedModel(path)
 
 

@@ -46,7 +46,7 @@ def refusal(openai, /, *, chat=False, status=BadRequestError, **asked):
 def test_a_service_that_is_unknown():
     """The error names those that are known."""
     with pytest.raises(
-        ValueError, match="'open' to be as strict as; there are 'openai', 'deepseek', 'google', 'mistral'"
+        ValueError, match="unknown service 'open' for strict=; choose one of 'openai', 'deepseek', 'google', 'mistral'"
     ):
         openai_server([], strict="open")
 

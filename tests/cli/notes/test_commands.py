@@ -478,7 +478,7 @@ def test_a_reranker_decides_the_order(run, store, monkeypatch):
         (["remember", "x", "--importance", "2"], 2, "--importance"),
         (["remember", "x", "--embedder", "abacus"], 2, "'abacus' is no embedder"),
         (["recall", "x", "--reranker", "abacus"], 2, "'abacus' is no reranker"),
-        (["recall", "x", "--reranker", "openai:m@http://:1"], 2, "for --reranker: base_url is no address"),
+        (["recall", "x", "--reranker", "openai:m@http://:1"], 2, "for --reranker: base_url is not an address"),
         (["recall", "x", "--limit", "0"], 2, "--limit"),
         (["show", "nonsense"], 1, "there is no note 'nonsense'"),
         (["show", ""], 1, "there is no note ''"),
