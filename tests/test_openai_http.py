@@ -210,7 +210,7 @@ async def test_the_advice_names_the_key_that_is_sent(kind, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         for named, advice in (({"base_url": server.base_url}, "api_key="), ({}, "api_key=, or set OPENAI_API_KEY")):
             async with kind("m", **named) as asked:
-                with pytest.raises(ERRORS[kind], match=rf" answered 401: check the key: give {advice}$"):
+                with pytest.raises(ERRORS[kind], match=rf" answered 401: check the key: pass {advice}$"):
                     await ask(asked)
 
 

@@ -281,13 +281,13 @@ async def test_many_wrong_arguments_are_no_flood():
 
 
 async def test_methods_are_bound():
-    """A tool on a class is that of an object, async and plain alike; without an object it says so."""
+    """A tool on a class is bound to an instance, async and plain alike; without one it says so."""
     weather = Weather("rain")
     assert await weather.forecast.call({"city": "Oslo", "days": "2"}) == "Oslo for 2 days: rain"
     assert await weather.now.call({"city": "Oslo"}) == "Oslo: rain"
     assert await weather.unit.call({}) == "C"
     assert await Weather("sun").forecast.call({"city": "Oslo"}) == "Oslo for 3 days: sun"
-    with pytest.raises(TypeError, match="of an object"):
+    with pytest.raises(TypeError, match="of an instance"):
         await Weather.forecast.call({"city": "Oslo"})
 
 

@@ -99,7 +99,7 @@ class OtherNames(OneList):
         (ByValue, "not at values"),
         (Ascii, "any text"),
         (Unordered, "in order"),
-        (NoMemory, "load gives what was saved"),
+        (NoMemory, "load returns what was saved"),
     ],
 )
 async def test_a_broken_promise_is_named(broken, promise):

@@ -236,7 +236,7 @@ anyio.run(main)
         ("[]", "TypeError"),
         ("{}", "KeyError"),
         ('{"format": 2, "recorded": []}', "its format is 2, not 1"),
-        ('{"format": 1, "recorded": [{"name": "m", "request": {}, "response": {}}]}', "no response of a model"),
+        ('{"format": 1, "recorded": [{"name": "m", "request": {}, "response": {}}]}', "not a model response"),
         ('{"format": 1, "recorded": [{"name": 1, "request": {}, "response": RESPONSE}]}', "no request or no name"),
         ("[" * 100_000, "RecursionError"),
     ],
