@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from graphagent._lazy import lazy as _lazy
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
@@ -477,13 +475,3 @@ class Compression(Protocol):
             ModelError: a model was asked, and failed or returned nothing of use.
         """
         ...
-
-
-if not TYPE_CHECKING:  # a type checker shall report names that do not exist
-    __getattr__ = _lazy(
-        __name__,
-        moved=dict.fromkeys(
-            ("FactFeature", "NoteFeature", "EndFeature", "PromptFeature", "RequestFeature"),
-            "graphagent.protocols.Feature",
-        ),
-    )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphagent._cache_policy import CachePolicy as CachePolicy
-from graphagent._lazy import lazy as _lazy
 from graphagent._retry import Retry as Retry
 from graphagent.graph._check import Problem as Problem
 from graphagent.graph._decorators import node as node
@@ -38,12 +35,3 @@ from graphagent.graph._rules import precedes as precedes
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Strategy as Strategy
 from graphagent.graph._strategy import StrategyTool as StrategyTool
-
-if not TYPE_CHECKING:  # a type checker shall report names that do not exist
-    __getattr__ = _lazy(
-        __name__,
-        moved={
-            name: f"graphagent.graph._internal.{name}"
-            for name in ("Element", "Setting", "fits", "hints", "is_a", "is_type", "show")
-        },
-    )

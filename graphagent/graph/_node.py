@@ -8,7 +8,6 @@ between nodes whose types do not fit.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
 
@@ -115,11 +114,6 @@ class _Tapping:
         """The type of its context, such as `Context[Db]`: a run must be passed `deps=` of that type."""
         self.policies: tuple[Policy, ...] = ()
         """Retries and timeouts around its execution, the innermost first."""
-
-    @property
-    def takes(self) -> Any:
-        """Deprecated: `input_type`."""
-        return _renamed(self, "takes", "input_type")
 
     def named(self, name: str) -> Self:
         """Return the same tap under another name, to use it twice in one strategy."""
@@ -395,16 +389,6 @@ class Node(Outlet[I, O]):
         """Retries, timeouts and the cache around its execution, the innermost first."""
         super().__init__(self, ())
 
-    @property
-    def takes(self) -> Any:
-        """Deprecated: `input_type`."""
-        return _renamed(self, "takes", "input_type")
-
-    @property
-    def gives(self) -> Any:
-        """Deprecated: `output_type`."""
-        return _renamed(self, "gives", "output_type")
-
     def _copy(self) -> Self:
         own = copy.copy(self)
         super(Node, own).__init__(own, ())
@@ -565,11 +549,6 @@ def _next(link: PathLink, other: Placed) -> Placed:
     before = link.element.node if isinstance(link.element, Outlet) else link.element
     named = getattr(before, "name", type(before).__name__)
     raise TypeError(f"after {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
-
-
-def _renamed(element: object, old: str, new: str) -> Any:
-    warnings.warn(f"{type(element).__name__}.{old} is deprecated: use {new}", DeprecationWarning, stacklevel=3)
-    return getattr(element, new)
 
 
 def _checked_name(name: str) -> str:

@@ -40,28 +40,12 @@ if TYPE_CHECKING:
     from graphagent.llm._attempts import RetryModel as RetryModel
     from graphagent.llm._cache import CachedModel as CachedModel
     from graphagent.llm._limits import LimitedModel as LimitedModel
-else:  # a type checker shall report names that do not exist
+else:
     __getattr__ = _lazy(
         __name__,
         {
             "graphagent.llm._attempts": ("FallbackModel", "RetryModel"),
             "graphagent.llm._cache": ("CachedModel",),
             "graphagent.llm._limits": ("LimitedModel",),
-        },
-        moved={
-            name: f"graphagent.llm._internal.{name}"
-            for name in (
-                "answered",
-                "call_tool",
-                "chat_messages",
-                "check_whole",
-                "fresh_ids",
-                "image_of",
-                "images_of",
-                "is_overflow",
-                "load_images",
-                "refused",
-                "with_images",
-            )
         },
     )

@@ -66,11 +66,4 @@ else:
                 "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
             )
         },
-        moved={
-            "FactUse": "graphagent.memory._internal.FactUse",
-            "Mark": "graphagent.memory.steps._transcript.Mark",
-            "SentPrompt": "graphagent.memory._internal.SentPrompt",
-            "Steps": "graphagent.memory.steps._list.Steps",
-            "step_text": "graphagent.memory._internal.step_text",
-        },
     )  # fmt: skip

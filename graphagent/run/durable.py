@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from graphagent._lazy import lazy as _lazy
 from graphagent.run.stored._export import export_runs as export_runs
 from graphagent.run.stored._export import import_runs as import_runs
 from graphagent.run.stored._history import Diff as Diff
@@ -30,12 +27,3 @@ from graphagent.run.stored._manage import prune_runs as prune_runs
 from graphagent.run.stored._manage import run_owners as run_owners
 from graphagent.run.stored._manage import tree_of as tree_of
 from graphagent.run.stored._rules import broken_rules as broken_rules
-
-if not TYPE_CHECKING:  # a type checker shall report names that do not exist
-    __getattr__ = _lazy(
-        __name__,
-        moved={
-            "Recording": "graphagent.run.journal._reader.JournalReader",
-            "read_recording": "graphagent.run.journal._reader.read_journal",
-        },
-    )

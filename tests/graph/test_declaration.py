@@ -454,17 +454,3 @@ def test_a_node_that_takes_its_context_second_is_refused():
         @node
         async def swapped(text: str, ctx: Fake) -> str:
             return text
-
-
-def test_the_old_names_of_types_warn():
-    """`takes` and `gives` are `input_type` and `output_type`, of nodes, taps and strategies."""
-    up = step("up", str, str)
-    strategy = Strategy("s", START >> up >> END)
-    for element in (up, strategy):
-        with pytest.warns(DeprecationWarning, match=r"takes is deprecated: use input_type") as caught:
-            assert element.takes is element.input_type
-        assert caught[0].filename == __file__
-        with pytest.warns(DeprecationWarning, match=r"gives is deprecated: use output_type"):
-            assert element.gives is element.output_type
-    with pytest.warns(DeprecationWarning, match=r"Tap\.takes is deprecated: use input_type"):
-        assert Tap(up.function, name="look").takes is object
