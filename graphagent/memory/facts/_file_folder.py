@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.memory._byte_cache import ByteCache
 from graphagent.memory.facts import _durable_files, _file_format
 from graphagent.memory.facts._durable_files import SEALED_FILE
 from graphagent.memory.facts._file_format import FactLines, Page
@@ -39,49 +39,6 @@ class FileLocation(NamedTuple):
     """The whole path."""
 
 
-class _PageCache:
-    """The pages that were used last, with the locations of their files: as many as fit into a number of bytes, at least one.
-
-    The event loop looks for pages while a worker thread reads others, so the lock is held only briefly.
-    """
-
-    def __init__(self, root: str, most: int) -> None:
-        self.root = root
-        self.most = most
-        self._kept: OrderedDict[Place, tuple[Page, FileLocation, int]] = OrderedDict()
-        self._size = 0
-        self._lock = threading.Lock()
-
-    def get(self, place: Place) -> tuple[Page | None, FileLocation]:
-        """Return the page of a place, or None, and the location of its file."""
-        with self._lock:
-            kept = self._kept.get(place)
-            if kept is not None:
-                self._kept.move_to_end(place)
-                return kept[:2]
-        return None, _locate(self.root, place)
-
-    def keep(self, place: Place, page: Page, location: FileLocation) -> None:
-        """Store a page, and remove those that have not been used for longest."""
-        size = page.size + _PAGE_SIZE
-        with self._lock:
-            self._size += size - self._kept.pop(place, (page, location, 0))[2]
-            self._kept[place] = page, location, size
-            while self._size > self.most and len(self._kept) > 1:
-                self._size -= self._kept.popitem(last=False)[1][2]
-
-    def drop(self, place: Place) -> None:
-        """Remove a page."""
-        with self._lock:
-            self._size -= self._kept.pop(place, (None, None, 0))[2]
-
-    def clear(self) -> None:
-        """Remove all pages."""
-        with self._lock:
-            self._kept.clear()
-            self._size = 0
-
-
 class FactFiles:
     """The files of facts under one folder: `<owner>/<kind of scope>/<scope>/<subject>.jsonl`.
 
@@ -90,7 +47,8 @@ class FactFiles:
 
     def __init__(self, root: str, cache_bytes: int) -> None:
         self.root = root
-        self._pages = _PageCache(root, cache_bytes)
+        self._cache_bytes = cache_bytes
+        self._pages: ByteCache[Place, tuple[Page, FileLocation]] = ByteCache(cache_bytes, at_least=1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -102,7 +60,7 @@ class FactFiles:
     def current(self, place: Place) -> Page | None:
         """Return the page of a place if its file has not changed since it was read, otherwise None. Fast enough for an event loop."""
         self._turn()
-        page, location = self._pages.get(place)
+        page, location = self._cached(place)
         with _durable_files.typed_errors("read", location.path):
             try:
                 stat = os.stat(location.path, follow_symlinks=False)  # noqa: PTH116 (a Path costs more than the call)
@@ -114,7 +72,7 @@ class FactFiles:
     def page(self, place: Place) -> Page:
         """Return the page of a place, after reading the lines that were added to its file."""
         with self._turn():
-            _, location = self._pages.get(place)
+            _, location = self._cached(place)
             with self._reading(location) as file:
                 return Page() if file is None else self._read(file, place, location)
 
@@ -189,6 +147,13 @@ class FactFiles:
             )  # fmt: skip
         return facts
 
+    def _cached(self, place: Place) -> tuple[Page | None, FileLocation]:
+        """Return the page of a place, or None, and the location of its file."""
+        return self._pages.get(place) or (None, _locate(self.root, place))
+
+    def _keep(self, place: Place, page: Page, location: FileLocation) -> None:
+        self._pages.put(place, (page, location), page.size + _PAGE_SIZE)
+
     def _checked(self, location: FileLocation) -> tuple[Place | None, FactLines | None]:
         with self._reading(location) as file:
             if file is None:
@@ -213,7 +178,7 @@ class FactFiles:
         """Return the lock that a thread holds while it reads or writes pages."""
         if self._pid != os.getpid():
             # A forked process lacks the threads that hold the locks, so they would never be released.
-            self._pages = _PageCache(self.root, self._pages.most)
+            self._pages = ByteCache(self._cache_bytes, at_least=1)
             self._pid, self._lock = os.getpid(), threading.Lock()
         return self._lock
 
@@ -229,19 +194,19 @@ class FactFiles:
             yield file
 
     def _read(self, file: int, place: Place, location: FileLocation) -> Page:
-        page, stamp = self._pages.get(place)[0], _file_format.stamp_of(os.fstat(file))
+        page, stamp = self._cached(place)[0], _file_format.stamp_of(os.fstat(file))
         if page is None or page.stamp != stamp:
-            self._pages.drop(place)
+            self._pages.take(place)
             if page is None or not page.continues(file, stamp):
                 page = Page()
             page.add(_lines(file, place, location.path, page), stamp)
-            self._pages.keep(place, page, location)
+            self._keep(place, page, location)
         return page
 
     def _append(self, place: Place, make: _Make) -> int:
         """Append the facts that `make` returns, which is called with the page and a function that reads all facts of the file."""
         with self._turn():
-            page, location = self._pages.get(place)
+            page, location = self._cached(place)
             with _durable_files.typed_errors("write", location.path), self._locked(make=True):
                 if page is not None:
                     # This file was opened without following links before and is unchanged, so the folders need not be opened.
@@ -255,24 +220,24 @@ class FactFiles:
                     page = Page()
                     lines = _file_format.new_file(place, make(page, list))
                     page.add(lines, _file_format.stamp_of(_durable_files.replace(location.name, folder, lines.data)))
-                    self._pages.keep(place, page, location)
+                    self._keep(place, page, location)
                     return len(lines.facts)
 
     def _append_to(self, file: int, place: Place, location: FileLocation, make: _Make) -> int:
         page = self._read(file, place, location)
         facts = make(page, lambda: _file_format.read_lines(file, place, location.path).facts)
         if facts and page.stamp is not None:
-            lines = _file_format.lines(facts, page.link)
+            lines = _file_format.lines(facts, page.crc)
             if page.unended:
                 lines = lines._replace(data=b"\n" + lines.data)
-            self._pages.drop(place)
+            self._pages.take(place)
             if page.torn or len(facts) > 1:
                 # Only single lines are appended, so that a power loss can only tear the last line.
                 stat = self._rewrite(location, _durable_files.read_from(file, 0), page, lines)
             else:
                 stat = _durable_files.append(file, lines.data, page.end, page.stamp.size, location.path)
             page.add(lines, _file_format.stamp_of(stat))
-            self._pages.keep(place, page, location)
+            self._keep(place, page, location)
         return len(facts)
 
     def _rewrite(self, location: FileLocation, data: bytes, page: Page, lines: FactLines) -> os.stat_result:

@@ -40,22 +40,14 @@ class Stamp(NamedTuple):
     changed: int
 
 
-class Link(NamedTuple):
-    """The end of a file, to which the next line is linked."""
-
-    crc: str | None
-    """The checksum of the last line; None if it has none, because somebody edited the line."""
-    linked: bool
-    """Whether lines contain the checksum of the line before them, which version 0.1 did not write."""
-
-
 class FactLines(NamedTuple):
     """Lines of a file, as they were read or are to be written."""
 
     facts: list[Fact]
     data: bytes
     """Their bytes, with those of the file's first line if they are read from its start."""
-    link: Link
+    crc: str | None
+    """The checksum of the last line; None if it has none, because somebody edited the line."""
     torn: bool = False
     """Whether a damaged last line follows, as a power loss may leave it."""
 
@@ -68,23 +60,23 @@ def stamp_of(stat: os.stat_result) -> Stamp:
 def new_file(place: Place, facts: Iterable[Fact]) -> FactLines:
     """Return all lines of a new file."""
     head, crc = _line({**_FORMAT, **place_record(place)})
-    made = lines(facts, Link(crc, linked=True))
+    made = lines(facts, crc)
     return made._replace(data=head + made.data)
 
 
-def lines(facts: Iterable[Fact], link: Link) -> FactLines:
-    """Return the lines of saved facts, linked to the end of a file."""
-    added, data, crc = list(facts), list[bytes](), link.crc
+def lines(facts: Iterable[Fact], crc: str | None) -> FactLines:
+    """Return the lines of saved facts, the first of which follows a line with this checksum."""
+    added, data = list(facts), list[bytes]()
     for fact in added:
         line, crc = _line({**fact_record(fact), _AFTER: crc or ""})
         data.append(line)
-    return FactLines(added, b"".join(data), Link(crc, linked=True))
+    return FactLines(added, b"".join(data), crc)
 
 
 class Page:
     """The contents of one file: enough to load and to save facts without reading the file again."""
 
-    __slots__ = ("_known", "_lock", "_tail", "end", "facts", "link", "size", "stamp", "torn", "unended")
+    __slots__ = ("_known", "_lock", "_tail", "crc", "end", "facts", "size", "stamp", "torn", "unended")
 
     def __init__(self) -> None:
         self.facts = 0
@@ -95,7 +87,8 @@ class Page:
         """Whether the last line lacks only its line break, as editors may leave it."""
         self.torn = False
         """Whether a damaged line follows, and not only the beginning of one."""
-        self.link = Link(None, linked=False)
+        self.crc: str | None = None
+        """The checksum of the last line; None if it has none."""
         self.size = 0
         """About how many bytes of memory the facts take."""
         self.stamp: Stamp | None = None
@@ -135,7 +128,7 @@ class Page:
         self.end += len(added.data)
         self.unended = bool(added.data) and not added.data.endswith(b"\n")
         self.torn = added.torn
-        self.link = added.link
+        self.crc = added.crc
         self._tail = (self._tail + added.data[-_TAIL:])[-_TAIL:]
         self.stamp = stamp
 
@@ -178,11 +171,11 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
     page = page or Page()
     data = read_from(file, page.end)
     *whole, rest = data.split(b"\n")
-    number, link = page.facts + 1, page.link
+    number, crc = page.facts + 1, page.crc
     if not page.end:
         if not whole:
             raise DamagedStoreError(f"{path}, line 1", "it does not say whose facts these are")
-        found, link = _place(whole.pop(0), path)
+        found, crc = _place(whole.pop(0), path)
         if found != place:
             raise DamagedStoreError(f"{path}, line 1", "these are the facts of another owner, scope or subject")
     facts: list[Fact] = []
@@ -195,14 +188,14 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
             if not _is_last(left):
                 raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
             left_over = b"\n".join(left)
-            return FactLines(facts, data[: len(data) - len(left_over)], link, torn=not _is_cut(left_over))
+            return FactLines(facts, data[: len(data) - len(left_over)], crc, torn=not _is_cut(left_over))
         keyword = read.fact.concept.keyword
-        if reason := _misplaced(read, link, versions.get(keyword) or page.version(keyword)):
+        if reason := _misplaced(read, crc, versions.get(keyword) or page.version(keyword)):
             raise DamagedStoreError(f"{path}, line {number}", reason, remedy=_BY_HAND)
         versions[keyword] = read.fact.version
-        link = Link(read.crc, link.linked or read.after is not None)
+        crc = read.crc
         facts.append(read.fact)
-    return FactLines(facts, data, link)
+    return FactLines(facts, data, crc)
 
 
 def count(file: int) -> int:
@@ -218,16 +211,14 @@ class _ParsedLine(NamedTuple):
     crc: str | None
     """Its checksum; None if somebody edited the line."""
     after: str | None
-    """The checksum of the line before it, "" if that had none; None in a line of version 0.1."""
+    """The checksum of the line before it, "" if that had none."""
 
 
-def _misplaced(line: _ParsedLine, link: Link, version: int) -> str:
-    """Return why a line cannot follow the line before it and the last version of its concept; "" if it can."""
+def _misplaced(line: _ParsedLine, before: str | None, version: int) -> str:
+    """Return why a line cannot follow one with the checksum `before` and the last version of its concept; "" if it can."""
     if line.crc is None:
         return ""
-    if link.linked and line.after is None:
-        return "it does not say which line it follows, so it was copied from an older file"
-    if line.after is not None and link.crc is not None and line.after != link.crc:
+    if line.after is None or before not in (None, line.after):
         return "it does not follow the line before it: a line was removed here, or this one was copied or moved"
     if version and line.fact.version != version + 1:
         return "its version does not follow that of its concept: a line was removed before it, or this one was copied or moved"
@@ -282,12 +273,12 @@ def _read(line: bytes) -> _ParsedLine | str:
         return "it is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
 
 
-def _place(line: bytes, path: str) -> tuple[Place, Link]:
+def _place(line: bytes, path: str) -> tuple[Place, str | None]:
     try:
         record, crc = _record(line)
         if {key: record.pop(key, None) for key in _FORMAT} != _FORMAT:
             raise ValueError("it does not say whose facts these are")
-        return read_place(record), Link(crc, linked=False)
+        return read_place(record), crc
     except (ValueError, TypeError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else "it does not say whose facts these are"
     raise DamagedStoreError(f"{path}, line 1", reason)

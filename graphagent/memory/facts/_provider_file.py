@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from graphagent._concurrency import Worker
 from graphagent.errors import StoreError
+from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.facts._file_folder import FactFiles
 from graphagent.memory.facts._json import export_record, read_export
 from graphagent.memory.facts._types import Concept, Fact, Scope, Subject, check_filter, check_given, checked_owner
@@ -42,8 +43,7 @@ class FileMemoryProvider:
     """
 
     def __init__(self, root: str | os.PathLike[str], *, cache_bytes: int = 64 * 2**20) -> None:
-        if type(cache_bytes) is not int or cache_bytes < 0:
-            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        check_cache_bytes(cache_bytes)
         if sys.platform == "win32":
             raise StoreError(
                 "FileMemoryProvider needs the locks of POSIX; use StoreMemoryProvider(SqliteStore(path)) here"

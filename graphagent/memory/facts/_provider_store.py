@@ -13,7 +13,7 @@ import orjson
 from graphagent._article import kind_of
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError, DamagedStoreError
-from graphagent.memory._byte_cache import ByteCache
+from graphagent.memory._byte_cache import ByteCache, check_cache_bytes
 from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
 from graphagent.memory.facts._resolve import Known
 from graphagent.memory.facts._types import (
@@ -62,8 +62,7 @@ class StoreMemoryProvider:
     """
 
     def __init__(self, store: Store, *, cache_bytes: int = 64 * 2**20) -> None:
-        if type(cache_bytes) is not int or cache_bytes < 0:
-            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        check_cache_bytes(cache_bytes)
         if isinstance(store, type) or not callable(getattr(store, "commit", None)):
             raise TypeError(
                 f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
@@ -73,7 +72,7 @@ class StoreMemoryProvider:
         self._known: ByteCache[Key, tuple[Known, int]] = ByteCache(cache_bytes // 2)
 
     def __repr__(self) -> str:
-        return f"StoreMemoryProvider({self._store!r})"
+        return f"{type(self).__name__}({self._store!r})"
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope, *, owner: str = "") -> None:
         """Save a fact as the next version of its concept. It is as durable as the store when this returns."""

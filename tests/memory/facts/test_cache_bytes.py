@@ -29,7 +29,6 @@ KINDS = {
 async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
     """Little is remembered, and all tasks read what was saved; when it is closed, nothing is remembered."""
     async with KINDS[kind](tmp_path, BYTES) as provider:
-        facts = provider if kind == "store" else provider._facts
 
         async def serve(owner):
             for value in ("tea", "trains"):
@@ -42,12 +41,12 @@ async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
         for number in range(OWNERS):
             [found] = await provider.load(LIKES, USER, APP, owner=f"owner{number}")
             assert found.values == (f"tea owner{number}", f"trains owner{number}")
-            assert 0 < len(facts._versions) <= BYTES // 1_000
-            assert 0 < len(facts._known) <= BYTES // 1_000
+            assert 0 < len(provider._versions) <= BYTES // 1_000
+            assert 0 < len(provider._known) <= BYTES // 1_000
         if kind == "sealed":
             assert 0 < len(provider._store._sealed().session._domains) <= BYTES // 3_000
         assert len([each async for each in provider.export()]) == 2 * OWNERS
-    assert len(facts._versions) == len(facts._known) == 0
+    assert len(provider._versions) == len(provider._known) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
