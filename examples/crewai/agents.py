@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.memory import NoteMemory, Notes
+from graphagent.memory import NoteMemory, Notes, NoteSettings
 from graphagent.nodes import ask_human
 from graphagent.store import MemoryStore
 from graphagent.testing import Reply, ScriptedModel
@@ -40,10 +40,9 @@ def expert(answer: str) -> ScriptedModel:
 async def crew(folder: Path) -> None:
     async with Notes(
         folder / "03.db",
-        recency_weight=0.4,
-        semantic_weight=0.4,
-        importance_weight=0.2,
-        recency_half_life_days=14,
+        settings=NoteSettings(
+            recency_weight=0.4, semantic_weight=0.4, importance_weight=0.2, recency_half_life_days=14
+        ),
     ) as notes:
         researcher = Agent(single_run(), model=expert(FOUND), name="researcher")
         researcher.install(NoteMemory, notes=notes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from graphagent.memory import Notes
+from graphagent.memory import Notes, NoteSettings
 from graphagent.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def quick_start(folder: Path) -> None:
         print(f"01 [{match.score:.2f}] {match.record.content}")
     assert [match.record.content for match in matches] == ["We decided to use PostgreSQL for the user database."]
 
-    sprint = Notes(folder / "01.db", recency_weight=0.5, recency_half_life_days=7)
+    sprint = Notes(folder / "01.db", settings=NoteSettings(recency_weight=0.5, recency_half_life_days=7))
     assert (await sprint.forget(scope="/project/old")).notes == 1
     assert str(await sprint.tree()) == "/ (1 record)"
     assert (await sprint.info("/")).record_count == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from graphagent.memory import Notes
+from graphagent.memory import Notes, NoteSettings
 from graphagent.testing import Reply, ScriptedModel, fixed_clock
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ NEW_YEAR, DAY = 1_735_689_600_000, 86_400_000  # milliseconds
 
 
 async def formula(folder: Path) -> None:
-    async with Notes(folder / "15.db", semantic_weight=0.5, recency_weight=0.3, importance_weight=0.2) as notes:
+    async with Notes(
+        folder / "15.db", settings=NoteSettings(semantic_weight=0.5, recency_weight=0.3, importance_weight=0.2)
+    ) as notes:
         await notes.remember("The rate limit is 1,000 requests a minute.", importance=1.0)
         [match] = await notes.recall("rate limit")
         # All that was asked for is in it, it is new, and it is as important as can be.
@@ -38,11 +40,19 @@ async def formula(folder: Path) -> None:
 
 
 def sprint(file: Path) -> Notes:
-    return Notes(file, recency_weight=0.5, semantic_weight=0.3, importance_weight=0.2, recency_half_life_days=7)
+    return Notes(
+        file,
+        settings=NoteSettings(recency_weight=0.5, semantic_weight=0.3, importance_weight=0.2, recency_half_life_days=7),
+    )
 
 
 def knowledge(file: Path) -> Notes:
-    return Notes(file, recency_weight=0.1, semantic_weight=0.5, importance_weight=0.4, recency_half_life_days=180)
+    return Notes(
+        file,
+        settings=NoteSettings(
+            recency_weight=0.1, semantic_weight=0.5, importance_weight=0.4, recency_half_life_days=180
+        ),
+    )
 
 
 async def weights(folder: Path) -> None:
@@ -97,7 +107,9 @@ async def depths(folder: Path) -> None:
 async def thresholds(folder: Path) -> None:
     model = ScriptedModel(itertools.repeat(analyst))
     patient = Notes(
-        folder / "18.db", model=model, confidence_threshold_high=0.9, confidence_threshold_low=0.4, exploration_budget=2
+        folder / "18.db",
+        model=model,
+        settings=NoteSettings(confidence_threshold_high=0.9, confidence_threshold_low=0.4, exploration_budget=2),
     )
     async with patient as notes:
         await notes.remember("The office was painted.", infer="never")
@@ -105,7 +117,7 @@ async def thresholds(folder: Path) -> None:
         assert match.gaps == ("who decided it",)
         assert 1 < len(model.requests) <= 3
         print("18", *match.gaps)
-    async with Notes(folder / "18.db", model=model, exploration_budget=0) as notes:
+    async with Notes(folder / "18.db", model=model, settings=NoteSettings(exploration_budget=0)) as notes:
         before = len(model.requests)
         await notes.recall("Who decided which colour the office was painted in?", depth="deep")
         assert len(model.requests) == before + 1

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import Note as Note
     from graphagent.memory.notes import NoteMemory as NoteMemory
     from graphagent.memory.notes import Notes as Notes
+    from graphagent.memory.notes import NoteSettings as NoteSettings
     from graphagent.memory.notes import NoteView as NoteView
     from graphagent.memory.notes import Ranking as Ranking
     from graphagent.memory.notes import Record as Record
@@ -63,7 +64,7 @@ else:
         __name__,
         {
             "graphagent.memory.notes": (
-                "Match", "Note", "NoteMemory", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
+                "Match", "Note", "NoteMemory", "NoteSettings", "NoteView", "Notes", "Ranking", "Record", "ScopeInfo", "ScopeTree", "Turn",
             )
         },
     )  # fmt: skip

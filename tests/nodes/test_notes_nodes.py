@@ -6,7 +6,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import FeatureError, NodeFailedError
-from graphagent.memory import NoteMemory, Notes, NotesStep
+from graphagent.memory import NoteMemory, Notes, NoteSettings, NotesStep
 from graphagent.nodes import ask_human, llm_request, recall_notes, remember_notes
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
@@ -138,7 +138,7 @@ async def test_remember_notes_keeps_what_a_function_gives(notes):
 async def test_remember_notes_uses_the_model_of_the_notes_where_there_is_one(tmp_path):
     """Notes with a model split the text themselves, and the agent's model is not asked."""
     splits = ScriptedModel([{"statements": ["From the notes' own model."]}])
-    notes = Notes(tmp_path / "notes.db", model=splits, consolidation_threshold=1.0)
+    notes = Notes(tmp_path / "notes.db", model=splits, settings=NoteSettings(consolidation_threshold=1.0))
     strategy = Strategy("s", START >> remember_notes(scope="/a", categories=["x"]) >> END)
     agent = agent_of(strategy, notes)
     await agent.run("Something was said.")

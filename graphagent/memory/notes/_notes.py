@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
 from graphagent._article import a
+from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.notes._service import NoteService
-from graphagent.memory.notes._settings import NoteSettings, SettingOptions
+from graphagent.memory.notes._settings import NoteSettings
 from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes._visibility import Visibility
 from graphagent.memory.notes.index._repository import NoteRepository
 
 if TYPE_CHECKING:
-    from graphagent.memory.notes.recall._ranking import Ranking
     from graphagent.protocols import Embedder, Model, NoteIndex, Reranker, Store
     from graphagent.store import SqliteStore
 
@@ -43,17 +42,15 @@ class Notes(NoteView):
         index: A search engine of your own, which is asked instead of the index of the notes.
         owner: Whose notes these are: a user, a tenant. Owners never see the notes of one another.
         source: Who speaks and asks. Private notes of others are not visible.
-        ranking: How much each stage of the ranking adds.
-        settings: All other settings of ranking, consolidation and deep recall.
+        settings: The settings of ranking, reranking, consolidation and deep recall.
         on_progress: Called, in a worker thread, with how many notes are in the index, and of how many, while it is built: at each
             opening if it is in memory, else if it does not exist.
         cache_bytes: About how many bytes of memory are used for the vectors and speakers of the owners used last. Those of others are
             read again at their next use. The vectors of the owner used last are always kept, even if they are larger.
-        options: Settings as keywords, as crewAI has them. They take precedence over `settings`.
 
     Raises:
-        TypeError: an argument is of the wrong type, or not known; the error says which are.
-        ValueError: a setting is out of range, or `cache_bytes` is not a number of bytes.
+        TypeError: an argument is of the wrong type.
+        ValueError: `cache_bytes` is not a number of bytes.
         NoteError: the source is not valid.
     """
 
@@ -67,15 +64,12 @@ class Notes(NoteView):
         index: NoteIndex | None = None,
         owner: str = "",
         source: str | None = None,
-        ranking: Ranking | None = None,
         settings: NoteSettings | None = None,
         on_progress: Callable[[int, int], object] | None = None,
         cache_bytes: int = 64 * 2**20,
         late_interaction: bool = True,
-        **options: Unpack[SettingOptions],
     ) -> None:
-        if type(cache_bytes) is not int or cache_bytes < 0:
-            raise ValueError(f"cache_bytes={cache_bytes!r} is no number of bytes; it is an int of 0 or more")
+        check_cache_bytes(cache_bytes)
         if not isinstance(late_interaction, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"late_interaction={late_interaction!r} is neither True nor False")
         _check_makers(model, embedder)
@@ -84,7 +78,7 @@ class Notes(NoteView):
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")
         visibility = Visibility(owner=owner)
-        settings = _settings(settings, ranking, options)
+        settings = _checked_settings(settings)
         self._own, kept = _opened(store)
         repository = NoteRepository(
             kept, embedder, index, on_progress, cache_bytes=cache_bytes, late_interaction=late_interaction
@@ -143,21 +137,13 @@ class Notes(NoteView):
         await self.aclose()
 
 
-def _settings(settings: NoteSettings | None, ranking: Ranking | None, options: SettingOptions) -> NoteSettings:
-    """Return the settings with those that were given as keywords.
-
-    Raises:
-        TypeError: a keyword is not known, or a setting is of the wrong type.
-        ValueError: a setting is out of range.
-    """
-    if settings is not None and not isinstance(settings, NoteSettings):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _checked_settings(settings: NoteSettings | None) -> NoteSettings:
+    if settings is None:
+        return NoteSettings()
+    if not isinstance(settings, NoteSettings):  # pyright: ignore[reportUnnecessaryIsInstance]
         such = "NoteSettings(**that)" if isinstance(settings, Mapping) else "NoteSettings(exploration_budget=2)"
         raise TypeError(f"settings= is a NoteSettings, such as {such}, not {a(type(settings).__name__)}")
-    known = SettingOptions.__annotations__.keys()
-    if unknown := sorted(options.keys() - known):
-        raise TypeError(f"Notes() has no argument {unknown[0]!r}; besides its own, there are {', '.join(known)}")
-    found = replace(settings if settings is not None else NoteSettings(), **options)
-    return found if ranking is None else replace(found, ranking=ranking)
+    return settings
 
 
 def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore | None, Store]:

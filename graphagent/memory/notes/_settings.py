@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TypedDict, cast
+from typing import cast
 
 from graphagent._article import a
 from graphagent.memory.notes._validation import fraction, number, whole
@@ -91,25 +91,6 @@ class NoteSettings:
             0.3 if recency is None else recency,
             0.2 if importance is None else importance,
         )
-
-
-class SettingOptions(TypedDict, total=False):
-    """The settings that `Notes(…)` takes as keywords too, as crewAI does."""
-
-    recency_weight: float | None
-    semantic_weight: float | None
-    importance_weight: float | None
-    relevance_gate: float
-    recency_half_life_days: float
-    default_importance: float
-    consolidation_threshold: float
-    consolidation_limit: int
-    rerank_limit: int
-    confidence_threshold_high: float
-    confidence_threshold_low: float
-    complex_query_threshold: float
-    exploration_budget: int
-    query_analysis_threshold: int
 
 
 def _check_ranking(ranking: object) -> None:

@@ -6,19 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields, replace
 
 import anyio
 import pytest
 
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import NoteError, NoteNotFoundError
-from graphagent.memory import NoteMemory, Notes
-from graphagent.memory.notes._settings import NoteSettings, SettingOptions
+from graphagent.memory import NoteMemory, Notes, NoteSettings
 from graphagent.memory.notes._types import Record
 from graphagent.memory.notes.enrich import _model
 from graphagent.nodes import llm_request
-from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words
 from tests.memory.notes.enrich.test_consolidation import GIVEN, ONE, TWO, plan
@@ -76,7 +73,7 @@ async def test_a_model_is_shown_nothing_of_a_scope_that_it_made_up(tmp_path):
     """What it says of where to look leads to no text from outside of the view, not even on the way to an answer."""
     analysis = {"phrases": ["salaries payroll"], "scopes": ["/secret"], "complexity": 1.0}
     model = ScriptedModel([json.dumps(analysis), json.dumps({"gaps": []})])
-    async with Notes(tmp_path / "n.db", model=model, confidence_threshold_high=1.0) as notes:
+    async with Notes(tmp_path / "n.db", model=model, settings=NoteSettings(confidence_threshold_high=1.0)) as notes:
         await notes.remember("Salaries are QX7431.", scope="/secret", infer="never")
         await notes.remember("Some words of salaries and of quite other things.", scope="/mine", infer="never")
         found = await notes.scope("/mine").recall("salaries of the whole staff", depth="deep")
@@ -110,27 +107,6 @@ async def test_what_cannot_be_kept_is_refused_before_a_model_is_asked(tmp_path):
         with pytest.raises(NoteError):
             await notes.remember(" ", infer="now")
     assert model.requests == []
-
-
-def test_a_setting_has_one_default():
-    """That of NoteSettings, whose fields `Notes` takes as keywords too, with the same types; these come before `settings`."""
-    types = {each.name: each.type for each in fields(NoteSettings)}
-    assert types.pop("ranking") == "Ranking"
-    assert {name: each.__forward_arg__ for name, each in SettingOptions.__annotations__.items()} == types
-    assert Notes(MemoryStore())._service.settings == NoteSettings()
-    for name in types:
-        given = 1 if name != "confidence_threshold_low" else 0.1
-        wanted = replace(NoteSettings(recency_half_life_days=7), **{name: given})
-        both = Notes(MemoryStore(), settings=NoteSettings(recency_half_life_days=7), **{name: given})
-        assert both._service.settings == Notes(MemoryStore(), settings=wanted)._service.settings == wanted
-
-
-def test_a_setting_that_is_not_known_is_refused():
-    """By an error that names those that are; so are settings of another type."""
-    with pytest.raises(TypeError, match="has no argument 'exploration'; besides its own, there are recency_weight,"):
-        Notes(MemoryStore(), exploration=2)
-    with pytest.raises(TypeError, match=r"settings= is a NoteSettings, such as NoteSettings\(\*\*that\), not a dict"):
-        Notes(MemoryStore(), settings={"exploration_budget": 2})
 
 
 # Private notes in agents

@@ -20,7 +20,7 @@ from graphagent.events import (
     MemorySaveFailed,
     MemorySaveStarted,
 )
-from graphagent.memory import NoteMemory, Notes
+from graphagent.memory import NoteMemory, Notes, NoteSettings
 from graphagent.run import Context
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
@@ -119,7 +119,7 @@ async def test_what_failed_is_raised_whatever_a_handler_of_it_raises():
 async def test_a_handler_of_failed_inference_breaks_nothing_off(caplog):
     """All notes are looked at first; then it is raised where someone waits, and logged in the background."""
     model = ScriptedModel(["none", "none", "none", "none"])
-    async with Notes(MemoryStore(), model=model, consolidation_threshold=1.0) as notes:
+    async with Notes(MemoryStore(), model=model, settings=NoteSettings(consolidation_threshold=1.0)) as notes:
         notes.on(InferenceFailed, breaks)
         with pytest.raises(HandlerError, match="InferenceFailed"):
             await notes.remember("pear", infer="now")

@@ -13,7 +13,7 @@ from graphagent.embed import CallableEmbedder
 from graphagent.embed.static import StaticEmbedder
 from graphagent.errors import NoteError, NotePermissionError
 from graphagent.graph import END, START
-from graphagent.memory import Notes, Ranking, Turn
+from graphagent.memory import Notes, NoteSettings, Ranking, Turn
 from graphagent.store import MemoryStore
 
 
@@ -32,14 +32,26 @@ def function(texts):
         ({"embedder": {"provider": "openai"}}, TypeError, r"not a dict; give embedder_from\("),
         ({"embedder": function}, TypeError, r"not a function; give CallableEmbedder\(function, name="),
         ({"embedder": StaticEmbedder}, TypeError, r"the class StaticEmbedder; make one"),
+        ({"owner": 42}, TypeError, "owner=42 is not a text.*give owner='42'"),
+        ({"owner": None}, TypeError, "owner=None is not a text.*leave it out"),
+        ({"source": ""}, NoteError, "source='' is blank"),
+        ({"settings": {"exploration_budget": 2}}, TypeError, r"NoteSettings\(\*\*that\), not a dict"),
+    ],
+)  # fmt: skip
+def test_what_notes_cannot_be_made_of_is_refused(given, kind, said):
+    """By the sentence that says what could be given."""
+    with pytest.raises(kind, match=said):
+        Notes(MemoryStore(), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
         ({"ranking": {"session": 1}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": {}}, TypeError, r"Ranking\(\*\*that\), not a dict"),
         ({"ranking": Ranking(session=-1)}, ValueError, r"ranking.session=-1 is not a number from 0 on"),
         ({"ranking": Ranking(roles=None)}, TypeError, r"ranking.roles is a dict of what is added for each role, .* not a"),
         ({"ranking": Ranking(roles={"user": "x"})}, TypeError, r"ranking.roles\['user'\]='x' is not a number"),
-        ({"owner": 42}, TypeError, "owner=42 is not a text.*give owner='42'"),
-        ({"owner": None}, TypeError, "owner=None is not a text.*leave it out"),
-        ({"source": ""}, NoteError, "source='' is blank"),
         ({"recency_weight": "0.3"}, TypeError, "recency_weight='0.3' is not a number"),
         ({"relevance_gate": "0.3"}, TypeError, "relevance_gate='0.3' is not a number"),
         ({"recency_half_life_days": "30"}, TypeError, "recency_half_life_days='30' is not a number"),
@@ -47,10 +59,10 @@ def function(texts):
         ({"confidence_threshold_low": 0.9}, ValueError, "confidence_threshold_low=0.9 is above confidence_threshold_high=0.8"),
     ],
 )  # fmt: skip
-def test_what_notes_cannot_be_made_of_is_refused(given, kind, said):
+def test_what_is_no_setting_is_refused(given, kind, said):
     """By the sentence that says what could be given."""
     with pytest.raises(kind, match=said):
-        Notes(MemoryStore(), **given)
+        NoteSettings(**given)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from graphagent.embed.local import LocalEmbedder
 from graphagent.embed.static import StaticEmbedder
 from graphagent.errors import DamagedStoreError, EmbedderError, ModelRequestError, NoteNotFoundError
 from graphagent.events import InferenceFailed
-from graphagent.memory import Note, Notes, Turn
+from graphagent.memory import Note, Notes, NoteSettings, Turn
 from graphagent.memory.notes.index import _storage
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
@@ -35,9 +35,9 @@ def plan(*actions):
     )
 
 
-def notes_of(tmp_path, *replies, **settings):
+def notes_of(tmp_path, *replies, embedder=None, **settings):
     model = ScriptedModel(replies)
-    return Notes(tmp_path / "notes.db", model=model, **settings), model
+    return Notes(tmp_path / "notes.db", model=model, embedder=embedder, settings=NoteSettings(**settings)), model
 
 
 async def contents(notes):

@@ -12,7 +12,7 @@ import pytest
 
 from graphagent.errors import ModelRequestError, StoreError
 from graphagent.events import InferenceFailed
-from graphagent.memory import Note, Notes
+from graphagent.memory import Note, Notes, NoteSettings
 from graphagent.memory.notes.enrich import _model
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
@@ -49,9 +49,11 @@ async def moved(notes, id_):
         await anyio.sleep(0.01)
 
 
-def notes_of(tmp_path, *replies, **settings):
+def notes_of(tmp_path, *replies, **options):
     model = ScriptedModel(replies)
-    return Notes(tmp_path / "notes.db", model=model, **{"consolidation_threshold": 1.0, **settings}), model
+    return Notes(
+        tmp_path / "notes.db", model=model, settings=NoteSettings(consolidation_threshold=1.0), **options
+    ), model
 
 
 async def test_what_was_left_out_is_inferred_before_it_returns(tmp_path):
@@ -90,7 +92,9 @@ async def test_later_is_done_in_the_background(tmp_path):
             await go_on.wait()
             return await super().respond(request, on_text)
 
-    async with Notes(tmp_path / "n.db", model=Slow([told()]), consolidation_threshold=1.0) as notes:
+    async with Notes(
+        tmp_path / "n.db", model=Slow([told()]), settings=NoteSettings(consolidation_threshold=1.0)
+    ) as notes:
         record = await notes.remember("We chose PostgreSQL.")
         assert record.scope == "/"
         assert await notes.get(record.id) == record
@@ -108,7 +112,9 @@ async def test_what_is_left_is_done_at_the_next_opening(tmp_path):
             await anyio.sleep_forever()
 
     with anyio.fail_after(600):
-        async with Notes(tmp_path / "notes.db", model=Never(), consolidation_threshold=1.0) as notes:
+        async with Notes(
+            tmp_path / "notes.db", model=Never(), settings=NoteSettings(consolidation_threshold=1.0)
+        ) as notes:
             record = await notes.remember("We chose PostgreSQL.")
             await anyio.sleep(0.05)
     notes, model = notes_of(tmp_path, told())
@@ -253,7 +259,7 @@ async def test_a_note_that_was_changed_meanwhile_stays(tmp_path):
             return response
 
     model = Meanwhile([told()])
-    async with Notes(tmp_path / "n.db", model=model, consolidation_threshold=1.0) as notes:
+    async with Notes(tmp_path / "n.db", model=model, settings=NoteSettings(consolidation_threshold=1.0)) as notes:
         await notes.remember("x", infer="never")
         original = notes._service.repository.add
 
@@ -288,7 +294,9 @@ async def test_a_note_that_was_forgotten_meanwhile_stays_forgotten(tmp_path):
             await notes.reset()
             return await super().respond(request, on_text)
 
-    async with Notes(tmp_path / "n.db", model=Meanwhile([told()]), consolidation_threshold=1.0) as notes:
+    async with Notes(
+        tmp_path / "n.db", model=Meanwhile([told()]), settings=NoteSettings(consolidation_threshold=1.0)
+    ) as notes:
         record = await notes.remember("We chose PostgreSQL.", infer="now")
         assert await notes.get(record.id) is None
         assert await notes.settle() == 0
@@ -382,7 +390,10 @@ async def test_only_the_store_raises(tmp_path):
             store.commit = broken
             return await super().respond(request, on_text)
 
-    async with store, Notes(store, model=Breaking([told()]), consolidation_threshold=1.0) as notes:
+    async with (
+        store,
+        Notes(store, model=Breaking([told()]), settings=NoteSettings(consolidation_threshold=1.0)) as notes,
+    ):
         with pytest.raises(StoreError, match="the disk is full"):
             await notes.remember("We chose PostgreSQL.", infer="now")
         assert len(await notes.list_records()) == 1

@@ -12,7 +12,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, parallel, too
 from graphagent.errors import EmbedderError, FeatureError, ModelRequestError, NodeFailedError, StoreError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted, MemorySaveCompleted, RunFinished
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.memory import FactsStep, NoteMemory, Notes, NotesStep, RunMemory
+from graphagent.memory import FactsStep, NoteMemory, Notes, NoteSettings, NotesStep, RunMemory
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.run.durable import export_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
@@ -711,7 +711,9 @@ def test_a_notes_step_is_no_facts_step():
 async def test_the_model_of_the_notes_serves_every_owner(tmp_path):
     """What was left out on saving is inferred for the owner of the run, though the notes have none."""
     inferred = {"notes": [{"number": 1, "categories": ["home"], "importance": 0.9, "scope": "/", "entities": []}]}
-    notes = Notes(tmp_path / "n.db", model=ScriptedModel([inferred]), consolidation_threshold=1.0)
+    notes = Notes(
+        tmp_path / "n.db", model=ScriptedModel([inferred]), settings=NoteSettings(consolidation_threshold=1.0)
+    )
     seen = []
 
     @node

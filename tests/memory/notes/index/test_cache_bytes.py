@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.memory import NoteMemory, Notes
+from graphagent.memory import NoteMemory, Notes, NoteSettings
 from graphagent.memory.notes._view import NoteView
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words, store_of
@@ -199,7 +199,9 @@ async def test_what_asks_a_model_for_an_owner_is_there_as_long_as_it_has_to(tmp_
         return text
 
     keeper = Agent(Strategy("keeper", START >> keep >> END), model=ScriptedModel([]))
-    async with Notes(tmp_path / "notes.db", model=Slow([told] * 3), consolidation_threshold=1.0) as notes:
+    async with Notes(
+        tmp_path / "notes.db", model=Slow([told] * 3), settings=NoteSettings(consolidation_threshold=1.0)
+    ) as notes:
         inference = notes._service.inference
         keeper.install(NoteMemory, notes=notes, learn=False, recall=False)
         for owner in ("ann", "bo", "cy"):

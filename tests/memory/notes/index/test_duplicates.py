@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.memory import Note, NoteMemory, Notes, Turn
+from graphagent.memory import Note, NoteMemory, Notes, NoteSettings, Turn
 from graphagent.memory.notes._types import Record
 from graphagent.memory.notes.index._duplicates import is_same, sameness
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
@@ -106,7 +106,7 @@ async def test_owners_are_kept_apart(store):
 
 async def test_it_can_be_turned_off(store):
     """Where every save is to be a note of its own."""
-    async with Notes(store, consolidation_threshold=1.0) as notes:
+    async with Notes(store, settings=NoteSettings(consolidation_threshold=1.0)) as notes:
         await notes.remember_many(["pears are ripe", "pears are ripe"])
         await notes.remember("pears are ripe")
         assert len(await texts(notes)) == 3

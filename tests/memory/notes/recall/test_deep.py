@@ -10,7 +10,7 @@ import pytest
 
 from graphagent.errors import EmbedderError, ModelRequestError
 from graphagent.events import InferenceFailed
-from graphagent.memory import Notes, Turn
+from graphagent.memory import Notes, NoteSettings, Turn
 from graphagent.testing import ScriptedModel
 from tests.memory.notes.conftest import Words
 from tests.memory.notes.enrich.test_inference import block
@@ -28,9 +28,9 @@ def gaps(*found):
     return json.dumps({"gaps": [{"missing": missing, "phrase": phrase} for missing, phrase in found]})
 
 
-async def filled(tmp_path, *replies, **settings):
+async def filled(tmp_path, *replies, embedder=None, **settings):
     model = ScriptedModel(replies)
-    notes = Notes(tmp_path / "notes.db", model=model, **settings)
+    notes = Notes(tmp_path / "notes.db", model=model, embedder=embedder, settings=NoteSettings(**settings))
     for text, scope in [
         ("We chose PostgreSQL for the user database.", "/project/alpha"),
         ("The rate limit is 1000 requests per minute.", "/project/beta"),
@@ -243,7 +243,7 @@ async def test_a_complex_question_looks_further(tmp_path):
     settings = {"confidence_threshold_low": 0.0, "confidence_threshold_high": 1.0}
     for complexity, calls in ((0.9, 2), (0.1, 1)):
         replies = [analysis("salaries vendor", complexity=complexity), gaps()]
-        notes, model = await filled(tmp_path / str(complexity), *replies, **settings)
+        notes, model = await filled(tmp_path / str(complexity), *replies, embedder=None, **settings)
         async with notes:
             await notes.recall("salaries vendor selection storage procurement", depth="deep")
         assert len(model.requests) == calls

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import apsw
 import pytest
 
-from graphagent.memory import Note, Notes, Ranking, Turn
+from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
 from graphagent.memory.notes.index import _fts
 from graphagent.store import EncryptedStore, SqliteStore
 from tests.memory.notes.conftest import KEY, Words, WordVectors
@@ -330,10 +330,10 @@ async def test_messages_of_an_assistant_do_not_outrank_what_the_user_said(store,
 
 async def test_a_role_may_count_for_nothing_or_otherwise(store):
     """A factor of 0 leaves out what was fitted, and `roles` adds to that."""
-    async with Notes(store, ranking=Ranking(role=0)) as notes:
+    async with Notes(store, settings=NoteSettings(ranking=Ranking(role=0))) as notes:
         await notes.remember_conversation(chat(), session="one")
         assert not any("role" in match.reasons for match in await notes.recall("budget Lisbon"))
-    async with Notes(store, ranking=Ranking(roles={"assistant": 50.0})) as notes:
+    async with Notes(store, settings=NoteSettings(ranking=Ranking(roles={"assistant": 50.0}))) as notes:
         found = await notes.recall("budget Lisbon", limit=2)
         assert {match.record.role for match in found} == {"assistant"}
         assert found[0].reasons[0] == "role"
@@ -348,7 +348,7 @@ QUESTIONS = ["How long has Ben been doing yoga?", "When was pasta cooked in May?
 @EMBEDDERS
 async def test_a_reason_that_is_left_out_is_in_no_match(store, reason, embedder):
     """Whatever is asked, and whatever the search is made of."""
-    async with Notes(store, embedder=embedder, ranking=Ranking(**{reason: 0})) as notes:
+    async with Notes(store, embedder=embedder, settings=NoteSettings(ranking=Ranking(**{reason: 0}))) as notes:
         at = datetime(2024, 5, 1, tzinfo=UTC)
         await notes.remember_conversation([Turn(text, speaker, at=at) for speaker, text in YOGA], session="one")
         for question in QUESTIONS:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from graphagent.memory import Notes, Ranking, Turn
+from graphagent.memory import Notes, NoteSettings, Ranking, Turn
 from graphagent.memory.notes.recall import _lexical
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
@@ -77,4 +77,4 @@ async def test_a_low_score_leaves_room_for_others(depth):
 def test_what_is_added_for_a_role_is_finite(extra):
     """It would make an order that means nothing."""
     with pytest.raises(ValueError, match="user"):
-        Notes(MemoryStore(), ranking=Ranking(roles={"user": extra}))
+        Notes(MemoryStore(), settings=NoteSettings(ranking=Ranking(roles={"user": extra})))

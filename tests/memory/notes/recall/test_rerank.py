@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphagent import END, START, Agent, Strategy
 from graphagent.errors import ModelRequestError, NodeFailedError, RerankerError
 from graphagent.events import MemoryQueryCompleted, MemoryQueryFailed
-from graphagent.memory import Match, NoteMemory, Notes, NotesStep, Record, Turn
+from graphagent.memory import Match, NoteMemory, Notes, NoteSettings, NotesStep, Record, Turn
 from graphagent.memory.notes.recall._rerank import reranked
 from graphagent.nodes import llm_request
 from graphagent.rerank import CallableReranker
@@ -44,8 +44,8 @@ def said(matches):
     return [match.record.content for match in matches]
 
 
-async def filled(reranker, **settings):
-    notes = Notes(MemoryStore(), reranker=reranker, **settings)
+async def filled(reranker, embedder=None, **settings):
+    notes = Notes(MemoryStore(), reranker=reranker, embedder=embedder, settings=NoteSettings(**settings))
     await notes.remember_many(TEA)
     return notes
 
@@ -166,7 +166,9 @@ async def test_it_is_asked_once_at_every_depth(depth):
 async def test_recency_and_importance_choose_what_is_shown_to_it():
     """With crewAI's weights their mean is the score and decides which notes it is shown; the order is the reranker's."""
     reranker = Recording()
-    async with Notes(MemoryStore(), reranker=reranker, importance_weight=1.0, rerank_limit=2) as notes:
+    async with Notes(
+        MemoryStore(), reranker=reranker, settings=NoteSettings(importance_weight=1.0, rerank_limit=2)
+    ) as notes:
         for number, importance in enumerate((0.1, 0.9, 0.5)):
             await notes.remember(f"Tea {number}.", importance=importance)
         found = await notes.recall("tea")
@@ -267,4 +269,4 @@ def test_what_is_no_reranker_is_refused_at_once(given, said):
     with pytest.raises(TypeError, match=f"reranker= .*{said}"):
         Notes(MemoryStore(), reranker=given)
     with pytest.raises(ValueError, match="rerank_limit"):
-        Notes(MemoryStore(), rerank_limit=-1)
+        Notes(MemoryStore(), settings=NoteSettings(rerank_limit=-1))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import apsw
 import pytest
 
-from graphagent.memory import Note, Notes, Ranking, Turn
+from graphagent.memory import Note, Notes, NoteSettings, Ranking, Turn
 from graphagent.memory.notes.index._filter import Filter
 from graphagent.memory.notes.recall import _lexical
 from graphagent.memory.notes.recall._search import candidates
@@ -94,7 +94,9 @@ async def test_turns_beside_that_do_not_fit_are_not_found(notes):
 @pytest.mark.parametrize("embedder", [None, Words()])
 async def test_fresh_and_irrelevant_does_not_beat_old_and_exact(store, embedder):
     """With recency nearly everything, what hardly fits still comes last."""
-    async with Notes(store, embedder=embedder, recency_weight=1.0, semantic_weight=0.1, importance_weight=0.0) as notes:
+    async with Notes(
+        store, embedder=embedder, settings=NoteSettings(recency_weight=1.0, semantic_weight=0.1, importance_weight=0.0)
+    ) as notes:
         with at(datetime(2020, 1, 1, tzinfo=UTC)):
             await notes.remember(TEXTS[0])
         for day in range(5):
@@ -109,7 +111,7 @@ async def test_fresh_and_irrelevant_does_not_beat_old_and_exact(store, embedder)
 
 async def test_recency_decides_between_equals(store):
     """Of notes that fit alike, the newer is first, once recency counts."""
-    async with Notes(store, recency_weight=0.3) as notes:
+    async with Notes(store, settings=NoteSettings(recency_weight=0.3)) as notes:
         for year in (2020, 2024, 2022):
             with at(datetime(year, 1, 1, tzinfo=UTC)):
                 await notes.remember(f"The budget was approved in {year}.")
@@ -195,7 +197,9 @@ async def test_long_messages_are_found_at_least_as_well_as_by_vectors_alone(tmp_
     dense = Ranking(lexical=0, semantic=1, neighbours=0, session=0, speaker=0, date=0)
     hits = {}
     for name, ranking in (("both", Ranking()), ("dense", dense)):
-        async with Notes(tmp_path / f"{name}.db", embedder=Words(dimensions=64), ranking=ranking) as notes:
+        async with Notes(
+            tmp_path / f"{name}.db", embedder=Words(dimensions=64), settings=NoteSettings(ranking=ranking)
+        ) as notes:
             kept = await notes.remember_many([" ".join(message) for message in messages])
             found = [await notes.recall(" ".join(text.strip(".").split()[4:10]), limit=1) for _, text in asked]
             hits[name] = sum(

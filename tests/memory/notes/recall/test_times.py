@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from graphagent.memory import Notes
+from graphagent.memory import Notes, NoteSettings
 from graphagent.memory.notes.recall._query import parse_query
 from graphagent.memory.notes.recall._times import times_of
 from graphagent.testing import fixed_clock
@@ -436,7 +436,7 @@ async def test_after_an_import_the_note_of_today_is_first(notes):
 @pytest.mark.parametrize("weight", [0.0, 0.3])
 async def test_with_vectors_only_that_note_is_raised_for_its_time(store, weight):
     """Pages that are similar to the question are found by it, but not as said today; recency does not change that."""
-    async with Notes(store, embedder=Words(), recency_weight=weight or None) as notes:
+    async with Notes(store, embedder=Words(), settings=NoteSettings(recency_weight=weight or None)) as notes:
         with at(NOW):
             await notes.remember_many([f"Page {number} of the old handbook." for number in range(50)])
             await notes.remember("A parcel from Oslo.", at=NOW - timedelta(hours=2))
@@ -483,7 +483,7 @@ async def test_the_date_of_a_note_is_not_among_its_words(notes):
 
 async def test_recency_is_that_of_what_was_said(store):
     """By the time that a note has, and otherwise by that of saving: an import of old notes makes nothing new."""
-    async with Notes(store, recency_weight=0.9, relevance_gate=0) as notes:
+    async with Notes(store, settings=NoteSettings(recency_weight=0.9, relevance_gate=0)) as notes:
         with at(NOW):
             await notes.remember("The port is 80.", at=NOW - timedelta(days=900))
             await notes.remember("The port is 81.", at=NOW - timedelta(days=1))
