@@ -9,7 +9,7 @@ import griffe
 MACHINERY = {
     "graphagent.graph": "TapOf",
     "graphagent.llm": "FunctionTool",
-    "graphagent.run.durable": "family run_head tree_of",
+    "graphagent.history": "family run_head tree_of",
     "graphagent.run.Run": "release",
     "graphagent.memory.RunMemory": """arrived begin changes deferred floor hear heard inherited join kept last_prompt loaded lower
         mark observe pending quiet refused restore retold rewind sent shut turn_of waiting written written_heard""",
@@ -33,7 +33,7 @@ MACHINERY = {
 """Names that are public only because other rooms use them. Whoever calls the library does not need them."""
 
 
-DOORS = {"graphagent.run.durable"}
+DOORS = {"graphagent.history"}
 """Plain files that re-export names of their room, since they are slow to import."""
 
 

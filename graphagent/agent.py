@@ -23,7 +23,7 @@ from graphagent.llm import Tool, ToolCalls
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.protocols import ToolServer
-from graphagent.run import Budgets, Callback, FinalCheck, Run, RunOptions, RunResult, RunStream
+from graphagent.run import Budgets, Callback, Context, FinalCheck, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     Check,
     RunConfig,
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from graphagent.history import Diff, Entry, Snapshot
     from graphagent.protocols import Feature, Model, Store
     from graphagent.run import StepCallbacks
     from graphagent.run._internal import Site
-    from graphagent.run.durable import Diff, Entry, Snapshot
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)
@@ -330,10 +330,11 @@ class Agent(Generic[I, O]):
             StrategyChangedError: the strategy has changed since; the differences are named.
             DamagedStoreError: the stored bytes are not those that were written.
         """
-        from graphagent.run.stored._internal import read_run_driver
+        from graphagent.run._internal import read_run
 
-        config = self._stored_config(deps)
-        return Run(await read_run_driver(config, owner, run_id, allow_changed=allow_changed, children=True))
+        found = await read_run(self._stored_config(deps), owner, run_id, allow_changed=allow_changed)
+        run: Run[O] = found.handle
+        return run
 
     async def resume(
         self,
@@ -368,9 +369,7 @@ class Agent(Generic[I, O]):
             TypeError: `deps` is missing, or not of the type that a node or a tool takes.
             RunError: as `run` raises it.
         """
-        from graphagent.run.stored._internal import read_run_driver
-
-        run: Run[O] = Run(await read_run_driver(self._stored_config(deps), owner, run_id, allow_changed=allow_changed))
+        run = await self.read(run_id, owner=owner, allow_changed=allow_changed, deps=deps)
         given = {**(answers or {}), **(results or {})}
         if answer is not _NO_TASK:
             run.answer(answer)
@@ -385,7 +384,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.stored._internal import history
+        from graphagent.history._internal import history
 
         return await history(self._stored_config(), owner, run_id)
 
@@ -396,7 +395,7 @@ class Agent(Generic[I, O]):
             RunNotFoundError: the store has no such run.
             ValueError: it has no such entry.
         """
-        from graphagent.run.stored._internal import state_at
+        from graphagent.history._internal import state_at
 
         return await state_at(self._stored_config(), owner, run_id, number)
 
@@ -432,15 +431,15 @@ class Agent(Generic[I, O]):
             RunExistsError: there is a run `run_id` already.
             ValueError: not exactly one of `at`, `before` and `after` is passed, or there is no such point.
         """
-        from graphagent.run.stored._internal import fork
+        from graphagent.history._internal import fork
 
         config = self._stored_config(deps)
         config.check_deps(deps, "agent.fork(origin, …, deps=…)")
-        driver = await fork(
+        forked = await fork(
             config, owner, origin, at=at, before=before, after=after, edit=edit, run_id=run_id,
             allow_changed=allow_changed,
         )  # fmt: skip
-        run: Run[O] = Run(driver)
+        run: Run[O] = forked.handle
         self._last = run
         return await run.finish()
 
@@ -450,7 +449,7 @@ class Agent(Generic[I, O]):
         Raises:
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.stored._internal import diff
+        from graphagent.history._internal import diff
 
         return await diff(self._stored_config(), owner, a, b)
 
@@ -478,11 +477,12 @@ class Agent(Generic[I, O]):
             ValueError: there is no such place as `until`.
             RunNotFoundError: the store has no such run.
         """
-        from graphagent.run.stored._internal import rerun
+        from graphagent.history._internal import rerun
 
         config = self._stored_config(deps)
         config.check_deps(deps, "agent.rerun(run_id, deps=…)")
-        run: Run[O] = Run(await rerun(config, owner, run_id, until=until, new_id=new_id))
+        again = await rerun(config, owner, run_id, until=until, new_id=new_id)
+        run: Run[O] = again.handle
         self._last = run
         return await run.finish()
 
@@ -563,8 +563,8 @@ class Agent(Generic[I, O]):
         config.check_deps(deps, "agent.run(task, deps=…)")
         if deps is not None:
             config = replace(config, deps=deps)
-        driver = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "")
-        run: Run[Any] = Run(driver)
+        begun = begin(config, task, run_id=run_id, owner=owner, earlier=steps, images=images, thread=thread or "")
+        run: Run[Any] = begun.handle
         self._last = run
         return run
 
@@ -666,10 +666,11 @@ class Agent(Generic[I, O]):
             compiled, call = compile_root(self.strategy)
             users = tuple(deps_users(with_sub_agents(self._sites())))
             self._cached_config = RunConfig(
-                strategy=self.strategy, compiled=compiled, call=call, facade=Run,
+                strategy=self.strategy, compiled=compiled, call=call,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
+                context=Context, handle=Run,
             )  # fmt: skip
         return self._cached_config
 

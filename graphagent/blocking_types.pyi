@@ -13,12 +13,12 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from graphagent.events import Event
 from graphagent.graph import CachePolicy, Retry, Strategy
-from graphagent.llm import InFlight, Tool
+from graphagent.history import Diff, Entry, Snapshot
+from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Question, RunOptions, RunResult, Status
-from graphagent.run.durable import Diff, Entry, Snapshot
 from graphagent.store import Change, Item, Key, Receipt
 
 E = TypeVar("E", bound=Event)
@@ -396,27 +396,27 @@ class BlockingRun(Protocol[O]):
 
     @property
     def owner(self) -> str:
-        """The user or tenant for whom it runs; empty where nobody was named."""
+        """The user or tenant of the run, or an empty string."""
 
     @property
     def memory(self) -> RunMemory:
-        """The transcript. Its steps may be changed while nothing is being executed, and by callbacks."""
+        """The transcript. Edit it between steps, or in a step callback."""
 
     @property
     def result(self) -> RunResult[O]:
-        """The result of the run, as far as it has come."""
+        """The output, usage and ledger of the run, so far."""
 
     @property
     def status(self) -> Status:
-        """Where the run is."""
+        """The status of the run."""
 
     @property
     def done(self) -> bool:
-        """Whether the run came to END."""
+        """Whether the run reached END."""
 
     @property
     def output(self) -> O:
-        """The value that arrived at END."""
+        """The output of the run."""
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -430,13 +430,13 @@ class BlockingRun(Protocol[O]):
         """Print what happened, step by step; `detailed` adds what the model was sent."""
 
     def step(self) -> Step | None:
-        """Execute until the next step is in the transcript, and return it; None if the run has ended, waits or is paused."""
+        """Execute the run until its next step, and return the step. Return None if the run ended, waits or is paused."""
 
     def finish(self) -> RunResult[O]:
-        """Execute until the run has ended, waits for answers, or is paused; return its result."""
+        """Execute the run until it ends, waits or is paused, and return its result."""
 
     def pause(self, reason: str = "") -> None:
-        """Stop the run before the next node, model turn or tool call, or in `ctx.sleep_until`; it can be continued."""
+        """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
 
     def allow(
         self,
@@ -447,13 +447,13 @@ class BlockingRun(Protocol[O]):
         max_cost: Decimal | float | None = None,
         max_seconds: float | None = None,
     ) -> None:
-        """Set the budgets of the whole run, after a BudgetError for example. Those that are left out stay as they are."""
+        """Replace the budgets that are not None."""
 
     def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
         """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
 
     def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
-        """Answer the open question, or several by their ids; the run continues with `finish` or `step`."""
+        """Answer the open question, or several questions by id. The run continues with `finish` or `step`."""
 
     def release(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
@@ -489,11 +489,11 @@ class BlockingTool(Protocol):
 
     @property
     def name(self) -> str:
-        """How the model calls it: 1 to 64 letters, digits, `_` and `-`."""
+        """The name under which the model calls it: 1 to 64 letters, digits, `_` and `-`."""
 
     @property
     def description(self) -> str:
-        """What it does and when to use it, for the model."""
+        """A description for the model: what it does and when to use it."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -501,7 +501,7 @@ class BlockingTool(Protocol):
 
     @property
     def run(self) -> Callable[[Mapping[str, Any], Any], Any]:
-        """Called with the arguments and the run's Context (None outside a run). A ToolResult is what the model sees, as it is."""
+        """Called with the arguments and the run's Context (None outside a run). A ToolResult is shown to the model unchanged."""
 
     @property
     def approve(self) -> bool:
@@ -513,7 +513,7 @@ class BlockingTool(Protocol):
 
     @property
     def in_flight(self) -> InFlight:
-        """What happens to a call during which the process died: it is repeated, a person is asked, or the model gets an error."""
+        """How a call is handled during which the process died: it is repeated, a person is asked, or the model gets an error."""
 
     @property
     def context(self) -> Any:
@@ -525,22 +525,25 @@ class BlockingTool(Protocol):
 
     @property
     def retry(self) -> Retry | None:
-        """How often a call that raises is tried again; None for not at all."""
+        """How a call that raises is retried; None for no retries."""
 
     @property
     def concurrency(self) -> int | None:
-        """How many of its calls are made at once, by all runs of one event loop; None for any number. The others wait."""
+        """The maximum number of concurrent calls, over all runs of one event loop; None for no limit."""
 
     @property
     def max_size(self) -> int | None:
-        """How many characters of a result the model sees; None for all. The whole is in `ToolResult.full`."""
+        """The maximum number of characters of a result that the model sees; None for no limit. `ToolResult.full` has all of it."""
 
     @property
     def cached(self) -> CachePolicy | None:
-        """How long a result is kept in the store of the run, for later calls with the same arguments; None for not at all."""
+        """How long a result is reused for calls with the same arguments; None for never."""
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check arguments, as far as that is possible without a call."""
+
+    def result_of(self, call: ToolCall, value: Any) -> ToolResult:
+        """Return the result of a call that was answered from outside, as the model sees it."""
 
     def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, run the tool, again where `retry` says so, and return what it returned."""

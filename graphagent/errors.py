@@ -25,7 +25,7 @@ GraphAgentError
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
-├ QuestionError                       .node; a node asks a second question in one execution
+├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
@@ -323,16 +323,25 @@ class ModelRequestError(ModelError):
 
 
 class PromptTooLongError(ModelRequestError):
-    """A prompt is longer than the ContextWindow allows, whatever is compressed. It was not sent."""
+    """A prompt is longer than the ContextWindow allows, whatever is compressed, and was not sent; or its model refused it as too long."""
 
-    def __init__(self, message: str, *, tokens: int, limit: int, largest: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        tokens: int = 0,
+        limit: int = 0,
+        largest: str = "",
+        status: int | None = None,
+        detail: str = "",
+    ) -> None:
         self.tokens = tokens
-        """About how many tokens the prompt has."""
+        """About how many tokens the prompt has; 0 if its model refused it."""
         self.limit = limit
-        """How many it may have."""
+        """How many it may have; 0 if its model refused it."""
         self.largest = largest
-        """What takes the most of it, such as `the task`."""
-        super().__init__(message)
+        """What takes the most of it, such as `the task`; empty if its model refused it."""
+        super().__init__(message, status=status, detail=detail)
 
 
 class AllModelsFailedError(ModelRequestError):
@@ -377,14 +386,14 @@ class TruncatedError(OutputError):
 
 
 class QuestionError(GraphAgentError):
-    """A node, its tools or middleware around it ask a second question in one execution, and each execution has one answer."""
+    """A node asks two questions under the same id."""
 
     def __init__(self, node: str, first: str, second: str) -> None:
         self.node = node
         """The path of the node."""
         super().__init__(
-            f"node {node!r} asks question {second!r} after question {first!r}, and an execution of a node has one answer; ask both in "
-            f"one question, or each in a node of its own"
+            f"node {node!r} asks {second!r}, and asked {first!r} under the same id; give each question an id of its own, and "
+            f"make its text of what is recorded"
         )
 
 

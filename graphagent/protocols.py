@@ -108,11 +108,11 @@ class ToolServer(Protocol):
 
     @property
     def name(self) -> str:
-        """Identifies it among the servers of an agent, and in the journals of its runs."""
+        """Identifies it among the servers of an agent, and in the logs of its runs."""
         ...
 
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
-        """Return the descriptions of its tools, as JSON data. They are journaled, so that a run keeps the tools that it began with.
+        """Return the descriptions of its tools, as JSON data. They are recorded, so that a run keeps the tools that it began with.
 
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.
@@ -359,8 +359,13 @@ class Feature(Protocol):
     async def ended(self, ctx: Context[Any], output: Any) -> None:
         """Look at a run that has ended. Its output is stored if there is a store, and nothing that this raises changes that.
 
-        Called again when a run that has ended is resumed, since its process may have died here.
+        Called again when a run that has ended is resumed, since its process may have died here. If runs of sub-agents have the
+        same feature, it is called for the outermost run alone, and not at all in a rerun on recorded results.
         """
+
+    def learns_for(self, feature: Feature) -> bool:
+        """Return whether `ended` of this feature stands in for that of another one, which a sub-agent has. By default it does not."""
+        return False
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -372,14 +377,18 @@ class Feature(Protocol):
         return result
 
     async def before_request(self, ctx: Context[Any], tools: Sequence[Tool]) -> None:
-        """Change the steps from which a prompt is about to be derived.
+        """Change the steps from which a prompt is about to be derived: `ctx.add`, or an assignment to a step in `ctx.memory.steps`.
+
+        Called by `ctx.build_prompt`, which a node may call several times before a turn.
 
         Raises:
             RunError: the run cannot continue, for example because a budget is used up.
         """
 
     async def make_room(self, ctx: Context[Any], tools: Sequence[Tool]) -> bool:
-        """Change the steps after a server refused a prompt as too long. Return False, the default, if nothing was changed.
+        """Change the steps after a prompt was refused as too long. Return False, the default, if nothing was changed.
+
+        Called by `ctx.compact`.
 
         Raises:
             RunError: the run cannot continue.
@@ -434,13 +443,13 @@ class Feature(Protocol):
 
     @property
     def refers(self) -> bool:
-        """Whether journals may refer to facts instead of containing them, because `look_up` finds them again."""
+        """Whether the logs of runs may refer to facts instead of containing them, because `look_up` finds them again."""
         return False
 
     async def look_up(self, facts: Sequence[KnownFact], *, owner: str) -> list[KnownFact]:
         """Return facts, in their order, as they were when a model was shown them; those forgotten since say so.
 
-        Called for the facts to which the journal of a run refers, when it is read and when the run is resumed.
+        Called for the facts to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
 
         Raises:
             StoreError: they could not be read.
@@ -450,7 +459,8 @@ class Feature(Protocol):
     async def look_up_notes(self, notes: Sequence[KnownNote], *, owner: str) -> list[KnownNote]:
         """Return notes, whole, as they were when a model was shown them; those forgotten since say so.
 
-        If no feature defines it, journals contain the notes themselves.
+        Called for the notes to which the log of a run refers, whenever it is read, and when the run begins with them or continues.
+        If no feature defines it, logs contain the notes themselves.
 
         Raises:
             StoreError: they could not be read.
@@ -469,7 +479,7 @@ class Compression(Protocol):
     async def compress(self, ctx: Context[Any], steps: Sequence[Step]) -> SummaryStep | None:
         """Return the step that replaces others in prompts; None if they shall stay as they are.
 
-        The caller fills in which steps it covers.
+        The caller sets which steps it covers.
 
         Raises:
             ModelError: a model was asked, and failed or returned nothing of use.

@@ -37,8 +37,11 @@ out. What is blocking only where it is one of ours, such as the store of an agen
 from collections.abc import Generator, Iterator
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 '''
-DOORS = {"graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph"}
-"""The doors of files that stand in no room."""
+DOORS = {
+    "graphagent._retry": "graphagent.graph", "graphagent._cache_policy": "graphagent.graph",
+    "graphagent.log._internal": "graphagent.run",
+}  # fmt: skip
+"""The doors of what stands in no room, or in one without a door."""
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 PLAIN = {"AsyncIterator": "Iterator[{}]", "AsyncGenerator": "Generator[{}, None, None]"}
 ANY = ast.Name("Any")

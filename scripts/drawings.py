@@ -21,7 +21,7 @@ from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 if TYPE_CHECKING:
-    from graphagent.run.durable import Entry
+    from graphagent.history import Entry
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH = 660
@@ -136,12 +136,18 @@ EDGES = {
     ("llm_request", ""): "ask.on(str) >> END",
 }
 """The part of the code that says what comes after a node."""
+INSIDE = {
+    "effect started": "    the tool is called",
+    "effect": "    the tool returned",
+    "the turn has its results": "    all tools returned",
+}
+"""What a node does, by what its entry says."""
 LANGUAGE = Concept("language", "what they program in")
 USER = Subject("user", "the user")
 
 
-async def journal() -> list[Entry]:
-    """Run the strategy and return the entries of its journal."""
+async def log() -> list[Entry]:
+    """Run the strategy and return the entries of its log."""
     replies = [ToolCall("pay", {"name": "Ada", "euros": 120}, id="a"), "Ada is paid."]
     agent = Agent(invoice, model=ScriptedModel(replies), tools=[pay], store=MemoryStore())
     await agent.run(TASK, run_id="ada-7")
@@ -166,23 +172,27 @@ async def prompt() -> tuple[list[str], list[Message]]:
 def said(entry: Entry) -> tuple[str, str]:
     """Return what an entry says: what happened, and with what."""
     match entry.kind:
-        case "start":
+        case "started":
             return "run started", TASK
         case "effect" if entry.key.startswith("model"):
             return "effect: model turn", shown(entry.value)
         case "effect":
             return f"effect: tool call {entry.key.removeprefix('call:')}", shown(entry.value)
-        case "node":
+        case "effect started":
+            return f"effect started: tool call {entry.key.removeprefix('call:')}", ""
+        case "results":
+            return "the turn has its results", ""
+        case "finished":
             return "node ended", f"next is {entry.next or 'END'}"
-        case "final":
-            return "run finished", shown(entry.value)
+        case "stopped":
+            return "run stopped: done", shown(entry.value)
         case other:
             raise ValueError(f"no drawing says what {other!r} is")
 
 
 def shown(value: object) -> str:
     """Show a value of an entry in a few letters."""
-    message = getattr(value, "message", value)
+    message = getattr(value, "model_output_message", value)
     calls = getattr(message, "tool_calls", ())
     if calls:
         return ", ".join(f"{call.name}({', '.join(map(repr, call.arguments.values()))})" for call in calls)
@@ -224,17 +234,17 @@ def _graph() -> tuple[list[str], list[tuple[str, str, str]]]:
 
 
 def entries(history: list[Entry]) -> str:
-    """Draw the code that is executed beside the journal entries that it commits."""
-    canvas = Canvas("What is executed, and the journal entries that it commits")
+    """Draw the code that is executed beside the entries that it appends to the log."""
+    canvas = Canvas("What is executed, and the entries that it appends to the log")
     canvas.text(0, 16, "What is executed", "head")
-    canvas.text(270, 16, "Journal entries, in the order of their commits", "head")
+    canvas.text(270, 16, "Entries of the log, in their order", "head")
     y, before = 28.0, ""
     for entry in history:
         what, value = said(entry)
-        inside = "    the model is asked" if "model" in what else "    the tool is called"
-        code = inside if entry.kind == "effect" else EDGES.get((before, entry.next), "END")
-        if entry.kind != "effect":
+        code = INSIDE.get(what.split(":")[0]) or EDGES.get((before, entry.next), "END")
+        if entry.kind in ("started", "finished"):
             before = entry.next
+        code = "    the model is asked" if what == "effect: model turn" else code
         canvas.text(0, y + 25, code, "code")
         canvas.arrow(212, y + 20, 262, y + 20)
         _entry(canvas, 266, y, WIDTH - 267, entry, what, value)
@@ -246,15 +256,15 @@ def _entry(canvas: Canvas, x: float, y: float, width: float, entry: Entry, what:
     canvas.parts.append(f'<rect class="store" x="{x:g}" y="{y:g}" width="{width:g}" height="40" rx="7"/>')
     canvas.text(x + 12, y + 25, str(entry.number), "number")
     canvas.text(x + 34, y + 17, what, "small")
-    canvas.text(x + 34, y + 33, f"{entry.where}: {value}" if entry.where else value, "code")
+    canvas.text(x + 34, y + 33, ": ".join(filter(None, (entry.where, value))), "code")
     canvas.height = max(canvas.height, y + 40)
 
 
 def resumed(history: list[Entry]) -> str:
     """Draw what is read of a run that was killed after its tool call, and where it continues."""
-    kept, lost = history[:4], history[4]
+    kept, lost = history[:5], history[5]
     canvas = Canvas("What resume reads of a run that was killed, and how it continues")
-    canvas.text(0, 16, "The journal, as the process left it", "head")
+    canvas.text(0, 16, "The log, as the process left it", "head")
     y = 28.0
     for entry in kept:
         what, value = said(entry)
@@ -271,9 +281,9 @@ def resumed(history: list[Entry]) -> str:
         [
             f"frame       {lost.where}",
             f"  input     {shown(kept[1].value)}",
-            f"  effects   {kept[3].key} = {shown(kept[3].value)}",
-            "  savepoint after the model's turn",
-            "transcript  the task, the model's turn",
+            f"  effects   {kept[4].key} = {shown(kept[4].value)}",
+            f"  entered   with entry {kept[2].number}",
+            "transcript  the task, the open turn",
             "spent       1 turn, its tokens",
         ],
     )  # fmt: skip
@@ -281,7 +291,7 @@ def resumed(history: list[Entry]) -> str:
     canvas.text(x + 72, bottom + 22, "continue in this frame", "small")
     canvas.box(
         x, bottom + 36, WIDTH - x - 1, "",
-        [f"{lost.where} is executed again:", f"  {kept[3].key} is recorded,", "  so pay is not called", f"  then entry {lost.number}: {said(lost)[0]}"],
+        [f"{lost.where} is executed again:", f"  {kept[4].key} is recorded,", "  so pay is not called", f"  then entry {lost.number}: {said(lost)[0]}"],
         "store",
     )  # fmt: skip
     return canvas.svg()
@@ -316,7 +326,7 @@ def remembered(versions: list[str], messages: list[Message]) -> str:
 
 
 async def _pictures() -> dict[str, str]:
-    history = await journal()
+    history = await log()
     return {
         "compiled": compiled(),
         "entries": entries(history),

@@ -60,8 +60,8 @@ TARGETS = {
     ("model-turn", "files"): "≤ 20",
     ("model-turn", "commits"): "2",
 }
-CORE = frozenset({"run", "log", "history", "memory/steps"})
-"""The core is these rooms, and those that only these import."""
+CORE = frozenset({"run", "log", "history", "memory/steps", "memory/transcript"})
+"""The core is these rooms, and those that only these import. A transcript was a part of `memory/steps` when the aim was set."""
 LOGS = frozenset({"journal", "log", "recorder", "store"})
 PYTHONS_OWN = {"_fields"}.union(
     *(dir(kind) for module in (builtins, abc, contextlib) for kind in vars(module).values() if isinstance(kind, type))

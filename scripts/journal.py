@@ -9,55 +9,37 @@ import ast
 import inspect
 import re
 import sys
-from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import get_args
 
-from graphagent.run.state import _entries
-from graphagent.run.state._entries import JournalEntry, NodeEntry
+from msgspec.structs import fields
+
+from graphagent.log import _entries
+from graphagent.log._entries import AnyEntry, Entry
 
 FILE = Path(__file__).parents[1] / "docs" / "journal.md"
 BEGIN = "<!-- written by scripts/journal.py from the classes of entries -->\n"
 END = "<!-- until here -->\n"
+KINDS: dict[str, type[Entry]] = {kind.__name__: kind for kind in get_args(AnyEntry)}
 
 
 def section() -> str:
-    """Write about all entries: first what they have in common, then each kind."""
+    """Write about all entries: their kinds, and the fields of each."""
     docstrings = _docstrings()
-    kinds = [kind for kind in vars(_entries).values() if isinstance(kind, type) and issubclass(kind, JournalEntry)]
-    parts = [
-        "Each entry is a JSON object. `t` names its kind. A field is left out where it has nothing to say, unless it is always there.\n",
-        _about("Every entry", "", JournalEntry, docstrings),
-        _about("Entries of a node", f"{_names(kinds, NodeEntry)} also have:", NodeEntry, docstrings),
-    ]
-    for kind in kinds:
-        if kind not in (JournalEntry, NodeEntry):
-            said = _plain(inspect.getdoc(kind) or "")
-            parts.append(_about(f"`{kind.tag}`: {_spaced(kind.__name__)}", said, kind, docstrings))
-    return "\n".join(parts)
-
-
-def _about(title: str, said: str, kind: type[JournalEntry], docstrings: dict[tuple[str, str], str]) -> str:
-    inherited = {each.name for base in kind.__mro__[1:] if issubclass(base, JournalEntry) for each in fields(base)}
     rows = [
-        f"| `{each.metadata.get('json', each.name)}` | {'always' if each.default is MISSING else ''} | "
-        f"{docstrings.get((kind.__name__, each.name), '')} |\n"
-        for each in fields(kind)
-        if each.name not in inherited
+        f"| **`{_tag(kind)}`** | | {_plain(inspect.getdoc(kind) or '')} |\n"
+        + "".join(
+            f"| `{field.name}` | {'always' if field.required else ''} | {docstrings.get((kind.__name__, field.name), '')} |\n"
+            for field in fields(kind)
+            if field.name != "at"
+        )
+        for kind in KINDS.values()
     ]
-    parts = [f"### {title}\n", f"{said}\n" if said else ""]
-    if rows:
-        parts.append(f"| field | | meaning |\n|---|---|---|\n{''.join(rows)}")
-    return "\n".join(filter(None, parts))
+    return f"| kind, field | | meaning |\n|---|---|---|\n{''.join(rows)}"
 
 
-def _names(kinds: list[type[JournalEntry]], base: type[JournalEntry]) -> str:
-    tags = [f"`{kind.tag}`" for kind in kinds if issubclass(kind, base) and kind is not base]
-    return f"{', '.join(tags[:-1])} and {tags[-1]}"
-
-
-def _spaced(name: str) -> str:
-    """Return the name of a class as words."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+def _tag(kind: type[Entry]) -> str:
+    return str(kind.__struct_config__.tag)
 
 
 def _docstrings() -> dict[tuple[str, str], str]:
@@ -73,11 +55,10 @@ def _docstrings() -> dict[tuple[str, str], str]:
 
 
 def _plain(text: str) -> str:
-    """Return a docstring as one line in which kinds of entries are called by their tags."""
-    for name, kind in vars(_entries).items():
-        if isinstance(kind, type) and issubclass(kind, JournalEntry):
-            text = re.sub(rf"\b{name}\b", f"`{getattr(kind, 'tag', 'all entries of a node')}`", text)
-    return re.sub(r"\s+", " ", text).replace("`all entries of a node`", "all entries of a node")
+    """Return a docstring as one line in which entries are called by their kinds."""
+    for name, kind in KINDS.items():
+        text = re.sub(rf"\b{name}\b", f"`{_tag(kind)}`", text)
+    return re.sub(r"\s+", " ", text)
 
 
 def page(text: str) -> str:

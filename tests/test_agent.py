@@ -359,7 +359,7 @@ def test_budgets_below_zero_are_refused(limit):
     """A budget that is no number of things is refused, and told apart from no budget."""
     with pytest.raises(ValueError, match=f"{limit}=-1"):
         only(text, **{limit: -1})
-    with pytest.raises(ValueError, match="'5' is no budget"):
+    with pytest.raises(ValueError, match="'5' is not a budget"):
         only(text, **{limit: "5"})
     only(text, **{limit: None})
 
@@ -399,7 +399,7 @@ async def test_a_model_of_a_subgraph_or_of_the_agent_around_is_enough():
 
     @node
     async def may_ask(ctx: Context, said: str) -> str:
-        return f"{said} {ctx.model_or_none is None}"
+        return f"{said} {ctx.model is None}"
 
     inner = only_text("inner").using(model=ScriptedModel(["said"]))
     agent = Agent(Strategy("s", START >> inner >> may_ask >> END))

@@ -30,6 +30,7 @@ from platformdirs import user_cache_path, user_data_path
 from typer.main import get_command
 
 from graphagent.cli._app import app
+from scripts import journal
 
 HOME = Path(__file__).parents[1]
 PAGES = {path.relative_to(HOME).as_posix(): path for path in [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]}
@@ -200,6 +201,11 @@ def test_every_python_block_is_found():
         text = path.read_text("utf-8")
         opened = len(re.findall(r"^\s*(?:```+|~~~+)\s*(?:python|py)\b", text, re.MULTILINE))
         assert opened == sum(block.language == "python" for block in _blocks(text)), page
+
+
+def test_the_page_about_the_journal_lists_the_entries_of_today():
+    """Their kinds and fields are those of the classes."""
+    assert journal.page(journal.FILE.read_text("utf-8")) == journal.FILE.read_text("utf-8"), "make format writes it"
 
 
 PAGE = """

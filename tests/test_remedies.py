@@ -374,7 +374,7 @@ async def test_runs_that_wait_and_runs_of_the_store_are_continued_as_the_errors_
 
     error = await refused(other.resume("r", answer=True))
     ids = re.findall("'(.*?)'", found(error, "the ids are (.*)$"))
-    assert "give answers={id: …}" in str(error)
+    assert "pass answers={id: …}" in str(error)
     error = await refused(other.resume("r", answers=dict.fromkeys(ids, 3)))
     assert "answer True, False, Approve(arguments=…) or Deny(reason)" in str(error)
     given = dict(zip(ids, [Approve(arguments={"query": "c"}), Deny("no")], strict=True))

@@ -115,9 +115,9 @@ async def structured_output_with_tools() -> object:
 @node
 async def twice(ctx: Context, question: str) -> str:
     """Any code is a node. Its requests are recorded, so a run that is resumed does not ask again."""
-    first = await ctx.request(ModelRequest([Message.user(question)]), turn=True)
+    first = await ctx.request(ModelRequest([Message.user(question)]), counts=True)
     better = Message.user(f"Say this in fewer words: {first.message.text}")
-    return (await ctx.request(ModelRequest([better]), turn=True)).message.text
+    return (await ctx.request(ModelRequest([better]), counts=True)).message.text
 
 
 async def functional() -> object:

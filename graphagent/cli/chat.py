@@ -23,9 +23,9 @@ from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
+from graphagent.history import forget_thread
 from graphagent.memory import AgentMemory, Concept, Fact, FactsStep, RunMemory, Scope
 from graphagent.run import list_runs
-from graphagent.run.durable import forget_thread
 from graphagent_strategies import personal
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class _Conversation:
 
     def _print_memory(self, result: RunResult[str]) -> None:
         """Print which facts a turn used that were learned before this start, and which it learned."""
-        steps = result.memory.steps[result.memory.begun :]
+        steps = result.memory.run_steps
         shown = [known.fact for step in steps if isinstance(step, FactsStep) for known in step.facts]
         recalled = [
             _output.shortened(fact.concept.keyword, 40) for fact in shown if fact.source.run_id not in self._runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.graph._node import Rule as Rule
 from graphagent.graph._outline import Kind as Kind
 from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting

@@ -99,6 +99,13 @@ class ToolResult:
         if self.images:
             object.__setattr__(self, "images", images_of(self.images, "images"))
 
+    @staticmethod
+    def error(call: ToolCall, reason: str) -> ToolResult:
+        """Return the result of a call that was refused, or whose outcome is unknown, as the model sees it."""
+        from graphagent.llm._tools import refused
+
+        return refused(call, reason)
+
 
 Part = Text | Image | Reasoning | ToolCall | ToolResult
 PART_KINDS: Mapping[str, type[Part]] = {

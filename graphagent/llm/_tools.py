@@ -136,6 +136,10 @@ class Tool:
             ArgumentsError: they do not.
         """
 
+    def result_of(self, call: ToolCall, value: Any) -> ToolResult:
+        """Return the result of a call that was answered from outside, as the model sees it."""
+        return capped(answered(call, value), self.max_size)
+
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, run the tool, again where `retry` says so, and return what it returned.
 

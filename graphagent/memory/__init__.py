@@ -30,7 +30,6 @@ from graphagent.memory.facts._types import ScopeKind as ScopeKind
 from graphagent.memory.facts._types import SingleFact as SingleFact
 from graphagent.memory.facts._types import Source as Source
 from graphagent.memory.facts._types import Subject as Subject
-from graphagent.memory.steps._transcript import RunMemory as RunMemory
 from graphagent.memory.steps._types import ActionStep as ActionStep
 from graphagent.memory.steps._types import FactsStep as FactsStep
 from graphagent.memory.steps._types import FinalAnswerStep as FinalAnswerStep
@@ -43,6 +42,7 @@ from graphagent.memory.steps._types import SummaryStep as SummaryStep
 from graphagent.memory.steps._types import SystemPromptStep as SystemPromptStep
 from graphagent.memory.steps._types import TaskStep as TaskStep
 from graphagent.memory.steps._types import Timing as Timing
+from graphagent.memory.transcript._memory import RunMemory as RunMemory
 from graphagent.protocols import Compression as Compression
 from graphagent.protocols import FactProvider as FactProvider
 from graphagent.protocols import KeepingProvider as KeepingProvider

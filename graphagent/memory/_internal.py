@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from graphagent.memory.facts._feature import FactUse as FactUse
+from graphagent.memory._blocks import FORGOTTEN as FORGOTTEN
+from graphagent.memory._blocks import KnownFact as KnownFact
+from graphagent.memory._blocks import KnownNote as KnownNote
 from graphagent.memory.facts._references import Name as Name
 from graphagent.memory.facts._references import name_of as name_of
 from graphagent.memory.facts._references import references as references
 from graphagent.memory.steps._dump import plain as plain
-from graphagent.memory.steps._json import StepReader as StepReader
-from graphagent.memory.steps._json import StepWriter as StepWriter
-from graphagent.memory.steps._json import message_hash as message_hash
 from graphagent.memory.steps._note_references import NoteName as NoteName
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references
-from graphagent.memory.steps._prompt_delta import SentPrompt as SentPrompt
 from graphagent.memory.steps._render import step_text as step_text
-from graphagent.memory.steps._transcript import Added as Added
-from graphagent.memory.steps._transcript import Change as Change
-from graphagent.memory.steps._transcript import Edited as Edited
-from graphagent.memory.steps._transcript import Lowered as Lowered
-from graphagent.memory.steps._transcript import Opened as Opened
-from graphagent.memory.steps._transcript import Replaced as Replaced
-from graphagent.memory.steps._transcript import Shut as Shut
-from graphagent.memory.steps._validation import check_parts as check_parts
+from graphagent.memory.steps._types import MessageStep as MessageStep
+from graphagent.memory.transcript._again import known_in as known_in
+from graphagent.memory.transcript._again import show_again as show_again
+from graphagent.memory.transcript._fields import FieldError as FieldError
+from graphagent.memory.transcript._fields import Source as Source
+from graphagent.memory.transcript._fields import check_step as check_step
+from graphagent.memory.transcript._fields import read_step as read_step
+from graphagent.memory.transcript._fields import write_step as write_step
+from graphagent.memory.transcript._memory import Detached as Detached
+from graphagent.memory.transcript._memory import RunMemory as RunMemory
+from graphagent.memory.transcript._memory import id_of as id_of
+from graphagent.memory.transcript._prompt import Prompt as Prompt
+from graphagent.memory.transcript._prompt import Versions as Versions
+from graphagent.memory.transcript._transcript import Item as Item
+from graphagent.memory.transcript._transcript import Transcript as Transcript

@@ -20,7 +20,7 @@ from graphagent._article import a
 from graphagent.llm import Image, Message, Part, Text, ToolCall, Usage
 from graphagent.llm._internal import image_of
 from graphagent.memory import ActionStep, FinalAnswerStep, PlanningStep, RunMemory, Step, StepFailure, TaskStep, Timing
-from graphagent.memory._internal import SentPrompt
+from graphagent.memory._internal import Prompt
 
 _log = logging.getLogger("graphagent")
 
@@ -89,7 +89,7 @@ class _Reader:
         self.system_prompt = ""
         self.lost = 0
         """How many images of steps could not be recovered."""
-        self._prompt: SentPrompt | None = None
+        self._prompt: Prompt | None = None
 
     def step(self, data: object) -> Iterator[Step]:
         """Yield the steps that correspond to one of smolagents."""
@@ -151,12 +151,12 @@ class _Reader:
                 output = answers[0].get("answer", observations) if answers else observations
             yield FinalAnswerStep(output)
 
-    def _sent(self, fields: Mapping[str, Any], *, rules: bool) -> SentPrompt | None:
+    def _sent(self, fields: Mapping[str, Any], *, rules: bool) -> Prompt | None:
         sent = fields.get("model_input_messages")
         if not sent:
             return None
         messages = [_message(each) for each in sent]
-        self._prompt = SentPrompt.of(messages, self._prompt, ())
+        self._prompt = Prompt.of(messages)
         if rules and not self.system_prompt and messages[0].role == "system":
             self.system_prompt = messages[0].text
         return self._prompt

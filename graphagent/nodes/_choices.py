@@ -13,15 +13,13 @@ from graphagent.errors import OutputError
 from graphagent.events import TextStreamed
 from graphagent.graph import Node
 from graphagent.graph._internal import hints, is_type
-from graphagent.llm import Message, ModelRequest, OutputFormat, structured
+from graphagent.llm import Message, ModelRequest, OutputFormat
 from graphagent.memory import ActionStep, Timing
-from graphagent.nodes._model import Prompt, check_prompt
-from graphagent.nodes._prompt_features import before_request
+from graphagent.nodes._decision import decide
+from graphagent.nodes._model import Prompt, add_prompt
 from graphagent.nodes._verify import as_text
-from graphagent.run._internal import decide, together
 
 if TYPE_CHECKING:
-    from graphagent.llm import ModelResponse
     from graphagent.run import Context
 
 T = TypeVar("T")
@@ -44,49 +42,28 @@ class _LlmChoices:
     parameters: Mapping[str, Any]
 
     async def __call__(self, ctx: Context, prompt: Prompt) -> list[Any]:
-        check_prompt(prompt, ctx.node)
-        frame, memory = ctx.__frame__, ctx.memory
-        frame.begin_adding()
-        await ctx.add(*memory.hear(prompt))
-        await before_request(ctx, ())
-        messages = tuple(memory.to_messages())
-        answers: dict[int, Any] = {}
+        await add_prompt(ctx, prompt)
+        request = ModelRequest(await ctx.build_prompt(), output=self.output, parameters=self.parameters)
 
-        async def answer(number: int) -> None:
-            answers[number] = await self._answer(ctx, messages, f"choice:{number + 1}")
-
-        await together(answer, self.n, self.limit)
-        runtime = frame.runtime
-        runtime.asked = runtime.root.compiled if runtime.root is not None else None
-        return [answers[number] for number in range(self.n)]
-
-    async def _answer(self, ctx: Context, messages: tuple[Message, ...], key: str) -> Any:
-        asked = 0
-        output = self.output
-
-        def check(
-            response: ModelResponse,
-        ) -> None:  # before it is recorded: a run that fails with it, and is resumed, asks again
-            if output is not None:
-                output.parse(response.message.text)
-            elif response.message.tool_calls:
-                raise OutputError("no tools are offered here, and the model called one", output=response.message.text)
-
-        async def ask(request: ModelRequest) -> ModelResponse:
-            nonlocal asked
-            asked += 1
-            return await ctx.__frame__.request(
-                request,
-                turn=True,
-                key=f"{key}:{asked}",
-                output="decision",
-                check=None if output is not None and asked == 1 else check,
+        async def answer(ctx: Context) -> Any:
+            response = await ctx.request(
+                request, parse=self._parse, attempts=1 if self.output is None else 2, counts=True
             )
+            return self._parse(response.message)
 
-        if output is not None:
-            return await structured(ask, messages, output, parameters=self.parameters)
-        response = await ask(ModelRequest(messages, parameters=self.parameters))
-        return response.message.text
+        return await ctx.gather([answer] * self.n, limit=self.limit)
+
+    def _parse(self, message: Message) -> Any:
+        """Return the value of an answer.
+
+        Raises:
+            OutputError: it has none.
+        """
+        if self.output is not None:
+            return self.output.parse(message.text)
+        if message.tool_calls:
+            raise OutputError("no tools are offered here, and the model called one", output=message.text)
+        return message.text
 
 
 @overload
@@ -141,21 +118,18 @@ class _Choose:
     async def __call__(self, ctx: Context, answers: list[Any]) -> Any:
         if not answers:
             raise ValueError(f"node {ctx.node!r} has no answers to choose from")
-        frame, memory = ctx.__frame__, ctx.memory
-        frame.begin_adding()
         started = _clock.now()
         number = await ctx.once("chosen", lambda: self._number(ctx, answers))
         value = answers[number]
         text = as_text(value)
         turn = ActionStep(
-            step_number=memory.turns + 1,
+            step_number=ctx.memory.turns + 1,
             model_output_message=Message.assistant(text),
             timing=Timing(started, _clock.now()),
             action_output=value,
         )
-        await ctx.add(*memory.answer(turn))
-        if frame.runtime.streams("answer"):  # nobody heard it while it was one of several
-            ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))
+        await ctx.add(turn)
+        ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # nobody heard it while it was one of several
         return value
 
     async def _number(self, ctx: Context, answers: list[Any]) -> int:
@@ -163,7 +137,7 @@ class _Choose:
         if isinstance(by, str):
             shown = "\n\n".join(f"Answer {number}:\n{as_text(each)}" for number, each in enumerate(answers, 1))
             question = _ASK.format(criteria=by, answers=shown)
-            return await decide(ctx.__frame__, "choice", question, _form(len(answers))) - 1
+            return await decide(ctx, "choice", question, _form(len(answers))) - 1
         found: object = by(ctx, answers) if self.takes_context else by(answers)
         if inspect.isawaitable(found):
             found = await found

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from graphagent._article import a
 from graphagent.graph import Tap
 from graphagent.memory import EVERYTHING, AgentMemory, Concept, Scope, ScopeKind, Subject
-from graphagent.memory._internal import FactUse
 
 if TYPE_CHECKING:
     from graphagent.run import Context
@@ -25,10 +24,6 @@ class _Load:
     subjects: tuple[Subject, ...] | None
     scopes: tuple[ScopeKind | Scope, ...] | None
 
-    @property
-    def use(self) -> FactUse:
-        return FactUse(self.subjects or (), self.scopes or ())
-
     async def __call__(self, ctx: Context, _: Any) -> None:
         memory = ctx.feature(AgentMemory)
         if self.concepts:
@@ -40,17 +35,13 @@ class _Load:
 @dataclass(frozen=True, slots=True)
 class _Save:
     concepts: tuple[Concept, ...]
-    subject: Subject
-    scope: ScopeKind | Scope
+    subjects: tuple[Subject]
+    scopes: tuple[ScopeKind | Scope]
     learns: ClassVar[bool] = True
 
-    @property
-    def use(self) -> FactUse:
-        return FactUse((self.subject,), (self.scope,))
-
     async def __call__(self, ctx: Context, _: Any) -> None:
-        memory = ctx.feature(AgentMemory)
-        await memory.save_facts_from_history(*self.concepts, subject=self.subject, scope=self.scope)
+        memory, [subject], [scope] = ctx.feature(AgentMemory), self.subjects, self.scopes
+        await memory.save_facts_from_history(*self.concepts, subject=subject, scope=scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +49,6 @@ class _Detect:
     subjects: tuple[Subject, ...] | None
     scopes: tuple[ScopeKind | Scope, ...]
     learns: ClassVar[bool] = True
-
-    @property
-    def use(self) -> FactUse:
-        return FactUse(self.subjects or (), self.scopes)
 
     async def __call__(self, ctx: Context, _: Any) -> None:
         await ctx.feature(AgentMemory).detect_facts(subjects=self.subjects, scopes=self.scopes)
@@ -118,7 +105,7 @@ def save_facts(
         raise TypeError("save_facts() takes concepts; for facts of any concept use auto_detect_facts()")
     [about] = _all_of((subject,), "subject=", "a Subject, such as Subject('user')", Subject)
     [within] = _scopes((scope,))
-    return Tap(_Save(_concepts(concepts), about, within), name=name, needs=(AgentMemory,), asks_model=True)
+    return Tap(_Save(_concepts(concepts), (about,), (within,)), name=name, needs=(AgentMemory,), asks_model=True)
 
 
 def auto_detect_facts(

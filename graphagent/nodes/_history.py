@@ -9,8 +9,17 @@ from graphagent._article import kind_of
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed
 from graphagent.graph import Tap
-from graphagent.memory import AgentMemory, ChunkedHistory, FoundFacts, StoredFacts, WholeHistory, compress
-from graphagent.memory._internal import FactUse
+from graphagent.memory import (
+    AgentMemory,
+    ChunkedHistory,
+    FoundFacts,
+    Scope,
+    ScopeKind,
+    StoredFacts,
+    Subject,
+    WholeHistory,
+    compress,
+)
 
 if TYPE_CHECKING:
     from graphagent.protocols import Compression
@@ -25,10 +34,12 @@ class _CompressHistory:
     compression: Compression
 
     @property
-    def use(self) -> FactUse:
-        if not isinstance(self.compression, StoredFacts):
-            return FactUse()
-        return FactUse(self.compression.subjects or (), self.compression.scopes or ())
+    def subjects(self) -> tuple[Subject, ...] | None:
+        return self.compression.subjects if isinstance(self.compression, StoredFacts) else None
+
+    @property
+    def scopes(self) -> tuple[ScopeKind | Scope, ...] | None:
+        return self.compression.scopes if isinstance(self.compression, StoredFacts) else None
 
     async def __call__(self, ctx: Context, _: Any) -> None:
         try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from graphagent.graph import Node
 from graphagent.graph._internal import is_type
-from graphagent.run import Question
 
 if TYPE_CHECKING:
     from graphagent.memory.notes import NoteMemory, NoteView
@@ -55,7 +54,7 @@ class _AskHuman:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             said = type(text).__name__
             raise TypeError(f"the question of node {ctx.node!r} is text, or a function that gives text, not a {said}")
-        return await ctx.ask(Question(ctx.__frame__.execution, text, ctx.node, about=value, type=self.asks))
+        return await ctx.ask(text, self.asks, about=value)
 
 
 @overload

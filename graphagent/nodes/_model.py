@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from graphagent import _clock
 from graphagent._article import a, kind_of
-from graphagent.errors import ModelError, OutputError, TruncatedError
+from graphagent.errors import OutputError, PromptTooLongError, VetoError
 from graphagent.graph import Node, Tap
-from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults, Usage
-from graphagent.memory import ActionStep, MessageStep, StepFailure, Timing
-from graphagent.memory._internal import SentPrompt
+from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults
+from graphagent.memory import ActionStep, MessageStep, TaskStep
 from graphagent.nodes._planning import plan_if_due
-from graphagent.nodes._prompt_features import ask, before_request, tools_of
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
-    from graphagent.llm import ModelResponse
     from graphagent.run import Context
 
 T = TypeVar("T")
@@ -42,91 +39,43 @@ class LlmRequest:
     purpose: ModelOutput = "answer"
     """The purpose of the answer, as TextStreamed names it. Only for an answer are there plans, and questions after a final check."""
 
-    async def __call__(self, ctx: Context, prompt: Prompt) -> Any:
-        check_prompt(prompt, ctx.node)
-        ctx.__frame__.begin_adding()
-        await ctx.add(*ctx.memory.hear(prompt))
-        offered = tools_of(ctx, self.finish) if self.tools else ()
-        if self.force is not None and self.force not in {tool.name for tool in offered}:
-            names = ", ".join(tool.name for tool in offered) or "none"
-            raise ValueError(f"node {ctx.node!r} forces the tool {self.force!r}, which is not there (tools: {names})")
-        if self.required and not offered:
-            raise ValueError(
-                f"node {ctx.node!r} requires a tool call, and no tools are offered; write Agent(…, tools=[…])"
-            )
-        answers = self.purpose == "answer"
-        while True:
-            await before_request(ctx, offered)
-            if answers:
-                await plan_if_due(ctx, offered)
-            asked, again = None, False
-            while asked is None:
-                asked, again = await self._turn(ctx, offered, again=again), True
-            turn, value = asked
-            if answers:
-                runtime = ctx.__frame__.runtime
-                runtime.asked = runtime.root.compiled if runtime.root is not None else None
-            found = ctx.memory.answer(turn)
-            if turn.tool_calls:  # it joins the steps, and is seen, when they have their results
-                await ctx.add(*found)
-                return value
-            turn, veto = await ctx.__frame__.offer(turn)
-            if veto is None:
-                return value
-            turn.error = StepFailure("Veto", veto.reason)
-            ctx.memory.refused(prompt)
-
-    async def _turn(self, ctx: Context, offered: tuple[Tool, ...], *, again: bool) -> tuple[ActionStep, Any] | None:
-        """Ask once, and once more where the answer is not what was asked for; None: the prompt was too long, and is shorter now."""
-        memory = ctx.memory
-        derived = tuple(memory.to_messages())
+    async def __call__(self, ctx: Context[Any], prompt: Prompt) -> Any:
+        tools = tools_of(ctx, self.finish) if self.tools else ()
+        self._check_tools(ctx.node, tools)
+        await add_prompt(ctx, prompt)
         choice = self.force or ("required" if self.required else "auto")
-        request = ModelRequest(derived, offered, choice, self.output, self.parameters)
-        started = _clock.now()
-
-        def step(request: ModelRequest, message: Message | None, usage: Usage | None, **rest: Any) -> ActionStep:
-            return ActionStep(
-                step_number=memory.turns + 1,
-                model_output_message=message,
-                prompt=SentPrompt.of((ctx.__frame__.sent or request).messages, memory.last_prompt, derived),
-                timing=Timing(started, _clock.now()),
-                token_usage=usage,
-                **rest,
-            )
-
-        usage, unrecorded = Usage(), Usage()
-        try:
-            response = await ask(ctx, request, again=again, tools=offered, output=self.purpose)
-            if response is None:
-                return None
-            message, usage = response.message, response.usage
+        plans = self.purpose == "answer"
+        while True:
+            messages = await ctx.build_prompt(tools)
+            if plans and await plan_if_due(ctx, tools):
+                messages = await ctx.build_prompt(tools)
+            request = ModelRequest(messages, tools, choice, self.output, self.parameters)
             try:
-                value = self._value(message, offered)
-            except OutputError as error:
-                said = f"{error}. Answer again{'.' if self.output is None else ' with nothing but JSON that fits.'}"
-                more = (*_turn(message), Message.user(said[:1].upper() + said[1:]))
-                request = replace(request, messages=request.messages + more)
+                turn = await ctx.turn(request, parse=partial(self._value, offered=bool(tools)), purpose=self.purpose)
+            except PromptTooLongError:
+                if not await ctx.compact(tools):
+                    raise
+            except VetoError as error:
+                if error.step != ActionStep.__name__:  # such as the plan: the run stops
+                    raise
+                continue  # the reason is in the transcript
+            else:
+                return ToolCalls(turn.tool_calls, turn.model_output or "") if turn.tool_calls else turn.action_output
 
-                def check(response: ModelResponse) -> None:
-                    nonlocal unrecorded
-                    unrecorded = response.usage
-                    self._value(response.message, offered)
-                    unrecorded = Usage()
+    def _check_tools(self, node: str, tools: Sequence[Tool]) -> None:
+        """Check that a tool is offered if the model must call one.
 
-                # Checked before it is recorded: a run that fails with it, and is resumed, asks again.
-                response = await ctx.__frame__.request(request, turn=True, output=self.purpose, check=check)
-                message, usage = response.message, usage + response.usage
-                value = self._value(message, offered)
-        except ModelError as error:
-            usage += error.usage if isinstance(error, TruncatedError) else unrecorded
-            failed = step(request, None, usage, error=StepFailure(type(error).__name__, str(error)))
-            memory.sent(failed.prompt)
-            await ctx.add(failed, lasting=True)
-            raise
-        return step(request, message, usage, action_output=None if message.tool_calls else value), value
+        Raises:
+            ValueError: none is, or not the one that is forced.
+        """
+        if self.force is not None and self.force not in {tool.name for tool in tools}:
+            names = ", ".join(tool.name for tool in tools) or "none"
+            raise ValueError(f"node {node!r} forces the tool {self.force!r}, which is not available (tools: {names})")
+        if self.required and not tools:
+            raise ValueError(f"node {node!r} requires a tool call, and no tools are offered; write Agent(…, tools=[…])")
 
-    def _value(self, message: Message, offered: tuple[Tool, ...]) -> Any:
-        """Return the output of the node for a message of the model.
+    def _value(self, message: Message, *, offered: bool) -> Any:
+        """Return the output of the node for a message of the model; None for tool calls.
 
         Raises:
             OutputError: it is not what was asked for.
@@ -139,7 +88,7 @@ class LlmRequest:
             if others:
                 called = ", ".join(others)
                 raise OutputError(f"the tool {self.force!r} was to be called, and not {called}", output=message.text)
-            return ToolCalls(message.tool_calls, message.text)
+            return None
         if self.force is not None or self.required or self.finish is not None:
             wanted = "a tool" if self.force is None else f"the tool {self.force!r}"
             hint = "" if self.finish is None else f"; when the task is done, call {self.finish.name!r} with its result"
@@ -147,22 +96,44 @@ class LlmRequest:
         return message.text if self.output is None else self.output.parse(message.text)
 
 
-def _turn(message: Message) -> list[Message]:
-    """Return a message as it is sent back: with a result for every call."""
-    return ActionStep(model_output_message=message).to_messages()
-
-
-def check_prompt(prompt: object, node: str) -> None:
-    """Check that a model can be asked with a prompt.
+def tools_of(ctx: Context[Any], finish: Tool | None = None) -> tuple[Tool, ...]:
+    """Return the tools that a node offers, the one that ends a task last.
 
     Raises:
-        TypeError: it cannot.
+        ValueError: another tool has the name of that one.
     """
-    if not isinstance(prompt, str | Message | ToolResults):
+    if finish is None:
+        return ctx.tools
+    if any(tool.name == finish.name for tool in ctx.tools):
+        raise ValueError(
+            f"node {ctx.node!r} offers a tool {finish.name!r} of its own; rename the other one with @tool(name=…)"
+        )
+    return (*ctx.tools, finish)
+
+
+async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
+    """Add a prompt to the transcript, unless it is there and has no answer yet.
+
+    Raises:
+        TypeError: a model cannot be asked with it.
+    """
+    if isinstance(prompt, ToolResults):
+        await ctx.add_results(prompt)
+        return
+    if not isinstance(prompt, str | Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"node {node!r} asks a model with text, a Message or ToolResults, not with {a(type(prompt).__name__)}; "
+            f"node {ctx.node!r} asks a model with text, a Message or ToolResults, not with {a(type(prompt).__name__)}; "
             f"map it to text before"
         )
+    message = prompt if isinstance(prompt, Message) else Message.user(prompt)
+    for step in reversed(ctx.memory.run_steps):
+        if isinstance(step, ActionStep) and step.model_output_message is not None:
+            break
+        if (isinstance(step, TaskStep) and step.task == prompt) or (
+            isinstance(step, MessageStep) and step.message == message
+        ):
+            return
+    await ctx.add(MessageStep(message))
 
 
 @overload
@@ -236,8 +207,7 @@ class _UpdatePrompt:
     messages: tuple[Message, ...]
 
     async def __call__(self, ctx: Context, _: Any) -> None:
-        ctx.__frame__.begin_adding()
-        await ctx.add(*ctx.memory.shut(), *map(MessageStep, self.messages))
+        await ctx.add(*map(MessageStep, self.messages))
 
 
 def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:

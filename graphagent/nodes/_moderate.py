@@ -11,8 +11,8 @@ from graphagent._article import a, kind_of
 from graphagent.graph import Node
 from graphagent.graph._internal import is_type
 from graphagent.llm import Moderation, OutputFormat
+from graphagent.nodes._decision import decide
 from graphagent.nodes._verify import as_text
-from graphagent.run._internal import decide
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as Variable
@@ -72,9 +72,7 @@ class _Moderate:
     async def _moderation(self, ctx: Context, text: str) -> Moderation:
         by = self.by
         if isinstance(by, str):
-            form = OutputFormat.of(Verdict)
-            question = _ASK.format(policy=by, text=text)
-            verdict = await decide(ctx.__frame__, "moderation", question, form)
+            verdict = await decide(ctx, "moderation", _ASK.format(policy=by, text=text), OutputFormat.of(Verdict))
             return Moderation(verdict.flagged, verdict.categories, verdict.reason)
         found: object = by(text) if callable(by) else by.moderate(text)
         if inspect.isawaitable(found):

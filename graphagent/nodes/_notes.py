@@ -32,7 +32,6 @@ class _Recall:
             query = _text(value) or _task(ctx)
         if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the query of node {ctx.node!r} gave {a(type(query).__name__)}, and is to give text")
-        ctx.__frame__.begin_adding()
         await ctx.feature(NoteMemory).recall_to_agent(
             query, scope=self.scope, categories=self.categories, limit=self.limit, characters=self.characters
         )
@@ -123,6 +122,4 @@ def _text(value: Any) -> str:
 
 
 def _task(ctx: Context) -> str:
-    memory = ctx.memory
-    task = next((step.task for step in memory.steps[memory.begun :] if isinstance(step, TaskStep)), "")
-    return _text(task)
+    return _text(next((step.task for step in ctx.memory.run_steps if isinstance(step, TaskStep)), ""))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from graphagent import _clock
+from graphagent.errors import PromptTooLongError
 from graphagent.llm import Message, ModelRequest, Tool
-from graphagent.memory import ActionStep, PlanningStep, Timing
-from graphagent.memory._internal import SentPrompt
-from graphagent.nodes._prompt_features import ask
+from graphagent.memory import ActionStep, PlanningStep
 
 if TYPE_CHECKING:
-    from graphagent.memory import RunMemory, Step
     from graphagent.run import Context
 
 _PLAN = """\
@@ -21,55 +18,35 @@ one a line. Do not carry out any of them yet.{tools}"""
 _TOOLS = " For the steps you have these tools: {names}."
 
 
-async def plan_if_due(ctx: Context, tools: Sequence[Tool]) -> None:
+async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
     """Let the model make a plan if one is due: before the first turn of the run, and before every n-th turn after it.
 
-    A plan is no model turn in the budget; its tokens and its money count.
+    A plan does not count as a turn in the budget; its tokens and its money count. Return whether the transcript changed.
 
     Raises:
         BudgetError: there is no turn left that could carry it out, or all tokens or money are spent.
         ModelError: as the model raises it; the transcript stays as it was.
     """
-    frame, memory = ctx.__frame__, ctx.memory
-    interval = frame.runtime.planning_interval
+    interval = ctx.planning_interval
     if interval is None:
-        return
-    before = frame.added_before
-    if before is not None:
-        # The node is executed again: whether there was a plan here is decided already.
-        if isinstance(before, PlanningStep):
-            memory.sent(before.prompt)
-            await ctx.add(before)
-        return
-    made = memory.turns - _turns_of(memory.steps[: memory.begun])
-    if made % interval or _planned(memory):
-        return
-    frame.meter.check_turn(frame.runtime)
+        return False
+    since = interval  # the turns since the last plan: one that was taken back is made again
+    for step in ctx.memory.run_steps:
+        if isinstance(step, PlanningStep):
+            since = 0
+        elif isinstance(step, ActionStep) and step.step_number:
+            since += 1
+    if since < interval:
+        return False
+    ctx.check_turn()
     names = ", ".join(tool.name for tool in tools)
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
-    derived, started, key = tuple(memory.to_messages()), _clock.now(), f"plan:{made}"
-    request = ModelRequest((*derived, asked))
-    response = await ask(ctx, request, again=False, tools=tools, turn=False, key=key, output="plan")
-    if response is None:  # the prompt was too long, and is shorter now
-        derived = tuple(memory.to_messages())
-        request = ModelRequest((*derived, asked))
-        response = await ctx.request(request, key=f"{key}:again", output="plan")
-    prompt = SentPrompt.of((ctx.__frame__.sent or request).messages, memory.last_prompt, derived)
-    memory.sent(prompt)
-    text = response.message.text
-    await ctx.add(PlanningStep(text, response.message, prompt, Timing(started, _clock.now()), response.usage))
-
-
-def _turns_of(steps: Sequence[Step]) -> int:
-    """Return the number of the last model turn."""
-    return next((step.step_number for step in reversed(steps) if isinstance(step, ActionStep) and step.step_number), 0)
-
-
-def _planned(memory: RunMemory) -> bool:
-    """Return whether the run has made a plan since its last turn."""
-    for step in reversed(memory.steps[memory.begun :]):
-        if isinstance(step, PlanningStep):
-            return True
-        if isinstance(step, ActionStep) and step.step_number:
-            return False
-    return False
+    for again in (False, True):
+        try:
+            await ctx.turn(ModelRequest((*ctx.memory.to_messages(), asked)), step=PlanningStep, purpose="plan")
+        except PromptTooLongError:
+            if again or not await ctx.compact(tools):
+                raise
+        else:
+            break
+    return True

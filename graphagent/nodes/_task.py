@@ -219,7 +219,7 @@ def is_finished(results: ToolResults) -> bool:
 
 async def _finished(form: OutputFormat[Any], ctx: Context, results: ToolResults) -> Any:
     """Return the arguments of the last call of `finish`, as they are in the transcript: its result does not have them."""
-    turn = ctx.memory.last_action
+    turn = ctx.memory.last_turn
     calls = () if turn is None else turn.tool_calls
     found = [call for call in calls if call.name == FINISH]
     if not found:

@@ -1,20 +1,26 @@
-"""Running a strategy: runs, their results, and the context of a node."""
+"""Running a strategy: runs, their results, and the context of a node.
+
+A configuration and a task come in, entries of a log and a result come out. Read the files in this order: `_handle` (a run, as users
+have it), `_runtime` and `_scope` (the live things of a run, and of a frame in it), `_beginning`, `_answering`, `_ending`; `_loop` (the
+nodes of a frame, one after the other), `_context` and `_effects` (what a node can do, and how that is recorded), `_turns`,
+`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (what is inside a node).
+"""
 
 from __future__ import annotations
 
+from graphagent.log._internal import Charge as Charge
+from graphagent.log._internal import Ledger as Ledger
+from graphagent.log._internal import RunHeader as RunHeader
+from graphagent.log._internal import Status as Status
+from graphagent.log._internal import list_runs as list_runs
+from graphagent.run._budgets import Budgets as Budgets
+from graphagent.run._callbacks import Callback as Callback
+from graphagent.run._callbacks import StepCallbacks as StepCallbacks
 from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._config import RunOptions as RunOptions
 from graphagent.run._console import Console as Console
+from graphagent.run._context import Context as Context
+from graphagent.run._handle import Run as Run
+from graphagent.run._questions import Question as Question
 from graphagent.run._result import RunResult as RunResult
-from graphagent.run._run import Run as Run
 from graphagent.run._stream import RunStream as RunStream
-from graphagent.run.engine._budgets import Budgets as Budgets
-from graphagent.run.engine._callbacks import Callback as Callback
-from graphagent.run.engine._callbacks import StepCallbacks as StepCallbacks
-from graphagent.run.engine._context import Context as Context
-from graphagent.run.journal._header import RunHeader as RunHeader
-from graphagent.run.state._ledger import Charge as Charge
-from graphagent.run.state._ledger import Ledger as Ledger
-from graphagent.run.state._questions import Question as Question
-from graphagent.run.state._status import Status as Status
-from graphagent.run.stored._manage import list_runs as list_runs

@@ -14,17 +14,19 @@ from graphagent.llm import Tool, tool
 from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
-from graphagent.run._sites import AgentTool
-from graphagent.run.engine._budgets import check_budgets
-from graphagent.run.engine._cache import no_store
-from graphagent.run.engine._child_runs import run_as_child
-from graphagent.run.engine._context import Context, as_tool, missing, no_model
+from graphagent.run._beginning import begin
+from graphagent.run._budgets import check_budgets
+from graphagent.run._cached import no_store
+from graphagent.run._children import run_agent
+from graphagent.run._context import Context, missing
+from graphagent.run._requests import no_model
+from graphagent.run._sites import AgentTool, as_tool
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
+    from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site
-    from graphagent.run.engine._callbacks import Callback
 
 
 def check_tool_edges(sites: Iterable[Site]) -> None:
@@ -185,7 +187,7 @@ def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentToo
         )
 
     async def on_task(task: Any, ctx: Context[Any] | None = None) -> Any:
-        return await run_as_child(agent.name, config(), ctx, task)
+        return await _called(agent.name, config(), ctx, task)
 
     async def on_nothing(ctx: Context[Any] | None = None) -> Any:
         return await on_task(None, ctx)
@@ -196,6 +198,13 @@ def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentToo
     call: Callable[..., Any] = on_nothing if takes in (None, type(None)) else on_task
     made = tool(name=agent.name, description=agent.description)(call)
     return AgentTool(made.name, made.description, made.parameters, made.run, config=config, agent=agent)
+
+
+async def _called(name: str, config: RunConfig, ctx: Context[Any] | None, task: Any) -> Any:
+    """Return the answer of an agent that is called as a tool: as a part of a run, or as a run of its own if there is none."""
+    if ctx is None:
+        return (await begin(config, task, run_id=None, owner="").handle.finish()).output
+    return await run_agent(name, config, ctx.effects, task)
 
 
 def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], limits: Mapping[str, Any]) -> Tool:
@@ -216,6 +225,6 @@ def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], li
             raise ArgumentsError(agent.name, problems(error)) from None
 
     async def run(arguments: Mapping[str, Any], ctx: Context[Any] | None) -> Any:
-        return await run_as_child(agent.name, config(), ctx, read(arguments))
+        return await _called(agent.name, config(), ctx, read(arguments))
 
     return replace(made, parameters=adapter.json_schema(), run=run, read=read, **limits)

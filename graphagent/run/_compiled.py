@@ -2,41 +2,96 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args
 
-from graphagent.graph import Edge, End, Node, Start, Strategy, Tap, TapOf
+from graphagent.graph import Each, Edge, End, Node, Parallel, Race, Start, Strategy, Tap, TapOf
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Element
+    from graphagent.graph._internal import Element, Rule
 
 Call = Callable[[Any, Any], Awaitable[Any]]
-"""Executes a node: `async (ctx, input) -> output`."""
+"""Executes a node: `async (execution, input) -> output`."""
+Function = Callable[[Any, Any], Awaitable[Any]]
+"""A user's function: `async (ctx, input) -> output`."""
+
+
+def stored_type(element: Element | Start | None) -> Any:
+    """Return the type by which the output of an element is stored.
+
+    It is the declared one. An edge without annotations leaves that of the whole open, where the parts still declare theirs.
+    """
+    if isinstance(element, Strategy):
+        return _any_of(_arriving(element)) if _is_open(element.output_type) else element.output_type
+    if isinstance(element, Parallel | Each | Race):
+        parts = [stored_type(branch) for branch in element.branches]
+        if parts != [branch.output_type for branch in element.branches]:
+            whole = tuple[tuple(parts)] if isinstance(element, Parallel) else _any_of(parts)  # type: ignore[misc]
+            return list[whole] if isinstance(element, Each) else whole  # type: ignore[valid-type]
+    return getattr(element, "output_type", Any)
+
+
+def _arriving(strategy: Strategy[Any, Any]) -> list[Any]:
+    """Return the types that arrive at END."""
+    waiting, found = [edge for edge in strategy.edges if isinstance(edge.target, End)], list[Any]()
+    for edge in waiting:
+        if isinstance(edge.source, Start):
+            found.append(strategy.input_type)
+        elif isinstance(edge.source, Tap | TapOf) and not any(rule.change for rule in _rules(edge)):
+            # It passes on what arrives there.
+            waiting += [each for each in strategy.edges if each.target is edge.source and each not in waiting]
+        else:
+            found.append(passed_type(edge))
+    return found
+
+
+def passed_type(edge: Edge) -> Any:
+    """Return the type by which the value that an edge passes on is stored, which its last change or the next node declares.
+
+    Where neither does, the value may still be what the edge was given, or a part of that.
+    """
+    given, kind = stored_type(edge.source), None
+    for rule in _rules(edge):
+        if rule.error is not None and isinstance(edge.source, Node):
+            given = rule.error
+        if rule.change is not None:
+            kind = rule.value
+    if kind is None:
+        return given
+    kind = getattr(edge.target, "input_type", Any) if kind is Any else kind
+    return _any_of([kind, given]) if kind in (Any, object) else kind
+
+
+def _rules(edge: Edge) -> tuple[Rule, ...]:
+    return edge.outlet.rules if edge.outlet is not None else ()
+
+
+def _is_open(kind: Any) -> bool:
+    """Return whether a type leaves open what a value, or a part of it, is."""
+    return kind is Any or any(map(_is_open, get_args(kind)))
+
+
+def _any_of(kinds: Sequence[Any]) -> Any:
+    """Return the union of types, which still names those beside Any."""
+    return cast("Any", Union)[tuple(kinds)]
 
 
 @final
 class CompiledEdge:
     """A conditional edge that leaves a node."""
 
-    __slots__ = ("label", "number", "rules", "target")
+    __slots__ = ("changes", "label", "number", "rules", "target", "value_type")
 
     def __init__(self, edge: Edge, target: CompiledNode) -> None:
-        self.rules = edge.outlet.rules if edge.outlet is not None else ()
+        self.rules = _rules(edge)
         self.label = edge.label
         self.target = target
         self.number = edge.number
         """Its number among all edges that leave the node, in the order of their declaration."""
-
-    @property
-    def changes(self) -> bool:
+        self.changes = any(rule.change for rule in self.rules)
         """Whether it passes on something else than the output of the node."""
-        return any(rule.change for rule in self.rules)
-
-    @property
-    def value_type(self) -> Any:
-        """The declared type of the value that its last change returns; Any where it changes nothing."""
-        return next((rule.value for rule in reversed(self.rules) if rule.change is not None), Any)
+        self.value_type = passed_type(edge)
+        """The type by which the value that it passes on is stored."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -48,7 +103,10 @@ class CompiledEdge:
 class CompiledNode:
     """A node, or a tap, in its place in a strategy."""
 
-    __slots__ = ("call", "counts", "edges", "element", "error_edges", "following", "inside", "name", "passes_input")
+    __slots__ = (
+        "call", "count", "counts", "edges", "element", "error_edges", "following", "function", "inside", "name", "output_type",
+        "passes_input",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -59,13 +117,19 @@ class CompiledNode:
         passes_input: bool,
         element: Element | None = None,
         inside: Inside = (),
+        function: Function | None = None,
     ) -> None:
         self.name = name
         """Its name in the strategy; empty for END."""
         self.call = call
         """Executes it, with its policies."""
+        self.function = function
+        """The user's function, where there is nothing around it: then the loop calls it without `call` in between."""
         self.counts = counts
         """Whether its execution counts in the budget of nodes: that of strategies and forks does not, since their insides do."""
+        self.count = int(counts)
+        self.output_type = stored_type(element)
+        """The type by which its output is stored."""
         self.passes_input = passes_input
         """Whether it is a tap: its input is passed on, whatever the call returns."""
         self.element = element
@@ -78,16 +142,6 @@ class CompiledNode:
         """The edges for outputs, in order, where there is a choice."""
         self.error_edges: tuple[CompiledEdge, ...] = ()
         """The edges for errors, in order."""
-
-    def ended_with(self, output: Any) -> CompiledNode:
-        """Return the node as it is after its call: to execute it is to return that output."""
-
-        async def call(ctx: Any, value: Any) -> Any:
-            return output
-
-        node = copy.copy(self)
-        node.call, node.counts = call, False
-        return node
 
     def __repr__(self) -> str:
         return f"<compiled node {self.name!r}>"
@@ -167,6 +221,12 @@ def compile_strategy(strategy: Strategy[Any, Any], compile_node: Callable[[Eleme
     for identity, edges in leaving.items():
         _connect(nodes[identity], edges, nodes)
     return CompiledStrategy(first, {node.name: node for node in nodes.values()})
+
+
+def items_of(values: Any) -> list[Any]:
+    """Return the items for the branches of an `each`, in an order that is the same in every process."""
+    # That of a set is not. Equal items may be written in several ways, so their text decides.
+    return sorted(cast("set[Any]", values), key=repr) if isinstance(values, set | frozenset) else list(values)
 
 
 def counts(element: Element) -> bool:

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from graphagent._features import implementing
+from graphagent.log._internal import PLACED
+from graphagent.run._compiled import CompiledStrategy, stored_type
+
 if TYPE_CHECKING:
     from graphagent._dispatch import Handlers
     from graphagent.graph import Strategy
     from graphagent.llm import ImageLike, Tool
     from graphagent.memory import RunMemory
     from graphagent.protocols import Feature, Model, Store, ToolServer
-    from graphagent.run._compiled import Call, CompiledStrategy
-    from graphagent.run.engine._budgets import Budgets
-    from graphagent.run.engine._callbacks import Callback, Check
+    from graphagent.run._budgets import Budgets
+    from graphagent.run._callbacks import Callback, Check
+    from graphagent.run._compiled import Call, CompiledNode
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""
@@ -55,8 +59,6 @@ class RunConfig:
     features: Mapping[type[Any], Feature]
     handlers: Handlers
     store: Store | None
-    facade: Callable[[Any], Any]
-    """Returns the `Run` of a driver, for callbacks and results."""
     servers: tuple[ToolServer, ...] = ()
     """Those among its tools, and among the tools of the subgraphs of its strategy."""
     inherits_tools: bool = False
@@ -64,10 +66,98 @@ class RunConfig:
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None
+    context: Callable[[Any, Any], Any]
+    """Makes the `Context` that users' functions get, of the execution of a frame and the effects of its node."""
+    handle: Callable[[Any], Any]
+    """Makes the `Run` that users get of a run as the engine executes it."""
     check_deps: Callable[[object, str], None]
     """Checks that all users of `deps` get what they expect, and raises TypeError with the call to write."""
     deps: Any = None
     """The `deps` of one run; None in the configuration of all runs of an agent."""
-    threads: dict[tuple[str, str], RunMemory] = field(default_factory=dict[tuple[str, str], "RunMemory"])
-    """The transcripts of the threads that were continued last, by owner and thread."""
+    kinds: dict[tuple[str, int | None], Any] = field(default_factory=dict[tuple[str, "int | None"], Any])
+    """The declared types of values by their origins, as far as they were asked for."""
     clock: Callable[[], float] = field(default=time.monotonic)
+
+    @property
+    def refers(self) -> tuple[bool, bool]:
+        """Whether features can look up facts, and notes, so that the log has references to them instead of their texts."""
+        facts = any(feature.refers for feature in implementing(self.features, "refers"))
+        return facts, bool(implementing(self.features, "look_up_notes"))
+
+    def features_at(self, path: str) -> Mapping[type[Any], Feature]:
+        """Return the features that hold in a frame, as the log of a run names its path: a sub-agent has its own besides."""
+        parts = path.split("/")[:-1]
+        for place in range(2, len(parts)):
+            node, inside = "/".join(parts[: place - 1]), "/".join(parts[:place])
+            if parts[place].isdecimal() and self.find(node) is not None and self.find(inside) is None:
+                agent = self._agent(parts[place - 1])  # None for one that a node runs by itself
+                rest = "".join(f"{each}/" for each in parts[place + 1 :])
+                return self.features if agent is None else {**self.features, **agent.features_at(rest)}
+        return self.features
+
+    def find(self, path: str) -> CompiledNode | None:
+        """Return the node at a path; None if the strategy has no such node."""
+        try:
+            return self.compiled.find(path)
+        except LookupError:
+            return None
+
+    def kind_of(self, path: str, edge: int | None) -> Any:
+        """Return the declared type of a value: of the output of the node at a path, or of what one of its edges passes on."""
+        place = (path, edge)
+        if place not in self.kinds:
+            self.kinds[place] = self._kind_of(path, edge)
+        return self.kinds[place]
+
+    def _kind_of(self, path: str, edge: int | None) -> Any:
+        if edge == PLACED:
+            return self._kind_at(path)
+        if not path:
+            return self.strategy.input_type
+        node = self.find(path)
+        if node is None:
+            return Any
+        if edge is not None:
+            found = next((each for each in (*node.edges, *node.error_edges) if each.number == edge), None)
+            if found is not None and found.changes:
+                return found.value_type
+            if found is not None and found.errors:
+                return found.errors[0]
+        return node.output_type
+
+    def _kind_at(self, path: str) -> Any:
+        """Return the declared type before a node; after a slash, at the end of the strategy or branch at a path."""
+        if path and not path.endswith("/"):
+            node = self.find(path)
+            return getattr(node.element, "input_type", Any) if node is not None else Any
+        *around, name = path.split("/")[:-1] or [""]
+        if name.isdecimal():
+            inside = self.compiled.inside([*around, name])
+            return inside.first.output_type if isinstance(inside, CompiledStrategy) else Any
+        return self.kind_of_step("/".join([*around, name]), "output")
+
+    def kind_of_step(self, path: str, what: str) -> Any:
+        """Return the declared type of the input or output of the strategy, or of a node, as the log of a run names its path.
+
+        A path that ends with a slash is that of a sub-agent: the node that called it, its name, and a number.
+        """
+        whole = path.endswith("/")
+        parts = path.split("/")[:-1] if whole else path.split("/")
+        if not path:
+            return self.strategy.input_type if what == "input" else stored_type(self.strategy)
+        for place in range(1, len(parts)):
+            if parts[place].isdecimal() and self.find("/".join(parts[: place - 1])) is not None:
+                inside = self._agent(parts[place - 1])
+                rest = "/".join(parts[place + 1 :])
+                if inside is not None and self.find("/".join(parts[: place + 1])) is None:
+                    return inside.kind_of_step(rest + ("/" if whole and rest else ""), what)
+        node = self.find("/".join(parts))
+        if node is None:
+            return Any
+        return node.output_type if what == "output" else getattr(node.element, "input_type", Any)
+
+    def _agent(self, name: str) -> RunConfig | None:
+        from graphagent.run._sites import agents_of
+
+        found = agents_of(self.strategy, self.tools).get(name)
+        return None if found is None else found.config()

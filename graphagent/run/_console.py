@@ -12,7 +12,7 @@ from graphagent.memory._internal import step_text
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.events import Event
-    from graphagent.run.engine._context import Context
+    from graphagent.run._context import Context
 
 Level = Literal[0, 1, 2]
 
@@ -49,7 +49,7 @@ class Console:
             steps: list[Step] = (
                 [memory.system_prompt] if self._level == 2 and memory.system_prompt.system_prompt else []
             )
-            steps += [step for step in memory.steps[memory.begun :] if isinstance(step, TaskStep)]
+            steps += [step for step in memory.run_steps if isinstance(step, TaskStep)]
             self._beginnings[ctx.run_id] = [step_text(step) for step in steps]
 
     def bind(self, ctx: Context) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.run._answering import begin_features as begin_features
 from graphagent.run._assembly import check_features as check_features
 from graphagent.run._assembly import check_models as check_models
 from graphagent.run._assembly import check_nothing_cached as check_nothing_cached
@@ -12,22 +13,29 @@ from graphagent.run._assembly import check_tool_edges as check_tool_edges
 from graphagent.run._assembly import checked_tools as checked_tools
 from graphagent.run._assembly import tool_of as tool_of
 from graphagent.run._assembly import tool_with_fields as tool_with_fields
+from graphagent.run._beginning import begin as begin
+from graphagent.run._budgets import check_budgets as check_budgets
+from graphagent.run._building import compile_root as compile_root
+from graphagent.run._cached import KIND as KIND
+from graphagent.run._callbacks import Check as Check
+from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
+from graphagent.run._compiled import items_of as items_of
 from graphagent.run._config import RunConfig as RunConfig
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._deps import deps_users as deps_users
+from graphagent.run._final_errors import matching as matching
+from graphagent.run._handle import Run as Run
+from graphagent.run._questions import Question as Question
+from graphagent.run._questions import answer_type as answer_type
+from graphagent.run._reading import look_up_references as look_up_references
+from graphagent.run._reading import read_log as read_log
+from graphagent.run._reading import read_run as read_run
+from graphagent.run._reading import run_over as run_over
+from graphagent.run._recorded import RecordedAnswer as RecordedAnswer
+from graphagent.run._runtime import Runtime as Runtime
+from graphagent.run._servers import tool_servers as tool_servers
 from graphagent.run._sites import Site as Site
 from graphagent.run._sites import sites as sites
 from graphagent.run._sites import with_sub_agents as with_sub_agents
-from graphagent.run.engine._budgets import check_budgets as check_budgets
-from graphagent.run.engine._cache import CacheEntry as CacheEntry
-from graphagent.run.engine._callbacks import Check as Check
-from graphagent.run.engine._callbacks import callbacks_with_types as callbacks_with_types
-from graphagent.run.engine._child_runs import child_run_of as child_run_of
-from graphagent.run.engine._compile import compile_root as compile_root
-from graphagent.run.engine._decision import decide as decide
-from graphagent.run.engine._driver import begin as begin
-from graphagent.run.engine._execute import matching as matching
-from graphagent.run.engine._middleware import pass_through as pass_through
-from graphagent.run.engine._suspend import Suspend as Suspend
-from graphagent.run.engine._task_group import together as together
-from graphagent.run.engine._tool_servers import tool_servers as tool_servers
+from graphagent.run._threads import run_of as run_of
+from graphagent.run._threads import thread_record as thread_record

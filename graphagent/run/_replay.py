@@ -17,7 +17,7 @@ def replayed(memory: RunMemory, children: Sequence[ChildRun], *, detailed: bool 
     The runs of those whose calls have no result yet, or do not stand in the transcript, come at the end.
     """
     texts = {child.run_id: replayed(child.memory, child.result.children, detailed=detailed) for child in children}
-    turns = [step for step in (*memory.steps, memory.waiting) if isinstance(step, ActionStep)]
+    turns = [step for step in (*memory.steps, memory.open) if isinstance(step, ActionStep)]
     shown = {result.run_id for turn in turns for result in turn.results}
     blocks = [memory.to_text(detailed=detailed, inside=texts)]
     for child in children:

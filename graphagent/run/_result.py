@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from graphagent.errors import RunError
-from graphagent.run.state._ledger import Charge, Ledger
+from graphagent.log._internal import Charge, Ledger
 
 if TYPE_CHECKING:
     from typing import Any
 
     from graphagent.llm import Usage
+    from graphagent.log._internal import Status
     from graphagent.memory import RunMemory
-    from graphagent.run.state._questions import Question
-    from graphagent.run.state._status import Status
+    from graphagent.run._questions import Question
 
 O = TypeVar("O", covariant=True)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphagent.graph import Strategy, ToolSelection
 from graphagent.graph._internal import inside
 from graphagent.llm import Tool
-from graphagent.run.engine._context import as_tool
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -126,3 +125,16 @@ def _walk(site: Site) -> Iterator[Site]:
     yield site
     for name, part in inside(element):
         yield from _walk(Site(site.below(name), part, site, model, tools, max_cost, features, has_own_tools=False))
+
+
+def agents_of(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> dict[str, AgentTool]:
+    """Return the agents among the tools of an agent and of its subgraphs, by their names."""
+    found = [tool for site in sites(strategy, tools) for tool in site.own_tools]
+    return {tool.name: tool for tool in reversed(found) if isinstance(tool, AgentTool)}
+
+
+def as_tool(given: Any) -> Tool | ToolServer:
+    """Return a tool as it is, an agent as a tool, and a server of tools as it is."""
+    return cast(
+        "Tool | ToolServer", given if isinstance(given, Tool) or not hasattr(given, "as_tool") else given.as_tool()
+    )

@@ -14,8 +14,8 @@ from graphagent.events import TextStreamed
 
 if TYPE_CHECKING:
     from graphagent.events import Event
+    from graphagent.run._handle import Run
     from graphagent.run._result import RunResult
-    from graphagent.run._run import Run
 
 O = TypeVar("O", covariant=True)
 

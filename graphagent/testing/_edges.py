@@ -46,7 +46,7 @@ def _takes(edge: Edge, value: object, ctx: Any) -> bool:
     rules = edge.outlet.rules if edge.outlet is not None else ()
     errors = tuple(rule.error for rule in rules if rule.error is not None)
     if isinstance(value, Exception) or errors:
-        caught = matching(value, errors, "") if isinstance(value, Exception) else None
+        caught = matching(value, errors, ("",)) if isinstance(value, Exception) else None
         if caught is None:
             return False
         value = caught

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from graphagent import END, START, Context, Node, Strategy
 from graphagent.errors import OutputError
-from graphagent.llm import Message, structured
+from graphagent.llm import Message, ModelRequest, OutputFormat
 from graphagent.memory import ActionStep
 from graphagent.nodes import Prompt
 
@@ -77,19 +76,24 @@ def route(
             f"{name!r}: there are the experts {', '.join(experts) or '(none)'}; name one of them as default="
         )
     listed = "\n".join(f"- {each}: {expert.description}" for each, expert in experts.items())
-    choice: Any = Literal[tuple(experts)]
+    choice: OutputFormat[Any] = OutputFormat.of(Literal[tuple(experts)])
+
+    def parse(message: Message) -> Any:
+        try:
+            return choice.parse(message.text)
+        except OutputError as error:
+            raise OutputError(f"{error}; the names are {', '.join(map(repr, experts))}", output=error.output) from None
 
     async def ask(ctx: Context, prompt: Prompt) -> str:
         heard, asked = ctx.memory.to_messages(), Message.user(prompt) if isinstance(prompt, str) else prompt
         if isinstance(asked, Message) and asked not in heard:  # as the task of the run is
             heard = [*heard, asked]
-        request = partial(ctx.request, turn=True, output="decision", recorded=False)
-        return str(await structured(request, (*heard, Message.user(f"{_CHOOSE}\n{listed}")), choice))
+        request = ModelRequest((*heard, Message.user(f"{_CHOOSE}\n{listed}")), output=choice)
+        return str(parse((await ctx.request(request, parse=parse, counts=True)).message))
 
     async def decide(ctx: Context, prompt: Prompt) -> Prompt:
         try:
-            # Only a choice is recorded: if there is none, and the run is resumed, the model is asked again.
-            chosen = choose(prompt) if choose is not None else await ctx.once("choice", partial(ask, ctx, prompt))
+            chosen = choose(prompt) if choose is not None else await ask(ctx, prompt)
             if chosen not in experts:
                 raise OutputError(f"{chosen!r} is none of them", output=chosen)
         except OutputError as error:

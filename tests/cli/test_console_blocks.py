@@ -77,7 +77,7 @@ def _with_facts(run, line):
 def _with_runs(run, line, begun):
     program = Path("program.py")
     program.write_text(program.read_text("utf-8") + TWO_QUESTIONS)
-    name = "agent" if "mail-2" in line or "rerun" in line else "two" if "a:1" in line else "letters"
+    name = "agent" if "mail-2" in line or "rerun" in line else "two" if "a:2" in line else "letters"
     Path("app.py").write_text(f"{program.read_text('utf-8')}\nagent = {name}\n")
     begun(name, "mail-1")
     begun("letters", "hers", owner="ada")

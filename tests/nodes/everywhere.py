@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import repeat
 
-import orjson
-
 from graphagent import Agent
+from graphagent.log._entries import EffectRecorded
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Watched, cut, entries_of
 from tests.thorough import some
@@ -35,7 +34,7 @@ async def resumed_everywhere(strategy, answer, task="the task", **settings):
         assert first.done
         for number in some(range(1, len(store.commits)), 12):
             left = await cut(store.commits[:number])
-            known = sum(is_answer(entry) for entry in await entries_of(left))
+            known = sum(is_answer(each.entry) for each in await entries_of(left))
             model = ScriptedModel(repeat(answer))
             result = await whole.agent(left, model).resume("r")
             assert result.output == first.output
@@ -45,7 +44,6 @@ async def resumed_everywhere(strategy, answer, task="the task", **settings):
     return first, whole.model
 
 
-def is_answer(packed):
-    """Return whether an entry of a journal records the answer of a model."""
-    entry = orjson.loads(packed[8:])
-    return entry["t"] == "effect" and "response" in entry
+def is_answer(entry):
+    """Return whether an entry of a log records the answer of a model."""
+    return isinstance(entry, EffectRecorded) and entry.kind in ("turn", "decision") and entry.error is None

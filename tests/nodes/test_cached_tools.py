@@ -14,8 +14,8 @@ from graphagent._clock import clock
 from graphagent.errors import FeatureError, NodeFailedError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
 from graphagent.graph import CachePolicy
+from graphagent.history import clear_cache, forget_runs
 from graphagent.llm import Approve, Deny, Image, Tool, ToolCall, ToolCalls, ToolResult
-from graphagent.run.durable import clear_cache, forget_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -235,7 +235,7 @@ import os, sys
 import anyio
 from graphagent import Agent, Context, tool
 from graphagent.llm import ToolCall
-from graphagent.run.engine._cache import CacheEntry
+from graphagent.run._cached import CacheEntry
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run

@@ -17,7 +17,6 @@ from graphagent.llm import ModelResponse, ToolCall
 from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep
 from graphagent.nodes import choose, llm_choices, llm_request
-from graphagent.run import Question
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, openai_server
 from tests.nodes.everywhere import resumed_everywhere
@@ -123,7 +122,7 @@ async def test_a_person_may_choose():
     """The function gets the context, and the run waits for the answer."""
 
     async def ask(ctx: Context, answers: list[str]) -> int:
-        return await ctx.ask(Question("which", f"Which of {answers}?", ctx.node, type=int))
+        return await ctx.ask(f"Which of {answers}?", int)
 
     agent = Agent(only(llm_choices(2, limit=1), choose(ask)), model=ScriptedModel(["a", "b"]))
     run = agent.start("x")

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
-from graphagent.errors import AnswerError, NodeFailedError, RunError, Veto
+from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunError, Veto
 from graphagent.events import RunSuspended, ToolCalled
 from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
@@ -594,17 +594,54 @@ async def test_the_json_schema_of_a_question_names_the_fields_of_its_type():
     assert (await run.finish()).output == Shape(sides=4)
 
 
-async def test_a_second_question_of_a_node_is_refused():
+@pytest.mark.parametrize("ids", [("first", "second"), ("", "")])
+async def test_a_node_asks_several_questions_one_after_the_other(life, ids):
+    """Each has an id and an answer of its own."""
+
+    @node
+    async def two(ctx: Context, said: str) -> str:
+        first = await ctx.ask("First?", id=ids[0])
+        second = await ctx.ask("Second?", id=ids[1])
+        return f"{first} {second}"
+
+    waiting = await life.begin(Strategy("s", START >> two >> END))
+    assert waiting.pending.question == "First?"
+    assert waiting.pending.id == (ids[0] or waiting.pending.id)
+    waiting = await life.go_on("one")
+    assert waiting.pending.question == "Second?"
+    assert (await life.go_on("two")).output == "one two"
+
+
+async def test_a_second_question_under_the_id_of_another_is_refused(life):
     """It would be given the answer of the first; nobody is asked, and the error says what to do."""
 
     @node
     async def two(ctx: Context, said: str) -> str:
-        first = await ctx.ask(Question("first", "First?", ctx.node, type=str))
-        second = await ctx.ask(Question("second", "Second?", ctx.node, type=str))
+        first = await ctx.ask("First?", id="the one")
+        second = await ctx.ask("Second?", id="the one")
         return f"{first} {second}"
 
-    agent = Agent(Strategy("s", START >> two >> END), store=MemoryStore())
-    waiting = await agent.run("x", run_id="r")
-    assert waiting.pending.id == "first"
-    with pytest.raises(NodeFailedError, match="asks question 'second' after question 'first'"):
-        await agent.resume("r", answer="yes")
+    waiting = await life.begin(Strategy("s", START >> two >> END))
+    assert waiting.pending.id == "the one"
+    with pytest.raises(NodeFailedError) as caught:
+        await life.go_on("yes")
+    assert isinstance(caught.value.__cause__, QuestionError)
+    assert str(caught.value.__cause__) == (
+        "node 'two' asks 'Second?', and asked 'First?' under the same id; give each question an id of its own, and "
+        "make its text of what is recorded"
+    )
+
+
+async def test_a_question_whose_text_changes_while_it_is_open_is_refused():
+    """Whoever answers would answer another question."""
+    texts = ["Well?", "Sure?"]
+
+    @node
+    async def fickle(ctx: Context, said: str) -> str:
+        return await ctx.ask(texts.pop(0))
+
+    agent = Agent(Strategy("s", START >> fickle >> END), store=MemoryStore())
+    await agent.run("x", run_id="r")
+    with pytest.raises(NodeFailedError) as caught:
+        await agent.resume("r")
+    assert isinstance(caught.value.__cause__, QuestionError)

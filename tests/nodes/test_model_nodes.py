@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -381,7 +382,7 @@ async def test_results_that_were_edited_in_the_transcript_stay_edited():
 
     @tap
     async def hide(ctx: Context, results: ToolResults) -> None:
-        ctx.memory.last_action.take([ToolResult(given.call_id, given.name, "hidden") for given in results])
+        ctx.memory.last_turn.take([ToolResult(given.call_id, given.name, "hidden") for given in results])
 
     ask, act = llm_request(), execute_tools()
     strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> hide >> ask, ask.on(str) >> END)
@@ -677,14 +678,15 @@ async def test_a_step_tells_exactly_what_the_model_was_sent():
 
     @tap
     async def censor(ctx: Context, results: ToolResults) -> None:
-        ctx.memory.last_action.observations = "[censored]"
+        ctx.memory.last_turn.observations = "[censored]"
 
     ask, act = llm_request(), execute_tools()
     strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> censor >> ask, ask.on(str) >> END)
     calls = [[ToolCall("double", {"n": n}), ToolCall("double", {"n": -n})] for n in range(5)]
     result, model = await run([*calls, "ok"], strategy=strategy)
     assert [turn.model_input_messages for turn in actions(result)] == [request.messages for request in model.requests]
-    kept = [turn.prompt.kept for turn in actions(result)[1:]]
+    prompts = [turn.prompt for turn in actions(result)]
+    kept = [prompt.kept_of(before) for before, prompt in pairwise(prompts)]
     assert kept == [len(request.messages) for request in model.requests[:-1]]
     assert sent(model)[-2:] == [("tool", "[censored]"), ("tool", "See the first result.")]
 
@@ -700,7 +702,8 @@ async def test_a_step_by_hand_does_not_break_the_numbering():
     strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> inject >> ask, ask.on(str) >> END)
     result, _ = await run([ToolCall("double", {"n": 1}), ToolCall("double", {"n": 1}), "ok"], strategy=strategy)
     assert [turn.step_number for turn in actions(result)] == [1, 0, 2, 0, 3]
-    assert [turn.prompt.kept for turn in actions(result) if turn.prompt] == [0, 1, 4]
+    prompts = [turn.prompt for turn in actions(result) if turn.prompt]
+    assert [prompt.kept_of(before) for before, prompt in pairwise([None, *prompts])] == [0, 1, 4]
 
 
 async def test_a_turn_that_failed_leaves_what_the_model_is_sent_as_the_question_left_it():

@@ -133,7 +133,7 @@ async def test_plans_count_in_tokens_and_not_in_turns():
     assert (len(plans), result.turns) == (4, 4)
     rows = [row for row in result.ledger.charges if row.what.startswith("plan:")]
     assert [row.usage for row in rows] == [plan.token_usage for plan in plans]
-    assert [row.what for row in rows] == ["plan:0", "plan:1", "plan:2", "plan:3"]
+    assert [row.what for row in rows] == ["plan:1"] * 4  # each is the first request of its node
     assert result.usage == result.ledger.total
     assert all(plan.timing.duration >= 0 for plan in plans)
 
@@ -193,11 +193,8 @@ async def test_a_request_that_fails_leaves_nothing_half_done():
 
 
 async def test_a_plan_that_was_made_is_not_made_again():
-    """Where the turn behind it fails, the run goes on with the plan that there is: retried, in this process, in another."""
+    """Where the turn behind it fails, the run goes on with the plan that there is: in this process, in another."""
     replies = ["a plan", ModelRequestError("down"), "done"]
-    retried = llm_request(tools=False).retry(attempts=2, wait=0)
-    planner = Agent(Strategy("s", START >> retried >> END), model=ScriptedModel(replies), planning_interval=3)
-    assert shape((await planner.run("go")).memory) == "TP12"
     run = agent(ScriptedModel(replies), 3).start("go")
     with pytest.raises(NodeFailedError):
         await run.finish()
@@ -210,6 +207,17 @@ async def test_a_plan_that_was_made_is_not_made_again():
     result = await agent(ScriptedModel(replies[2:]), 3, store=store).resume("r")
     assert result.output == "done"
     assert shape(result.memory).count("P") == 1
+
+
+async def test_a_plan_that_a_retry_takes_back_is_made_again():
+    """The attempt that failed stays known, and the next one has a plan all the same."""
+    replies = ["a plan", ModelRequestError("down"), "another plan", "done"]
+    retried = llm_request(tools=False).retry(attempts=2, wait=0)
+    model = ScriptedModel(replies)
+    result = await Agent(Strategy("s", START >> retried >> END), model=model, planning_interval=3).run("go")
+    assert shape(result.memory) == "T1P2"
+    assert [plan.plan for plan in result.memory.steps if isinstance(plan, PlanningStep)] == ["another plan"]
+    assert [is_plan(request) for request in model.requests] == [True, False, True, False]
 
 
 async def test_pausing_between_plan_and_turn_makes_no_second_plan():
@@ -285,7 +293,7 @@ async def test_plans_survive_the_death_of_the_process_anywhere():
     whole = await agent(model, 2, store=first).run("go", run_id="r")
     for count in range(1, len(first.commits) + 1):
         store = await first.after(count)
-        answered = sum("response" in entry for _, entry in await store.entries(kind="effect"))
+        answered = len(await store.effects("turn", "decision"))
         again = walker(3)
         result = await agent(again, 2, store=store).resume("r")
         told = f"cut behind commit {count}"

@@ -7,7 +7,7 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, race, tool
 from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls
-from graphagent.memory import ActionStep
+from graphagent.memory import ActionStep, MessageStep
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
@@ -248,24 +248,82 @@ async def test_a_deferred_call_is_told_as_broken_off_once_somebody_was_asked(sto
     assert told(model) == [UNKNOWN, NEVER]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_a_model_is_told_the_truth_when_a_strategy_is_tried_again(store, whole):
+class Failing(Feature):
+    """Fails around a call as often as it is told to."""
+
+    def __init__(self, name, times):
+        self.name, self.times = name, times
+
+    async def around_tool(self, ctx, call, proceed):
+        if call.arguments["name"] == self.name and self.times:
+            self.times -= 1
+            raise LookupError("not yet")
+        return await proceed(call)
+
+
+async def test_a_model_is_told_the_truth_when_a_whole_strategy_is_tried_again(store):
     """What the first attempt paid for, the second one knows."""
-    shop = Shop()
-
-    class Once(Feature):
-        async def around_tool(self, ctx, call, proceed):
-            if ctx.attempt == 1 and call.id == "Bob":
-                raise LookupError("not yet")
-            return await proceed(call)
-
     model = ScriptedModel([[CALLS[0], CALLS[2]], "Done."])
-    inner = single_run().retry(attempts=2, wait=0.0, errors=LookupError)
-    strategy = inner if whole else Strategy("s", START >> inner >> END)
-    agent = Agent(strategy, model=model, tools=[shop.pay], store=store)
-    agent.install(Once)
+    strategy = single_run().retry(attempts=2, wait=0.0, errors=LookupError)
+    agent = Agent(strategy, model=model, tools=[Shop().pay], store=store)
+    agent.install(Failing, "Bob", 1)
     assert (await agent.run("Pay.")).output == "Done."
     assert told(model) == ["paid Ada", NEVER]
+
+
+async def test_a_model_is_told_nothing_of_the_turns_of_an_attempt(store):
+    """A subgraph that is tried again begins anew: the turn with its calls is taken back, and the tools are called again."""
+    shop, calls = Shop(), [CALLS[0], CALLS[2]]
+    model = ScriptedModel([calls, calls, "Done."])
+    inner = single_run().retry(attempts=2, wait=0.0, errors=LookupError)
+    agent = Agent(Strategy("s", START >> inner >> END), model=model, tools=[shop.pay], store=store)
+    agent.install(Failing, "Bob", 1)
+    assert (await agent.run("Pay.")).output == "Done."
+    assert model.requests[1].messages == model.requests[0].messages
+    assert told(model) == ["paid Ada", "paid Bob"]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+async def test_a_model_is_told_the_results_of_the_attempts_that_failed(store, inside):
+    """The calls of a turn before them were made all the same, though no attempt came to its end."""
+    act = execute_tools().retry(attempts=2, wait=0.0, errors=LookupError)
+    if inside:
+        act = Strategy("inner", START >> execute_tools() >> END).retry(attempts=2, wait=0.0, errors=LookupError)
+
+    class Second(Failing):
+        """Fails before the second attempt has called anything."""
+
+        async def around_tool(self, ctx, call, proceed):
+            if self.times == 1:
+                raise LookupError("not again")
+            return await super().around_tool(ctx, call, proceed)
+
+    model = ScriptedModel([[CALLS[0], CALLS[2]], "Done."])
+    agent = Agent(around(act), model=model, tools=[Shop().pay], store=store)
+    agent.install(Second, "Bob", 2)
+    assert (await agent.run("Pay.")).output == "Done."
+    assert told(model) == ["paid Ada", NEVER]
+
+
+async def test_callbacks_see_the_results_of_branches_whose_steps_are_kept(store):
+    """The turn joins the transcript before the steps of the branches, with what became of its calls."""
+    shop, seen = Shop(), []
+
+    def look(step: ActionStep) -> None:
+        seen.append([result.content for result in step.results])
+
+    @node
+    async def note(ctx: Context, results: object) -> str:
+        await ctx.add(MessageStep(Message.user("Noted.")))
+        return "noted"
+
+    inner = Strategy("inner", START >> execute_tools() >> note >> END)
+    act = race(inner, shop.closing(), name="first", transcript="keep")
+    shop.hanging = anyio.Event()
+    model = ScriptedModel([[CALLS[0], CALLS[2]], "Done."])
+    agent = Agent(around(act), model=model, tools=[shop.pay], store=store, step_callbacks=[look])
+    assert (await agent.run("Pay.")).output == "Done."
+    assert (seen[0], told(model)) == (["paid Ada", "paid Bob"], ["paid Ada", "paid Bob"])
 
 
 async def test_a_model_is_told_the_truth_after_a_failure_was_collected(store):

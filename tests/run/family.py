@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 import anyio
-import orjson
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.llm import Approve, PricedModel, Prices, ToolCall, ToolCalls
+from graphagent.log._bytes import plain
+from graphagent.log._header import ROWS
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
@@ -154,15 +155,13 @@ class Commits(MemoryStore):
             await store.commit(*changes)
         return store
 
-    async def entries(self, *, kind=None):
-        """Give the entries of all runs, each with the id of its run."""
+    async def effects(self, *kinds):
+        """Give the effects of such kinds that the run and its sub-agents have recorded, each with the path of its frame."""
         found = []
         async for item in self.scan(("runs",)):
-            if isinstance(item.key[-1], int):
-                entry = orjson.loads(item.value[8:])
-                if kind in (None, entry["t"]):
-                    found.append((item.key[3], entry))
-        return found
+            if item.key[2] == ROWS and len(item.key) == 5:
+                found += [each for each in plain(item.value)[2] if each["type"] == "effect" and each["kind"] in kinds]
+        return [(each.get("at", ""), each) for each in found]
 
 
 def rows(ledger):

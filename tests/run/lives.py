@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import orjson
+import msgspec
 
 from graphagent import Agent
 from graphagent.errors import NodeFailedError, RunNotFoundError, StoreError
-from graphagent.run.journal._keys import entries_key
+from graphagent.log._entries import EffectRecorded, NodeFinished
+from graphagent.log._log import Log
 from graphagent.store import MemoryStore
 from tests.run.worlds import Builder, Oracle, World, answer_to, tools_of
 
@@ -67,9 +68,26 @@ class Mortal(Watched):
         self._left, self._broken = -1, False
 
 
+class Recorded:
+    """An entry of a log, with the node in which it happened."""
+
+    def __init__(self, entry, node):
+        self.entry, self.node = entry, node
+
+
 async def entries_of(store, run_id="r"):
     """Give the entries of a run as they are kept."""
-    return [item.value async for item in store.scan(entries_key("", run_id)) if isinstance(item.key[-1], int)]
+    found = []
+
+    def watch(entry, number, state, row, place):
+        frame = state.frames.get(entry.at)
+        found.append(Recorded(entry, frame.node or "" if frame is not None else ""))
+
+    try:
+        await Log.read(store, "", run_id, watch=watch)
+    except RunNotFoundError:
+        return []
+    return found
 
 
 class Life:
@@ -146,15 +164,18 @@ class Undisturbed:
 
 
 def recorded_in(entries):
-    """Give how often each effect stands in the entries of a journal."""
+    """Give how often each effect stands in the entries of a log."""
     found = Counter()
-    for value in entries:
-        if orjson.loads(value[8:])["t"] == "effect":
-            found.update(name.decode() for name in re.findall(rb"E:([0-9a-f]{10})", value)[:1])
+    for each in entries:
+        if isinstance(each.entry, EffectRecorded) and each.entry.kind != "add":
+            entry = each.entry
+            held = None if entry.held is None else entry.held.value
+            outcome = bytes(entry.value), held, getattr(entry.step, "model_output_message", None)
+            found.update(re.findall(r"E:([0-9a-f]{10})", repr(outcome))[:1])
     return found
 
 
 def ended_in(entries):
-    """Give how often each execution of a plain node, named by its output, ended in the entries of a journal."""
-    read = (orjson.loads(value[8:]) for value in entries)
-    return Counter(entry["value"] for entry in read if entry["t"] == "node" and entry["node"].startswith("plain"))
+    """Give how often each execution of a plain node, named by its output, ended in the entries of a log."""
+    plain = (each for each in entries if isinstance(each.entry, NodeFinished) and each.node.startswith("plain"))
+    return Counter(msgspec.msgpack.decode(each.entry.value) for each in plain)

@@ -237,7 +237,7 @@ async def test_the_partial_result_holds_what_was_done():
     assert (second.observations, second.tool_calls[0].arguments) == (None, {"n": 8})
     roles = [message.role for message in result.memory.to_messages()]
     assert roles == ["user", "assistant", "tool", "assistant", "tool"]
-    with pytest.raises(RunError, match="'r1' has no output: its budget of 3 nodes is used up"):
+    with pytest.raises(RunError, match="'r1' has no output: the run exceeded max_nodes=3"):
         _ = result.output
     assert "3 nodes" in repr(result)
 

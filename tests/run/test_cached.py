@@ -20,11 +20,11 @@ from graphagent._clock import clock
 from graphagent.errors import CacheError, DivergedError, FeatureError, NodeFailedError, RunNotFoundError
 from graphagent.events import CacheUsed, NodeFinished, NodeStarted
 from graphagent.graph import CachePolicy, Node
+from graphagent.history import clear_cache, forget_runs, prune_runs
 from graphagent.llm import Message, ModelRequest
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
-from graphagent.run.durable import clear_cache, forget_runs, prune_runs
 from graphagent.store import EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from tests.thorough import examples
@@ -508,7 +508,7 @@ async def test_a_rerun_takes_the_recorded_output(store):
     agent = Agent(Strategy("s", START >> draft.cached() >> length >> END), store=store)
     for run_id in ("computed", "found"):
         assert (await agent.run("ab", run_id=run_id)).output == 40_000
-        (effect,) = [entry for entry in await agent.history(run_id) if entry.key == "cached:output"]
+        (effect,) = [entry for entry in await agent.history(run_id) if entry.key.startswith("cached:")]
         assert effect.value == Draft("ab" * 20_000, {Colour.RED})
         await clear_cache(store)
         assert (await agent.rerun(run_id)).output == 40_000
@@ -529,13 +529,13 @@ async def test_a_rerun_of_a_run_that_did_not_cache_diverges(store):
 
 
 async def test_a_value_is_in_a_journal_once(store):
-    """The end of the node refers to its effect."""
-    from graphagent.run.durable import measure_runs
+    """A long text is stored once, though the effect and the end of the node both have it."""
+    from graphagent.history import measure_runs
 
-    async def work(ctx: Context, text: str) -> list[str]:
-        return [text] * 1000
+    async def work(ctx: Context, text: str) -> str:
+        return text * 1000
 
-    step = Node(work, name="work", input_type=str, output_type=list[str])
+    step = Node(work, name="work", input_type=str, output_type=str)
     for name, each_ in (("plain", step), ("cached", step.cached())):
         await only(each_, store, name).run("x" * 20, run_id=name)
     sizes = await measure_runs(store)
@@ -545,7 +545,7 @@ async def test_a_value_is_in_a_journal_once(store):
 KILLED = """
 import os, sys, anyio
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.run.engine._cache import CacheEntry
+from graphagent.run._cached import CacheEntry
 from graphagent.store import SqliteStore
 
 def note(text):

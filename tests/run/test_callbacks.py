@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Union
 
@@ -17,6 +18,8 @@ from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, Planning
 from graphagent.nodes import execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+from tests.run.lives import Watched, cut
 
 CALLED: list[Any] = []
 
@@ -737,6 +740,38 @@ async def test_a_wrong_value_that_a_callback_writes_is_told_with_its_name(store,
     run = agent.start("x")
     with pytest.raises(HandlerError, match=f"'meddle' of ActionStep wrote a wrong value: {said}") as caught:
         await run.finish()
-    assert type(caught.value.__cause__) is TypeError
+    assert isinstance(caught.value.__cause__, TypeError)
     assert value not in seen
     assert [step.model_output for step in run.memory.steps if isinstance(step, ActionStep)] == ["hi"]
+
+
+async def test_a_callback_is_called_again_only_if_the_process_died_before_its_step_was_committed():
+    """Cut after each commit, a run is resumed: no call of the tool, and at most one of the callbacks, is made again."""
+
+    async def life(store, called, resumed):
+        @tool
+        def pay(name: str) -> str:
+            """Pay somebody."""
+            called["pay"] += 1
+            return f"paid {name}"
+
+        def see(step: Step) -> None:
+            called[type(step).__name__] += 1
+
+        def guard(call: ToolCall) -> None:
+            called["guard"] += 1
+
+        def reply(request):
+            return "done" if request.messages[-1].role == "tool" else ToolCall("pay", {"name": "Ada"}, id="a")
+
+        model = ScriptedModel([reply] * 3)
+        agent = Agent(single_run(), model=model, tools=[pay], store=store, step_callbacks=[see, guard])
+        return await (agent.resume("r") if resumed else agent.run("Pay.", run_id="r"))
+
+    whole, store = Counter(), Watched()
+    await life(store, whole, resumed=False)
+    assert whole == {"TaskStep": 1, "guard": 1, "pay": 1, "ActionStep": 2, "FinalAnswerStep": 1}
+    for number in range(1, len(store.commits)):
+        called = Counter()
+        assert (await life(await cut(store.commits[:number]), called, resumed=True)).output == "done"
+        assert called <= whole, number

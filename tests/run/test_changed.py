@@ -163,34 +163,45 @@ async def test_a_run_that_was_taken_goes_on_with_the_new_strategy_alone():
 @pytest.mark.parametrize(
     ("old", "new", "difference"),
     [
-        pytest.param(MAIL, path("mail", draft, ask.named("other"), send), "- node 'ask', which", id="renamed"),
-        pytest.param(MAIL, path("mail", draft), "- node 'ask', which", id="removed"),
+        pytest.param(MAIL, path("mail", draft, ask.named("other"), send), "- 'ask', where the run is", id="renamed"),
+        pytest.param(MAIL, path("mail", draft), "- 'ask', where the run is", id="removed"),
         pytest.param(
             MAIL, Strategy("mail", START >> count >> number.named("ask") >> END),
             "+ node 'ask' takes int, and a str is there", id="takes another type",
         ),
-        pytest.param(NESTED, MAIL, "- node 'inner', which", id="the strategy around removed"),
+        pytest.param(NESTED, MAIL, "- 'inner', where the run is", id="the strategy around removed"),
         pytest.param(
-            NESTED, path("mail", draft, inner(polish, ask.named("other")), send), "- node 'inner/ask', which", id="inside"
+            NESTED, path("mail", draft, inner(polish, ask.named("other")), send), "- 'inner/ask', where the run is", id="inside"
         ),
         pytest.param(NESTED, path("mail", draft, draft.named("inner")), "- 'inner', inside of which", id="a node now"),
         pytest.param(
             NESTED, path("mail", draft, parallel(polish, ask, name="inner"), join), "- 'inner', inside", id="a fork now"
         ),
-        pytest.param(FORKED, path("mail", draft, fork(count), join), "- 'fork/1/count', inside of", id="a branch removed"),
         pytest.param(
-            FORKED, path("mail", draft, fork(path("other", polish, ask), count), join),
-            "- 'fork/0/inner', inside of", id="a branch renamed",
+            FORKED, path("mail", draft, fork(count), join), "- 'fork/0/inner', where the run is", id="a branch removed"
         ),
         pytest.param(
-            FORKED, path("mail", draft, fork(count, inner(polish, ask)), join), "- 'fork/1/count', inside of",
+            FORKED, path("mail", draft, fork(inner(polish, ask)), join), "- 'fork/1', inside of",
+            id="a branch that ended removed",
+        ),
+        pytest.param(
+            FORKED, path("mail", draft, fork(inner(polish, ask), polish), join), "- 'fork/1/count', inside of",
+            id="a branch that ended replaced",
+        ),
+        pytest.param(
+            FORKED, path("mail", draft, fork(path("other", polish, ask), count), join),
+            "- 'fork/0/inner', where the run is", id="a branch renamed",
+        ),
+        pytest.param(
+            FORKED, path("mail", draft, fork(count, inner(polish, ask)), join), "- 'fork/0/inner', where the run is",
             id="branches exchanged",
         ),
         pytest.param(FORKED, path("mail", draft, polish.named("fork")), "- 'fork/", id="a fork that is a node now"),
         pytest.param(EACH, path("mail", words, join.named("fork")), "- 'fork/", id="an each that is a node now"),
         pytest.param(
             path("mail", count, parallel(inner(join, ask), name="fork"), join),
-            path("mail", words, each(inner(join, ask), name="fork"), join), "- 'fork/0/inner', inside", id="an each now",
+            path("mail", words, each(inner(join, ask), name="fork"), join),
+            "+ node 'fork' takes Iterable[object], and an int is there", id="an each now",
         ),
     ],
 )  # fmt: skip

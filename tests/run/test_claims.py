@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec import structs
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, each, node, parallel
 from graphagent.errors import (
@@ -32,14 +33,13 @@ from graphagent.errors import (
     StoreError,
 )
 from graphagent.llm import Message
+from graphagent.log import _claim, _log
+from graphagent.log._claim import LEASE, Claim, Token
+from graphagent.log._header import RunHeader as Head
+from graphagent.log._header import header_key as head_key
 from graphagent.memory import MessageStep
 from graphagent.nodes import ask_human
 from graphagent.run import list_runs
-from graphagent.run.journal import _claim
-from graphagent.run.journal import _writer as _log
-from graphagent.run.journal._claim import LEASE, Claim, Token
-from graphagent.run.journal._header import RunHeader as Head
-from graphagent.run.journal._keys import head_key
 from graphagent.store import MemoryStore, Put, SqliteStore
 from graphagent.testing import fixed_clock
 
@@ -326,7 +326,7 @@ async def interrupted(store, claim):
     assert await run.step() is not None
     item = await store.get(head_key("", "r"))
     head = Head.unpack(item.value, "r")
-    await store.commit(Put(item.key, replace(head, claim=claim).pack(), expected=item.version))
+    await store.commit(Put(item.key, structs.replace(head, claim=claim).pack(), expected=item.version))
 
 
 async def is_free(store):
@@ -481,7 +481,7 @@ async def _released_and_taken_again(store):
     other = await Agent(holding(at_once), store=store).read("r")
     assert (await run.finish()).output == OUTPUT
     before = await items(store)
-    with pytest.raises(RunClaimedError, match="someone else, who went on with it"):
+    with pytest.raises(RunClaimedError, match="another process, which continued it"):
         await other.finish()
     assert await items(store) == before
 
@@ -496,7 +496,7 @@ async def breaks(ctx: Context, text: str) -> str:
 
 @node
 async def pauses(ctx: Context, text: str) -> str:
-    ctx.__frame__.runtime.pause("enough")
+    ctx.effects.run.pause("enough")
     return text
 
 
@@ -525,7 +525,6 @@ async def test_a_run_that_came_to_rest_is_nobodys(strategy, status):
     (head,) = await list_runs(store)
     assert (head.claim, head.running, head.status) == (None, False, status)
     assert run.status == status
-    assert run.__driver__.token is None
 
 
 # ---- one that lost it
@@ -547,7 +546,7 @@ def test_a_process_that_hung_cannot_write_any_more(tmp_path):
     kind, said, run_id = hung.says()
     assert hung.end() == 0
     assert (kind, run_id) == ("RunClaimedError", "r")
-    assert "someone else, who went on with it" in said
+    assert "another process, which continued it" in said
     assert items_in(tmp_path) == before
     other.go_on()
     assert other.says() == ["done", OUTPUT]

@@ -409,3 +409,35 @@ async def test_an_event_type_that_is_defined_later_is_heard():
     agent.on(Event, lambda event: told.append(type(event).__name__))
     await agent.run("a")
     assert "Noted" in told
+
+
+async def test_events_of_calls_that_are_made_at_once_are_all_heard():
+    """What one call records meanwhile does not silence the others."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Noted(Event):
+        what: str
+
+    @node
+    async def note(ctx: Context, said: str) -> str:
+        recorded = anyio.Event()
+
+        async def work() -> str:
+            return said
+
+        async def one(own: Context) -> None:
+            await own.once("one", work)
+            recorded.set()
+
+        async def other(own: Context) -> None:
+            await recorded.wait()
+            own.emit(Noted(ctx.run_id, said))
+
+        await ctx.gather([one, other])
+        return said
+
+    heard = []
+    agent = Agent(Strategy("s", START >> note >> END))
+    agent.on(Noted, heard.append)
+    await agent.run("x")
+    assert [each.what for each in heard] == ["x"]

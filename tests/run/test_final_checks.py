@@ -264,7 +264,7 @@ async def test_it_survives_the_death_of_its_process_anywhere():
     assert whole.turns == 4
     for count in range(1, len(first.store.commits) + 1):
         store = await first.store.after(count)
-        answered = sum("response" in entry for _, entry in await store.entries(kind="effect"))
+        answered = len(await store.effects("turn", "decision"))
         again = agent(store)
         result = await again.resume("r")
         told = f"cut behind commit {count}"

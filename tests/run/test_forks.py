@@ -9,10 +9,11 @@ from anyio.lowlevel import checkpoint
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import BudgetError, NodeFailedError, NoPathError
 from graphagent.events import NodeFinished, NodeStarted
-from graphagent.llm import ToolCall, ToolCalls, ToolResult, ToolResults
+from graphagent.llm import Message, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import ActionStep, MessageStep
 from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
-from graphagent.run._internal import together
+from graphagent.run._concurrently import together
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 pytestmark = pytest.mark.every_loop
@@ -551,7 +552,7 @@ async def test_a_dropped_branch_edits_no_turn_of_its_parent():
 
     @node
     async def edit(ctx: Context, calls: ToolCalls) -> str:
-        turn = ctx.memory.last_action
+        turn = ctx.memory.last_turn
         assert turn is not None
         turn.observations = "edited in a branch"
         return "edited"
@@ -564,3 +565,33 @@ async def test_a_dropped_branch_edits_no_turn_of_its_parent():
     )
     result = await Agent(strategy, model=ScriptedModel([ToolCalls([ToolCall("look")])]), tools=[look]).run("a")
     assert all("edited" not in message.text for message in result.memory.to_messages())
+
+
+@pytest.mark.parametrize("kept", ["drop", "keep"])
+async def test_callbacks_see_a_turn_whose_calls_were_not_executed_before_the_fork_once(kept):
+    """The branches begin with it as one of their steps, and it comes before what they add, or before the answer."""
+    ask, seen = llm_request(), []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    @node
+    async def note(ctx: Context, calls: ToolCalls) -> str:
+        await ctx.add(MessageStep(Message.user("noted")))
+        return "noted"
+
+    def see(step: ActionStep):
+        seen.append(step.step_number)
+
+    fork = parallel(note, note.named("again"), transcript=kept)
+    strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> fork >> END, ask.on(str) >> END)
+    model = ScriptedModel([ToolCalls([ToolCall("look")])])
+    agent = Agent(strategy, model=model, tools=[look], step_callbacks=[see], store=MemoryStore())
+    result = await agent.run("a", run_id="r")
+    kinds = [type(step).__name__ for step in result.memory.steps]
+    added = ["ActionStep", "MessageStep", "MessageStep"] if kept == "keep" else ["ActionStep"]
+    assert kinds == ["TaskStep", *added, "FinalAnswerStep"]
+    assert seen == [1]
+    assert (await agent.read("r")).memory == result.memory

@@ -11,18 +11,19 @@ from functools import partial
 
 import anyio
 import pytest
+from msgspec import structs
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, node, parallel, tool
 from graphagent.errors import NodeFailedError, RunClaimedError, RunNotFoundError, StoreError
+from graphagent.history import forget_runs
 from graphagent.llm import ToolCall, ToolCalls
+from graphagent.log._claim import LEASE, Claim, Token
+from graphagent.log._entries import Started
+from graphagent.log._header import RunHeader as Head
+from graphagent.log._header import header_key as head_key
+from graphagent.log._log import Log
 from graphagent.nodes import ask_human
-from graphagent.run import list_runs
-from graphagent.run.durable import forget_runs
-from graphagent.run.engine import _heartbeat
-from graphagent.run.journal._claim import LEASE, Claim, Token
-from graphagent.run.journal._header import RunHeader as Head
-from graphagent.run.journal._keys import head_key
-from graphagent.run.journal._writer import JournalWriter as Log
+from graphagent.run import _heartbeat, list_runs
 from graphagent.store import MemoryStore, Put
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -125,7 +126,7 @@ async def test_a_call_longer_than_the_lease_keeps_the_claim(beats):
 
 
 async def test_the_runs_of_sub_agents_are_renewed_with_the_run_around_them(beats):
-    """One heartbeat renews the claims of the whole tree."""
+    """They are parts of it, so its claim is that of the whole tree."""
     store, gate = MemoryStore(), Gate()
     boss = calling(gate, store)
     async with anyio.create_task_group() as group:
@@ -134,7 +135,8 @@ async def test_the_runs_of_sub_agents_are_renewed_with_the_run_around_them(beats
         with much_later():
             await beats.beat()
             heads = await list_runs(store)
-            assert [head.claim.until for head in heads] == [_clock.now() + LEASE] * 2
+            assert [head.claim and head.claim.until for head in heads] == [None, _clock.now() + LEASE]
+            assert [head.status for head in heads] == ["running", "running"]
         gate.open.set()
     assert len(beats.waits) == 2
     assert [head.claim for head in await list_runs(store)] == [None, None]
@@ -188,7 +190,10 @@ async def test_an_execution_that_lost_its_run_is_cancelled(beats, shape):
             results.append(await Agent(strategy(other), store=store).resume("r"))
 
     async def lose():
-        with pytest.raises(RunClaimedError, match="someone else, who went on with it") as caught, anyio.fail_after(600):
+        with (
+            pytest.raises(RunClaimedError, match="another process, which continued it") as caught,
+            anyio.fail_after(600),
+        ):
             await run.finish()
         assert caught.value.run_id == "r"
         lost.set()
@@ -225,13 +230,13 @@ async def test_of_a_lost_run_the_parts_are_neither_renewed_nor_written(beats):
         await gate.reached.wait()
         item = await store.get(head_key("", "r"))
         head = Head.unpack(item.value, "r")
-        taken = replace(head, claim=replace(head.claim, token="of another", host="elsewhere 123"))
+        taken = structs.replace(head, claim=replace(head.claim, token="of another", host="elsewhere 123"))
         await store.commit(Put(item.key, taken.pack(), expected=item.version))
         before = await items(store)
         beats.last()
     assert await items(store) == before
-    (child,) = run.__driver__.runtime.children.values()
-    assert (run.status, child.status) == ("failed", "cancelled")
+    (child,) = run.result.children
+    assert (run.status, child.status) == ("failed", "failed")
 
 
 async def test_a_run_that_was_removed_ends_too(beats):
@@ -314,14 +319,14 @@ class Held(MemoryStore):
 async def test_a_run_that_is_let_go_during_a_renewal_stays_let_go():
     """A sub-agent's run may end while the heartbeat of the run around it writes: its last head is the one that counts."""
     store, token = Held(), Token()
-    began = Head("r", "", "s", "f", 0, 0, claim=Claim.of(token))
-    log = Log(store, began, token.id)
+    log = Log(store, Head(run_id="r", claim=Claim.of(token)))
+    log.append(Started(first="", value=log.keep("x")))
     await log.commit(header=True)
     gate = store.gate = Gate()
     async with anyio.create_task_group() as group:
         group.start_soon(log.renew)
         await gate.reached.wait()
-        log.header = replace(log.header, status="done", claim=None)
+        log.header = structs.replace(log.header, status="done", claim=None)
         group.start_soon(partial(log.commit, header=True))
         group.start_soon(log.renew)
         gate.open.set()
@@ -412,7 +417,7 @@ def test_a_process_in_a_long_call_has_its_run_until_it_hangs(tmp_path):
     os.kill(process.pid, signal.SIGCONT)
     kind, said, run_id = process.says()
     assert (kind, run_id, process.end()) == ("RunClaimedError", "r", 0)
-    assert "someone else, who went on with it" in said
+    assert "another process, which continued it" in said
     assert items_in(tmp_path) == before
     other.go_on()
     assert other.says() == ["done", OUTPUT]

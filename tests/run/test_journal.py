@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import orjson
 import pytest
+from msgspec import msgpack
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import DamagedStoreError, JournalError, NodeFailedError, SerializationError, StoreError
+from graphagent.history import read_run
 from graphagent.llm import ToolCall, ToolCalls
+from graphagent.log._internal import header_key, rows_key
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.run import list_runs
-from graphagent.run.durable import read_run
 from graphagent.store import MemoryStore, Put, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Undisturbed, Watched, cut, entries_of, recorded_in
@@ -80,6 +81,19 @@ async def copy_of(kept):
     return store
 
 
+ROWS_OF_R = rows_key("", "r")
+
+
+def numbers_in(kept):
+    """Give the numbers of the first entries of the rows of the run."""
+    return sorted(key[-1] for key in kept if key[:-1] == ROWS_OF_R)
+
+
+def payloads_in(kept):
+    """Give the keys of the payloads of the run."""
+    return [key for key in kept if key[:-1] == (*ROWS_OF_R, 0)]
+
+
 def cuts(value):
     """Give the beginnings of a value, of every length."""
     return [value[:size] for size in range(len(value))]
@@ -110,9 +124,9 @@ async def refused(kept, match):
 async def test_a_damaged_entry_is_refused_by_name(where):
     """Cut at any byte, or with any bit flipped, it is never read as something else, nor as a shorter run."""
     kept = await interrupted()
-    numbers = [key[-1] for key in kept if key[:4] == ("runs", "", 1, "r") and isinstance(key[-1], int)]
-    number = {"first": 1, "middle": len(numbers) // 2, "last": len(numbers)}[where]
-    key = ("runs", "", 1, "r", number)
+    numbers = numbers_in(kept)
+    number = {"first": numbers[0], "middle": numbers[len(numbers) // 2], "last": numbers[-1]}[where]
+    key = (*ROWS_OF_R, number)
     for value in [*some(cuts(kept[key]), 60), *some(flips(kept[key]), 60, thorough=1500)]:
         store = await copy_of({**kept, key: value})
         with pytest.raises(DamagedStoreError, match=f"^entry {number} of run 'r' is damaged") as raised:
@@ -125,29 +139,29 @@ async def test_a_damaged_entry_is_refused_by_name(where):
 async def test_a_missing_entry_is_refused():
     """Whichever it is. Only what came behind the last writing of the head may be missing, as if it had never been committed."""
     kept = await interrupted()
-    numbers = [key[-1] for key in kept if key[:4] == ("runs", "", 1, "r") and isinstance(key[-1], int)]
+    numbers = numbers_in(kept)
     for number in numbers[:-1]:
-        less = {key: value for key, value in kept.items() if key != ("runs", "", 1, "r", number)}
-        await refused(less, f"^run 'r' is damaged: its entry {number} is missing")
-    less = {key: value for key, value in kept.items() if key != ("runs", "", 1, "r", numbers[-1])}
+        less = {key: value for key, value in kept.items() if key != (*ROWS_OF_R, number)}
+        await refused(less, f"^entry {number} of run 'r' is damaged: it is missing")
+    less = {key: value for key, value in kept.items() if key != (*ROWS_OF_R, numbers[-1])}
     assert (await agent_over(await copy_of(less)).resume("r")).output == RIGHT
     done = await copy_of(kept)
     await agent_over(done).resume("r")
     kept = await rows(done)
-    last = max(key[-1] for key in kept if key[:4] == ("runs", "", 1, "r") and isinstance(key[-1], int))
-    less = {key: value for key, value in kept.items() if key != ("runs", "", 1, "r", last)}
-    await refused(less, f"its entry {last} is missing")
+    last = numbers_in(kept)[-1]
+    less = {key: value for key, value in kept.items() if key != (*ROWS_OF_R, last)}
+    await refused(less, f"^entry {last} of run 'r' is damaged: it is missing")
 
 
 async def test_a_damaged_head_is_refused_by_name():
     """Cut at any byte, or with any bit flipped; the other runs of the store are listed and read all the same."""
     kept = await interrupted()
-    key = ("runs", "", 0, "r")
+    key = header_key("", "r")
     for value in some([*cuts(kept[key]), *flips(kept[key])], 60, thorough=400):
         store = await copy_of({**kept, key: value})
-        with pytest.raises(DamagedStoreError, match=r"^the head of run 'r' is damaged"):
+        with pytest.raises(DamagedStoreError, match=r"^the header of run 'r' is damaged"):
             await agent_over(store).resume("r")
-    await refused({**kept, key: kept[key][:-1]}, r"^the head of run 'r' is damaged")
+    await refused({**kept, key: kept[key][:-1]}, r"^the header of run 'r' is damaged")
     store = await copy_of({**kept, key: b""})
     assert (await agent_over(store).read("other")).output == RIGHT
     assert [(head.run_id, head.state) for head in await list_runs(store)] == [("other", "done"), ("r", "damaged")]
@@ -156,7 +170,7 @@ async def test_a_damaged_head_is_refused_by_name():
 async def test_a_damaged_payload_is_refused_by_name():
     """Cut, changed or missing: who needs it is told, with the entry that names it; nothing goes on with another text."""
     kept = await interrupted()
-    [key] = [key for key in kept if key[:4] == ("runs", "", 1, "r") and isinstance(key[-1], str)]
+    [key] = payloads_in(kept)
     damages = [
         *some(cuts(kept[key]), 12, thorough=40),
         *some([flipped(kept[key], n, n % 8) for n in range(len(kept[key]))], 12, thorough=40),
@@ -164,7 +178,10 @@ async def test_a_damaged_payload_is_refused_by_name():
     for value in [*damages, None]:
         left = {**kept, key: value} if value is not None else {k: v for k, v in kept.items() if k != key}
         store = await copy_of(left)
-        with pytest.raises(DamagedStoreError, match=r"^entry \d+ of run 'r' is damaged: a payload that stands apart"):
+        with pytest.raises(
+            DamagedStoreError,
+            match=r"^entry \d+ of run 'r' is damaged: (a payload is missing|checksum mismatch in a payload)",
+        ):
             await agent_over(store).resume("r")
         assert await rows(store) == left
         assert (await agent_over(store).read("other")).output == RIGHT
@@ -349,27 +366,27 @@ async def marks_in(store):
     return Counter(mark for value in (await rows(store)).values() for mark in MARKS.findall(value))
 
 
-async def test_whatever_is_said_stands_in_the_store_once(tmp_path):
-    """The rules, the task, each message, argument and result: once in all items, also when the run is forked.
+async def test_whatever_is_said_stands_in_the_store_where_it_came_up(tmp_path):
+    """The rules once; each message, argument and result in its step and where a node passed it on, however many turns follow.
 
-    Of the task the first characters stand in the head too. A long text stands apart, once.
+    Of the task the first characters stand in the header too. A long text is a payload, once. A fork has a copy.
     """
     turns, task = 20, f"{'A task. ' * 12} the-task"
     async with SqliteStore(tmp_path / "runs.db") as store:
         agent = talk_over(store, turns)
         assert (await agent.run(task, run_id="r")).output == "aloud"
         marks = await marks_in(store)
-        assert {mark: count for mark, count in marks.items() if count > 1} == {}
-        assert len(marks) == 5 + 3 * turns
+        assert (marks[b"the-rules"], marks[b"told-003"], len(marks)) == (1, 1, 5 + 3 * turns)
+        assert {mark: count for mark, count in marks.items() if count > 2} == {b"the-end": 3}
+        assert len(payloads_in(await rows(store))) == 1
         again = await agent.fork("r", after="execute_tools", run_id="f")
         assert again.output == "aloud"
-        assert await marks_in(store) == marks + Counter([b"the-end", b"aloud"])
-        assert sum(isinstance(key[-1], str) and key[2] == 1 for key in await rows(store)) == 1
+        assert await marks_in(store) == marks + marks
         assert (await agent.read("f")).memory.steps[:-2] == (await agent.read("r")).memory.steps[:-2]
 
 
-async def test_what_a_person_says_stands_in_the_store_once(tmp_path):
-    """Each question, each answer and each reply of a chat, though every turn is a life of its own."""
+async def test_what_a_person_says_stands_in_the_store_where_it_came_up(tmp_path):
+    """Each answer and each reply of a chat, though every turn is a life of its own, and however many turns follow."""
     turns = 6
     ask, reply = ask_human("What next?", str), llm_request()
     on = ask.when(lambda said: said != "stop")
@@ -382,8 +399,11 @@ async def test_what_a_person_says_stands_in_the_store_once(tmp_path):
             result = await agent.resume("r", answer=f"told-{number:03}")
         assert result.status == "waiting"
         marks = await marks_in(store)
-        assert {mark: count for mark, count in marks.items() if count > 1} == {}
         assert len(marks) == 2 + turns + turns - 1
+        assert marks.pop(b"the-rules") == 1
+        # In its step, as the message and as the value of the turn; passed on; and what the question is about.
+        assert {count for mark, count in marks.items() if mark.startswith(b"said")} == {4}
+        assert max(marks.values()) == 4
 
 
 async def test_what_code_made_of_a_text_is_read_without_that_code():
@@ -442,7 +462,9 @@ async def test_a_value_that_cannot_be_kept_is_named_at_the_step(what):
     with pytest.raises(NodeFailedError, match=r"node 'give'.* type (Link|lock|generator) cannot be kept") as raised:
         await agent.run("x", run_id="r")
     assert isinstance(raised.value.__cause__, SerializationError)
-    assert [entry.kind for entry in (await read_run(agent.store, "r")).entries] == ["start", "node", "stop"]
+    assert [entry.kind for entry in (await read_run(agent.store, "r")).entries] == [
+        "started", "finished", "failed", "stopped",
+    ]  # fmt: skip
     assert [head.state for head in await list_runs(agent.store)] == ["failed"]
     sound.append(True)
     assert (await agent.resume("r")).output == "x!"
@@ -452,7 +474,10 @@ async def test_a_value_that_cannot_be_kept_is_named_at_the_step(what):
 # ---- what an entry is
 
 
-KINDS = {"start", "node", "effect", "recovered", "again", "failed", "intent", "stop", "resume", "final"}
+KINDS = {
+    "started", "finished", "retried", "failed", "branch failed", "branches started", "joined", "effect", "effect started",
+    "results", "asked", "resumed", "stopped",
+}  # fmt: skip
 """What kinds of entries the example below has."""
 CODE = re.compile(rb"graphagent|tests\.|__\w+__|builtins|pydantic|\x80[\x02-\x05]|<locals>|\.py\b|py/object|!!python")
 
@@ -466,21 +491,23 @@ def _everything():
 
 
 async def test_entries_say_what_they_are_and_name_no_code():
-    """JSON with a checksum, a kind and a time; the first one has the format; no class path, no module, no pickle."""
+    """MessagePack with a checksum, a time and kinds; the first entry is the start; no class path, no module, no pickle."""
     with fixed_clock(step_ms=0):
         whole = await Undisturbed.of(_everything())
-    kinds = set()
+    kinds, numbers = set(), []
     for changes in whole.commits:
         for change in changes:
             if not isinstance(change, Put):
                 continue
             assert CODE.findall(change.value) == []
-            if change.key[2] == 1 and isinstance(change.key[-1], int):
-                assert f"{zlib.crc32(change.value[8:]):08x}".encode() == change.value[:8]
-                entry = orjson.loads(change.value[8:])
-                kinds.add(entry["t"])
-                assert type(entry["at"]) is int
-                assert ("format" in entry) == (entry["t"] == "start")
-            elif change.key[2] == 0:
-                assert orjson.loads(change.value[8:])["format"] == 1
+            assert zlib.crc32(change.value[4:]).to_bytes(4, "big") == change.value[:4]
+            if change.key[:-1] == ROWS_OF_R:
+                time, ran, entries = msgpack.decode(change.value[4:])
+                assert (type(time), type(ran)) == (int, int)
+                numbers += range(change.key[-1], change.key[-1] + len(entries))
+                kinds.update(entry["type"] for entry in entries)
+                assert (entries[0]["type"] == "started") == (change.key[-1] == 1)
+            elif change.key == header_key("", "r"):
+                assert msgpack.decode(change.value[4:])["run_id"] == "r"
+    assert numbers == [*range(1, len(numbers) + 1)]
     assert kinds == KINDS

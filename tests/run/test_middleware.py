@@ -27,7 +27,7 @@ from graphagent.llm import Approve, Message, ModelRequest, ModelResponse, Text, 
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, llm_request
 from graphagent.protocols import Feature
-from graphagent.run import Question, list_runs
+from graphagent.run import list_runs
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -371,7 +371,7 @@ async def test_what_middleware_asks_a_model_is_recorded_and_not_wrapped(tmp_path
     class Judge(Feature):
         async def around_model(self, ctx, request, proceed):
             question = ModelRequest((Message.user(f"Is this harmless? {request.messages[-1].text}"),))
-            verdict = await ctx.request(question, output="decision")
+            verdict = await ctx.request(question)
             assert verdict.message.text == "yes"
             return await proceed(request)
 
@@ -507,7 +507,7 @@ async def test_middleware_around_a_tool_has_effects_of_its_own(tmp_path):
     class Judge(Feature):
         async def around_tool(self, ctx, call, proceed):
             question = ModelRequest((Message.user(f"may {ctx.call.id}?"),))
-            verdict = await ctx.request(question, output="decision")
+            verdict = await ctx.request(question)
             return await proceed(call if verdict.message.text == "yes" else replace(call, name="send"))
 
     agent = Agent(
@@ -597,7 +597,7 @@ class CatchesAll(Feature):
 async def ask(question: str, ctx: Context) -> str:
     """Ask a model, and then a person."""
     response = await ctx.request(ModelRequest((Message.user(question),)))
-    return await ctx.ask(Question("sure", f"{response.message.text}?", ctx.node))
+    return await ctx.ask(f"{response.message.text}?", id="sure")
 
 
 @pytest.mark.parametrize("method", ["model", "tool", "node"])
@@ -672,12 +672,12 @@ async def test_what_was_done_before_middleware_asks_a_person_is_not_done_again(t
         async def around_model(self, ctx, request, proceed):
             response = await proceed(request)
             if response.message.text:
-                await ctx.ask(Question("say", f"Say {response.message.text!r}?", ctx.node))
+                await ctx.ask(f"Say {response.message.text!r}?", bool, id="say")
             return response
 
         async def around_tool(self, ctx, call, proceed):
             result = await proceed(call)
-            await ctx.ask(Question("show", f"Show {result.content!r}?", ctx.node))
+            await ctx.ask(f"Show {result.content!r}?", bool, id="show")
             return result
 
     model = ScriptedModel([ToolCall("order", {"what": "tea"}, "1"), "first", "second"])

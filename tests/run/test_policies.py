@@ -142,8 +142,8 @@ async def test_a_model_that_is_asked_again_is_asked_the_same(waits):
         "a failed",
         "b failed",
         "ActionStep",
-        "MessageStep",
         "c failed",
+        "MessageStep",  # what the attempt had added is taken back, and added again
         "ActionStep",
         "FinalAnswerStep",
     ]

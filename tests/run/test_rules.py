@@ -19,11 +19,11 @@ from graphagent.events import NodeFailed, NodeFinished, NodeStarted
 from graphagent.graph import BrokenRule, Each, Node, Parallel, Race, each, guarded, never_together, precedes
 from graphagent.graph.rules._internal import RunWatch, check_rules
 from graphagent.graph.rules._proof import patterns
+from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import ActionStep, FinalAnswerStep  # noqa: TC001  annotations choose the steps that callbacks see
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
-from graphagent.run.durable import broken_rules
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, Taken, record
 from tests.graph.interleavings import rules_of, small_strategies
@@ -89,7 +89,7 @@ async def test_a_callback_of_a_feature_is_found_before_the_first_run():
 
     class Judge(Feature):
         def install(self, agent):
-            from graphagent.run.engine._callbacks import Callback
+            from graphagent.run._callbacks import Callback
 
             agent.callbacks.append(Callback.of(self.judge))
 
@@ -155,7 +155,8 @@ async def test_a_stored_run_is_checked_by_its_journal(tmp_path):
             "'send' breaks the rule guarded(search, by=moderate, before=send) at 3: it was executed after 'search'"
         )
         entry = (await agent.history("bad"))[found[0].at - 1]
-        assert (entry.kind, entry.where, entry.next) == ("recovered", "moderate", "send")
+        assert (entry.kind, entry.where, entry.next) == ("finished", "moderate", "send")
+        assert entry.error == ("ValueError", "bad")
         assert await broken_rules(store, "bad", agent.strategy) == []
         assert await broken_rules(store, "bad", rules=[precedes("moderate", "send")]) == [
             BrokenRule(precedes("moderate", "send"), "send", "START", 3)

@@ -8,19 +8,14 @@ import json
 from datetime import timedelta
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, each, node, parallel
 from graphagent.errors import BudgetError, DamagedStoreError, RunClaimedError, RunError, RunNotFoundError
-from graphagent.llm import ToolCall, ToolCalls
-from graphagent.llm._internal import chat_messages
-from graphagent.memory import ActionStep
-from graphagent.nodes import ask_human
-from graphagent.run import RunHeader as Head
-from graphagent.run import list_runs
-from graphagent.run.durable import (
+from graphagent.history import (
     choose_runs,
     compare_runs,
     export_runs,
@@ -32,7 +27,13 @@ from graphagent.run.durable import (
     read_run,
     run_owners,
 )
-from graphagent.run.journal._keys import pack, parse
+from graphagent.llm import ToolCall, ToolCalls
+from graphagent.llm._internal import chat_messages
+from graphagent.log._internal import checked, header_key, payloads_in, plain, rows_key
+from graphagent.memory import ActionStep
+from graphagent.nodes import ask_human
+from graphagent.run import RunHeader as Head
+from graphagent.run import list_runs
 from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
@@ -105,7 +106,7 @@ async def test_a_damaged_head_is_named():
     """A flipped bit, a head of tomorrow and one that lacks something are refused with the run's name, whichever bit it is."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    key = ("runs", "", 0, "a")
+    key = header_key("", "a")
     sound = (await store.get(key)).value
     assert Head.unpack(sound, "a").pack() == sound
     for place in range(len(sound)):
@@ -114,7 +115,7 @@ async def test_a_damaged_head_is_named():
             await store.commit(Put(key, flipped))
             [head] = await list_runs(store)
             assert (head.run_id, head.state) == ("a", "damaged")
-            assert head.damaged.startswith("the head of run 'a' is damaged")
+            assert head.damaged.startswith("the header of run 'a' is damaged")
 
 
 async def test_a_run_is_read_without_its_agent(store):
@@ -169,7 +170,7 @@ async def test_it_says_where_each_branch_stands():
     stored = await read_run(spread.store, "a")
     [counted] = [stand for stand in stored.graph if stand.path.endswith("/count")]
     assert (counted.path, counted.ended) == ("each/count", 2)
-    assert stored.at == ("each",)
+    assert stored.at == ("each/2/count",)
 
     numbered = Strategy("numbered", START >> Strategy("outer", START >> inner.named("0") >> END) >> END)
     agent = Agent(numbered, store=MemoryStore())
@@ -193,7 +194,7 @@ async def test_it_has_its_strategy_as_data(store):
     assert stored.strategy == looping.outline
     assert stored.strategy.digest == stored.head.strategy_digest
     assert stored.strategy.to_svg() == looping.to_svg()
-    taken = [f"{entry.node}:{entry.data['way']}" for entry in stored.entries if "way" in entry.data]
+    taken = [f"{entry.node}:{entry.edge}" for entry in stored.entries if entry.edge is not None]
     assert taken == ["ask_human:0", "ask_human:1"]
     assert all(f'data-edge="{name}"' in stored.strategy.to_svg() for name in taken)
 
@@ -202,15 +203,16 @@ async def test_a_strategy_that_is_not_one_is_damage():
     """An entry whose outline lacks something, or is of another type, is named."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    key = ("runs", "", 1, "a", 1)
-    sound = parse((await store.get(key)).value, "it")
+    key = (*rows_key("", "a"), 1)
+    time, ran, [sound, *others] = plain((await store.get(key)).value)
     for outline in (
         ["strategy mail: str -> str"],
         {"kind": "strategy"},
         sound["strategy"] | {"kind": "city"},
         sound["strategy"] | {"inside": [1]},
     ):
-        await store.commit(Put(key, pack(sound | {"strategy": outline}, "it")))
+        changed = [time, ran, [sound | {"strategy": outline}, *others]]
+        await store.commit(Put(key, checked(msgspec.msgpack.encode(changed))))
         with pytest.raises(DamagedStoreError, match="entry 1 of run 'a'"):
             await read_run(store, "a")
 
@@ -244,15 +246,16 @@ async def test_each_prompt_is_exactly_what_the_model_was_sent(store):
 
 
 async def test_runs_are_measured(store):
-    """The sizes are those of what is kept; a fork's shared entries are its origin's."""
+    """The sizes are those of what is kept; a fork has a copy of what it has in common with its origin."""
     agent = Agent(mail, store=store)
     await agent.run("x", run_id="a")
     await agent.fork("a", after="shorten", run_id="b")
     sizes = await measure_runs(store)
     own = await measure_runs(store, run_id="b")
-    assert sizes["a"].entries == (await read_run(store, "a")).head.last
-    assert sizes["b"].entries == (await read_run(store, "b")).head.last - 3
-    assert (sizes["a"].payloads, sizes["b"].payloads) == (2, 1)
+    kept = await rows(store)
+    for run_id in ("a", "b"):
+        assert sizes[run_id].entries == sum(key[:-1] == rows_key("", run_id) for key in kept)
+    assert (sizes["a"].payloads, sizes["b"].payloads) == (2, 2)
     assert sum(size.bytes for size in sizes.values()) == sum(map(len, (await rows(store)).values()))
     assert own == {"b": sizes["b"]}
 
@@ -351,7 +354,7 @@ class Gate:
 
 
 async def test_what_is_executed_stays(store):
-    """A run that has a process is not pruned, nor is the origin of one; named, it is refused."""
+    """A run that has a process is not pruned; named, it is refused. The origin of one may go, since a fork is a copy."""
     await Agent(mail, store=store).run("x", run_id="a")
     gate = Gate()
     agent = Agent(gate.strategy, store=store)
@@ -368,9 +371,8 @@ async def test_what_is_executed_stays(store):
         group.start_soon(lambda: agent.fork("b", at=2, run_id="c"))
         await gate.reached.wait()
         assert [head.run_id for head in await list_runs(store) if head.running] == ["c"]
-        assert (await prune_runs(store, run_ids=["b"])).runs == 0
+        assert (await prune_runs(store, run_ids=["b"])).runs == 1
         gate.open.set()
-    assert (await prune_runs(store, run_ids=["b"])).runs == 1
     assert (await agent.read("c")).output.endswith(f"{LONG}!")
 
 
@@ -400,9 +402,10 @@ def test_pruning_never_breaks_a_fork(data):
             named = {key[3] for key in await rows(store)}
             assert named == set(ids) - gone
             for run_id in named:
-                found = {key[-1] for key in await rows(store) if key[2] == 1 and key[3] == run_id}
-                read = json.dumps([entry.data for entry in (await read_run(store, run_id)).entries])
-                assert all(name in read for name in found if isinstance(name, str)), "a payload that nothing names"
+                kept, own = await rows(store), rows_key("", run_id)
+                found = {key[-1] for key in kept if key[:-1] == (*own, 0)}
+                read = payloads_in([plain(row) for key, row in kept.items() if key[:-1] == own])
+                assert found == read, "a payload that nothing names"
             left = data.draw(st.sampled_from([*sorted(named), None]), label="goes on")
             if left is not None:
                 answer = True if (await read_run(store, left)).questions else None
@@ -478,13 +481,13 @@ async def test_a_run_that_goes_on_while_it_is_pruned_stays():
     assert [head.run_id for head in await list_runs(store)] == ["a"]
 
 
-async def test_a_fork_does_not_rely_on_payloads_of_its_origin_that_came_later():
-    """What it writes after the fork stands in its own place, though the origin had the same before."""
+async def test_a_fork_does_not_rely_on_payloads_of_its_origin():
+    """It has its own, those of the part that it copied and those of what it did then, though the origin had the same before."""
     store = MemoryStore()
     agent = Agent(mail, store=store)
     await agent.run("x", run_id="a")
     await agent.fork("a", after="shorten", run_id="b")
-    assert (await measure_runs(store))["b"].payloads == 1
+    assert (await measure_runs(store))["b"].payloads == 2
     await prune_runs(store, run_ids=["a"])
     [question] = (await agent.read("b")).questions
     assert question.about.endswith(f"{LONG}!")
@@ -540,14 +543,14 @@ async def test_a_run_that_is_forgotten_while_it_is_executed_breaks_off(store):
     with pytest.raises(RunNotFoundError):
         await forgetful.run("x", run_id="a", owner="ada")
     assert await rows(store) == {}
-    assert run.result.status == "ready"
+    assert run.result.status == "new"
 
 
 async def test_damaged_runs_can_be_forgotten():
     """Nobody has to read them for that."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    await store.commit(Put(("runs", "", 0, "a"), b"nonsense"), Put(("runs", "", 1, "a", 2), b"nonsense"))
+    await store.commit(Put(header_key("", "a"), b"nonsense"), Put((*rows_key("", "a"), 2), b"nonsense"))
     assert (await forget_runs(store)).runs == 1
     assert await rows(store) == {}
 
@@ -571,7 +574,7 @@ async def test_an_export_is_without_loss(store):
     await _example(store)
     exported = [json.loads(json.dumps(record)) async for record in export_runs(store)]
     other = MemoryStore()
-    assert await import_runs(other, exported) == len([record for record in exported if record["type"] == "run"]) == 6
+    assert await import_runs(other, exported) == len([record for record in exported if record["type"] == "run"]) == 5
     entries = {key: value for key, value in (await rows(store)).items() if key[2] == 1}
     assert {key: value for key, value in (await rows(other)).items() if key[2] == 1} == entries
     assert [record async for record in export_runs(other)] == exported
@@ -592,13 +595,13 @@ async def test_what_is_there_already_stays(store):
 
 
 async def test_one_run_is_exported_whole(store):
-    """A fork without its origin has all entries itself; a run brings along the runs of its sub-agents."""
+    """A fork needs no origin; a run brings along the runs of its sub-agents."""
     await _example(store)
     exported = [record async for record in export_runs(store, owner="", run_ids=["c"])]
     other = MemoryStore()
     assert await import_runs(other, exported) == 1
     assert (await told(other))["c"] == (await told(store))["c"]
-    assert (await list_runs(other))[0].origin is None
+    assert (await list_runs(other))[0].origin == ("b", 5)
     assert {record["run_id"].partition("/")[0] async for record in export_runs(store, owner="", run_ids=["tree"])} == {
         "tree"
     }
@@ -685,12 +688,14 @@ async def _imported(records):
     return await rows(store)
 
 
-async def test_an_import_of_what_lacks_its_origin_is_refused():
-    """Rather than to keep a fork that cannot be read."""
+async def test_an_import_of_what_lacks_its_beginning_is_refused():
+    """Rather than to keep a run that cannot be read, since it continues one that is missing."""
     store = MemoryStore()
-    await _example(store)
+    agent = Agent(Strategy("s", START >> shorten >> END), store=store)
+    for run_id in ("a", "b"):
+        await agent.run("x", thread="t", run_id=run_id)
     records = [record async for record in export_runs(store) if record["run_id"] != "a"]
-    with pytest.raises(ValueError, match="lacks the run that it was forked from; nothing was imported"):
+    with pytest.raises(ValueError, match="lacks run 'a', which it continues; nothing was imported"):
         await import_runs(MemoryStore(), records)
 
 
@@ -698,10 +703,10 @@ async def test_a_damaged_entry_is_not_exported():
     """The error names it."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    item = await store.get(("runs", "", 1, "a", 2))
+    item = await store.get((*rows_key("", "a"), 2))
     await store.commit(Put(item.key, item.value.replace(b"shorten", b"shirten")))
     with pytest.raises(DamagedStoreError, match="entry 2 of run 'a'"):
         [record async for record in export_runs(store)]
     await store.commit(Delete(item.key))
-    with pytest.raises(DamagedStoreError, match="its entry 2 is missing"):
+    with pytest.raises(DamagedStoreError, match="entry 2 of run 'a' is damaged: it is missing"):
         await read_run(store, "a")

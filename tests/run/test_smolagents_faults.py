@@ -410,8 +410,8 @@ async def test_all_counts_of_tokens_agree(tmp_path):
         await run.release()
         result = await make(store, model, helping).resume("r")
         (inside,) = [head for head in await list_runs(store) if head.parent == "r"]
-        helped = await Agent(single_run(), tools=[fibonacci], store=store).read(inside.run_id)
         again = await make(store, model, helping).read("r")
+        (helped,) = again.result.children
         (head,) = [head for head in await list_runs(store) if head.run_id == "r"]
 
     total = Usage(60, 30)

@@ -294,7 +294,7 @@ async def test_the_run_can_be_watched_from_outside_the_block():
     """A stream may be made before a loop runs, and its run has an id at once."""
     stream = an_agent().stream("x", run_id="mine", owner="ada")
     assert isinstance(stream.run, Run)
-    assert (stream.run.run_id, stream.run.owner, stream.result.status) == ("mine", "ada", "ready")
+    assert (stream.run.run_id, stream.run.owner, stream.result.status) == ("mine", "ada", "new")
     async with stream as events:
         failed = [event async for event in events if isinstance(event, RunFailed)]
     assert failed == []
@@ -415,7 +415,7 @@ async def test_a_stream_that_nobody_reads_never_begins():
     stream = an_agent().stream("x")
     reader, text = aiter(stream), stream.text()
     del reader, text
-    assert stream.result.status == "ready"
+    assert stream.result.status == "new"
     await stream.aclose()
     with pytest.raises(RuntimeError, match="async with"):
         await anext(stream)

@@ -21,6 +21,15 @@ from graphagent.errors import (
     RunExistsError,
     ThreadBusyError,
 )
+from graphagent.history import (
+    export_runs,
+    forget_runs,
+    forget_thread,
+    import_runs,
+    list_threads,
+    measure_runs,
+    prune_runs,
+)
 from graphagent.llm import Image, Message
 from graphagent.memory import (
     AgentMemory,
@@ -35,20 +44,10 @@ from graphagent.memory import (
 )
 from graphagent.nodes import ask_human, llm_request, load_all_facts
 from graphagent.run import list_runs
-from graphagent.run.durable import (
-    export_runs,
-    forget_runs,
-    forget_thread,
-    import_runs,
-    list_threads,
-    measure_runs,
-    prune_runs,
-)
 from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel, fixed_clock
-from tests.run.lives import Watched, cut
+from tests.run.lives import Life, Watched, cut
 from tests.run.test_resume import MANY
-from tests.run.wider import WideLife
 from tests.run.worlds import answer_to, parts
 from tests.thorough import examples
 
@@ -96,7 +95,7 @@ async def test_a_run_of_a_thread_continues_the_one_before(store):
     assert [message.text for message in other.model.requests[0].messages] == texts(last.memory)[:-1]
     read = await answering(store=store).read("last")
     assert read.memory.full_steps() == last.memory.full_steps()
-    assert read.memory.begun == last.memory.begun == 6
+    assert len(read.memory.run_steps) == len(last.memory.run_steps) == 3
     assert last.usage == read.result.usage
     assert [message.text for message in read.memory.steps[-2].model_input_messages] == texts(last.memory)[:-1]
 
@@ -107,7 +106,7 @@ async def test_a_thread_is_stored_once(store):
     for number in range(12):
         await agent.run(f"Question {number:02}?", thread="long", run_id=f"run-{number:02}")
     sizes = await measure_runs(store)
-    assert {sizes[f"run-{number:02}"].entries for number in range(12)} == {4}
+    assert {sizes[f"run-{number:02}"].entries for number in range(12)} == {3}
     assert sizes["run-11"].bytes <= sizes["run-02"].bytes + 40
 
 
@@ -183,7 +182,7 @@ async def test_types_may_change_from_run_to_run(store, tasks):
         agent = Agent(Strategy("same", START >> same >> END), store=store)
         result = await agent.run(given[kind], thread="t", run_id=f"r{number}")
         assert result.output == given[kind]
-        assert result.memory.begun == 2 * number
+        assert len(result.memory.run_steps) == len(result.memory.steps) - 2 * number
         read = (await Agent(Strategy("same", START >> same >> END), store=store).read(f"r{number}")).memory
         assert read.full_steps() == result.memory.full_steps()
 
@@ -194,7 +193,7 @@ def test_any_strategy_reads_back_in_a_thread(built, answered):
     """Three runs of a strategy, of which one may wait and be answered: each is read as it was."""
 
     async def lived():
-        store, life = MemoryStore(), WideLife(built, again=False)
+        store, life = MemoryStore(), Life(built)
         agent = life.agent(store)
         for number in range(3):
             try:
@@ -251,7 +250,8 @@ async def test_a_run_that_waits_keeps_the_thread(store):
     assert (caught.value.thread, caught.value.run_id, caught.value.status) == ("t", "first", "waiting")
     assert len(await list_runs(store)) == 1
     await agent.resume("first", answer="yes")
-    assert (await agent.run("And?", thread="t")).memory.begun == 3
+    memory = (await agent.run("And?", thread="t")).memory
+    assert len(memory.steps) - len(memory.run_steps) == 3
 
 
 async def test_two_at_once_do_not_part_a_thread():
@@ -274,7 +274,8 @@ async def test_two_at_once_do_not_part_a_thread():
         with pytest.raises(ThreadBusyError, match="run 'two' of thread 't' is running"):
             await agents[1].run("three", thread="t")
         go.set()
-    assert (await agents[1].run("three", thread="t")).memory.begun == 2
+    memory = (await agents[1].run("three", thread="t")).memory
+    assert len(memory.steps) - len(memory.run_steps) == 2
 
 
 class Between(MemoryStore):
@@ -374,7 +375,7 @@ async def test_steps_of_a_stored_run_are_a_reference(store):
     read = (await agent.read("more 4")).memory
     last = await agent.run("more", steps=read, run_id="last")
     sizes = await measure_runs(store)
-    assert {size.entries for size in sizes.values()} == {4}
+    assert {size.entries for size in sizes.values()} == {3}
     assert sizes["last"].bytes <= sizes["more 1"].bytes + 40
     assert texts(last.memory)[-2:] == ["more", "I was sent 13."]
     assert (
@@ -406,7 +407,7 @@ async def test_steps_that_the_store_does_not_have_are_written(how):
     read = await Agent(chat, model=counting(), store=into).read("two", owner="ada" if how == "other owner" else "")
     assert read.memory.full_steps() == result.memory.full_steps()
     heads = {head.run_id: head for head in await list_runs(into, owner="ada" if how == "other owner" else "")}
-    assert (heads["two"].origin is None) == (how != "edited later")
+    assert heads["two"].previous == ""
     assert texts(result.memory)[0] == ("uno" if how.startswith("edited") else "one")
 
 
@@ -419,20 +420,20 @@ async def test_a_run_of_a_thread_is_one_run(store):
     await agent.run("Where?", thread="t", run_id="first")
     whole = await agent.run("How is it?", thread="t", run_id="second")
     entries = await agent.history("second")
-    assert [entry.kind for entry in entries] == ["start", "effect", "node", "final"]
-    assert entries[0].number == (await agent.history("first"))[-1].number + 1
+    assert [entry.kind for entry in entries] == ["started", "effect", "finished", "stopped"]
+    assert entries[0].number == 1
     snapshot = await agent.state_at("second", entries[0].number)
     assert (snapshot.places, snapshot.turns) == ({"llm_request": "How is it?"}, 0)
     assert texts(snapshot.memory) == ["Where?", "Oslo.", "How is it?"]
-    with pytest.raises(ValueError, match=f"has the entries {entries[0].number} to {entries[-1].number}, and no 1"):
-        await agent.state_at("second", 1)
+    with pytest.raises(ValueError, match="5"):
+        await agent.state_at("second", 5)
     forked = await agent.fork("second", before="llm_request", run_id="fork")
     assert texts(forked.memory) == ["Where?", "Oslo.", "How is it?", "Sunny."]
     again = await agent.rerun("second", new_id="again")
     assert texts(again.memory) == texts(whole.memory)
     difference = await agent.diff("second", "fork")
     assert (difference.common, len(difference.only_a)) == (1, 3)
-    assert {head.run_id: (head.thread, head.forked) for head in await list_runs(store)} == {
+    assert {head.run_id: (head.thread, head.origin is not None) for head in await list_runs(store)} == {
         "first": ("t", False), "second": ("t", False), "fork": ("", True), "again": ("", False),
     }  # fmt: skip
 
@@ -463,7 +464,8 @@ async def test_what_is_pruned_from_a_thread_leaves_the_rest_whole(store, gone):
     await prune_runs(store, run_ids=[f"r{number}" for number in gone])
     other = Agent(chat, model=counting(), store=store)
     for number in left:
-        assert (await other.read(f"r{number}")).memory.full_steps() == results[number].memory.full_steps()
+        read = (await other.read(f"r{number}")).memory
+        assert read.succinct_steps() == results[number].memory.succinct_steps()
     last = await other.run("next", thread="t", run_id="next")
     assert texts(last.memory)[::2] == [*map(str, range(left[-1] + 1 if left else 0)), "next"]
     assert (
@@ -528,7 +530,8 @@ async def test_a_thread_is_forgotten(store):
     keys = [item.key async for item in store.scan(("runs",))]
     assert not any("secret" in map(str, key) for key in keys)
     assert [thread.name for thread in await list_threads(store)] == ["other"]
-    assert (await agent.run("Again.", thread="secret")).memory.begun == 0
+    memory = (await agent.run("Again.", thread="secret")).memory
+    assert len(memory.steps) == len(memory.run_steps)
     await forget_runs(store)
     assert [item async for item in store.scan(("runs",))] == []
 
@@ -589,7 +592,7 @@ async def test_threads_are_exported_and_imported(store):
         assert await import_runs(into, records) == (3 if ids is None else 1)
         assert await import_runs(into, records) == 0
         other = Agent(chat, model=counting(), store=into)
-        assert (await other.read("r2")).memory.full_steps() == last.memory.full_steps()
+        assert (await other.read("r2")).memory.succinct_steps() == last.memory.succinct_steps()
         assert texts((await other.run("next", thread="t")).memory)[::2] == ["0", "1", "2", "next"]
 
 
@@ -666,7 +669,8 @@ async def test_an_id_that_exists_is_refused_in_a_thread():
     await run.step()
     with pytest.raises(RunExistsError):  # a message that a client sent twice, and not another one
         await agent.run("two", thread="t", run_id="two")
-    assert (await run.finish()).memory.begun == 3
+    memory = (await run.finish()).memory
+    assert len(memory.steps) - len(memory.run_steps) == 3
 
 
 @pytest.mark.parametrize("what", ["thread", "entry"])
@@ -680,3 +684,16 @@ async def test_a_damaged_thread_is_reported(what):
     with pytest.raises(DamagedStoreError):
         await Agent(chat, model=counting(), store=store).run("two", thread="t", run_id="two")
     assert [head.run_id for head in await list_runs(store)] == ["one"]
+
+
+async def test_steps_of_runs_that_were_forgotten_since_are_copied():
+    """The log of the run shows `[forgotten]` then, and the new run what it was given."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    first = await agent.run("one", run_id="first")
+    second = await agent.run("two", steps=first.memory, run_id="second")
+    await forget_runs(store, run_ids=["first"])
+    third = await agent.run("three", steps=second.memory, run_id="third")
+    assert texts(third.memory)[0] == "one"
+    assert {head.run_id: head.previous for head in await list_runs(store)} == {"second": "", "third": ""}
+    assert texts((await agent.read("second")).memory)[0] == "[forgotten]"

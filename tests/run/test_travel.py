@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal, NewType
 
 import anyio
-import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
@@ -16,12 +15,13 @@ from hypothesis import given, settings
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, race, tool
 from graphagent.errors import BudgetError, DivergedError, NodeFailedError, RunExistsError, RunNotFoundError
 from graphagent.events import NodeStarted
+from graphagent.history import forget_runs, prune_runs
 from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
+from graphagent.log._entries import EffectRecorded
+from graphagent.log._header import header_key, rows_key
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
 from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request, passthrough
 from graphagent.run import list_runs
-from graphagent.run.durable import forget_runs, measure_runs, prune_runs
-from graphagent.run.journal._keys import HEADS, entries_key
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel, fixed_clock
 from graphagent_strategies import single_run
@@ -34,14 +34,12 @@ from tests.thorough import examples
 
 async def items_of(store, run_id):
     """Give all that is kept of a run, byte for byte."""
-    head = ("runs", "", HEADS, run_id)
-    return [(item.key, item.value, item.version) async for item in store.scan(entries_key("", run_id))] + [
-        await store.get(head)
-    ]
+    rows = [(item.key, item.value, item.version) async for item in store.scan(rows_key("", run_id))]
+    return [*rows, await store.get(header_key("", run_id))]
 
 
 class Filmed(Watched):
-    """A store that has a look at the run with each entry that is committed."""
+    """A store that has a look at the run with each commit."""
 
     def __init__(self):
         super().__init__()
@@ -50,12 +48,9 @@ class Filmed(Watched):
         self.started = []
 
     async def commit(self, *changes):
-        await super().commit(*changes)
         run = self.agent.last
-        for change in changes:
-            if change.key[2:4] == (1, "r") and isinstance(change.key[-1], int):
-                entry = orjson.loads(change.value[8:])
-                self.seen[change.key[-1]] = (entry, copy.deepcopy(run.memory.full_steps()), len(self.started))
+        self.seen[run._run.log.state.number] = copy.deepcopy(run.memory.full_steps()), len(self.started)
+        await super().commit(*changes)
 
 
 async def filmed(built):
@@ -79,26 +74,18 @@ async def seen_everywhere(built):
         store = await filmed(built)
         agent = store.agent
         history = await agent.history("r")
-        assert [entry.number for entry in history] == sorted(store.seen) == list(range(1, len(history) + 1))
-        shown = None
-        for number in range(1, len(history) + 1):
-            entry, steps, started = store.seen[number]
-            assert history[number - 1].data == entry
-            if (
-                entry["t"] in ("start", "node", "recovered", "again", "final")
-                and "of" not in entry
-                and not any(part.isdecimal() for part in entry.get("in", "").split("/"))
-            ):
-                shown = steps
-            snapshot = await agent.state_at("r", number)
-            assert snapshot.number == number
-            assert snapshot.memory.full_steps() == shown, (number, entry)
-            if entry["t"] in ("start", "node", "recovered") and entry["next"]:
-                path = entry.get("in", "") + entry["next"]
-                later = next(((n, v) for n, v in store.started[started:] if n == path), None)
-                assert path in snapshot.places, (entry, snapshot.places)
-                if later is not None:
-                    assert repr(snapshot.places[path]) == later[1]
+        assert [entry.number for entry in history] == list(range(1, len(history) + 1))
+        for entry in history:
+            snapshot = await agent.state_at("r", entry.number)
+            assert snapshot.number == entry.number
+            steps, started = store.seen.get(entry.number, (None, None))
+            if steps is not None and not any("/0/" in f"{place}/" for place in snapshot.places):
+                assert snapshot.memory.full_steps() == steps, entry
+            if entry.next:
+                assert entry.next in snapshot.places, (entry, snapshot.places)
+                later = next(((n, v) for n, v in store.started[started:] if n == entry.next), None)
+                if started is not None and later is not None:
+                    assert repr(snapshot.places[entry.next]) == later[1]
 
 
 @backends
@@ -175,7 +162,7 @@ async def rerun_everywhere(built):
             except NodeFailedError as error:
                 said, result = f"failed: {error}", agent.last.result
             whole.life.world.bodies = whole.bodies
-            whole.compare(said, result, [e for e in known if b'"t":"effect"' in e])
+            whole.compare(said, result, [each for each in known if isinstance(each.entry, EffectRecorded)])
             assert result.usage == whole.usage
             assert result.turns == origin.turns
             if "race" not in repr(built):
@@ -262,7 +249,6 @@ async def test_the_model_sees_an_edited_transcript_and_value():
     assert result.output == "three"
     [request] = other.model.requests
     assert [message.text for message in request.messages] == ["another task", "one", "EDITED"]
-    assert (await again(agent).state_at("f", 5)).memory.steps[0].task in ("task", "another task")
     assert (await again(agent).read("f")).memory.steps[0].task == "another task"
     assert await items_of(agent.store, "r") == before
 
@@ -301,7 +287,7 @@ async def test_a_value_is_edited_in_one_of_several_branches():
     other = again(agent, "two")
 
     def edit(snapshot):
-        assert snapshot.places == {"parallel/0/a/llm_request": "X"}
+        assert snapshot.places == {"parallel/0/a/llm_request": "X", "parallel/1/loud": "x"}
         snapshot.places["parallel/0/a/llm_request"] = "NEW"
 
     result = await other.fork("r", before="parallel/0/a/llm_request", edit=edit)
@@ -312,9 +298,9 @@ async def test_a_value_is_edited_in_one_of_several_branches():
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"at": 0}, ValueError, "has the entries 1 to 6, and no 0"),
-        ({"at": 7}, ValueError, "has the entries 1 to 6, and no 7"),
-        ({"at": "read"}, TypeError, "by its number, such as 6, and not by 'read'"),
+        ({"at": 0}, ValueError, "has the entries 1 to 7, and no 0"),
+        ({"at": 8}, ValueError, "has the entries 1 to 7, and no 8"),
+        ({"at": "read"}, TypeError, "by its number, such as 7, and not by 'read'"),
         ({"at": True}, TypeError, "and not by True"),
         ({}, ValueError, "one of at=, before= and after="),
         ({"at": 1, "before": "read"}, ValueError, "one of at=, before= and after="),
@@ -323,7 +309,7 @@ async def test_a_value_is_edited_in_one_of_several_branches():
         ({"after": "read", "run_id": "r"}, RunExistsError, "there is a run 'r' already"),
         ({"at": 1, "edit": lambda seen: setattr(seen, "value", 7)}, ValueError, "before node 'inner', where .* str, .* int"),
         ({"after": "inner/make", "edit": lambda seen: setattr(seen, "value", "x")}, ValueError, "end of 'inner', .* Page, .* str"),
-        ({"at": 1, "edit": lambda seen: seen.places.update(reed=1)}, ValueError, "stands at 'inner', .* at 'reed'"),
+        ({"at": 1, "edit": lambda seen: seen.places.update(reed=1)}, ValueError, "is at 'inner', .* at 'reed'"),
     ],
 )  # fmt: skip
 async def test_a_fork_that_cannot_be_is_refused_with_nothing_written(arguments, error, said):
@@ -336,34 +322,25 @@ async def test_a_fork_that_cannot_be_is_refused_with_nothing_written(arguments, 
     assert [(item.key, item.value) async for item in agent.store.scan(())] == before
 
 
-@pytest.mark.parametrize("place", [{"at": 0}, {"at": 7}])
+@pytest.mark.parametrize("place", [{"at": 0}, {"at": 8}])
 async def test_there_is_no_state_behind_an_entry_that_is_not_there(place):
     """`state_at` names the entries that there are."""
     agent = kept(book)
     await agent.run("x", run_id="r")
-    with pytest.raises(ValueError, match="has the entries 1 to 6"):
+    with pytest.raises(ValueError, match="has the entries 1 to 7"):
         await agent.state_at("r", place["at"])
 
 
-async def test_forks_of_forks_share_what_they_have_in_common():
-    """What a fork adds does not grow with what stands before it; each tells and does the same as if it had all of it."""
-    asks = Strategy("s", START >> loud >> talk >> ask_human("Well?", str) >> END)
-    long, short = (kept(asks, "said " * size) for size in (20_000, 1))
-    for agent in (long, short):
-        await agent.run(str(agent is long) * 3_000, run_id="f0")
-        for depth in range(3):
-            result = await agent.fork(f"f{depth}", before="ask_human", run_id=f"f{depth + 1}")
-            assert result.pending.question == "Well?"
-    added = []
-    for agent in (long, short):
-        sizes = await measure_runs(agent.store)
-        assert sizes["f1"].entries == sizes["f2"].entries == sizes["f3"].entries == 2
-        added.append([sizes[f"f{depth}"].bytes for depth in (1, 2, 3)])
-    assert max(map(max, added)) < 1_500
-    assert (await measure_runs(long.store))["f0"].bytes > 100_000
-    assert (await long.read("f3")).memory == (await long.read("f0")).memory
-    assert (await long.resume("f3", answer="well")).output == "well"
-    assert (await long.read("f2")).status == "waiting"
+async def test_forks_of_forks_have_what_they_have_in_common():
+    """Each tells and does the same as the first run, and goes its own way from there."""
+    agent = kept(Strategy("s", START >> loud >> talk >> ask_human("Well?", str) >> END), "said " * 20_000)
+    await agent.run("task" * 3_000, run_id="f0")
+    for depth in range(3):
+        result = await agent.fork(f"f{depth}", before="ask_human", run_id=f"f{depth + 1}")
+        assert result.pending.question == "Well?"
+    assert (await agent.read("f3")).memory == (await agent.read("f0")).memory
+    assert (await agent.resume("f3", answer="well")).output == "well"
+    assert (await agent.read("f2")).status == "waiting"
 
 
 @pytest.mark.parametrize("kind", ["approve", "deferred"])
@@ -426,7 +403,7 @@ async def test_a_fork_has_spent_what_its_origin_had_spent_by_then():
         other = again(agent, *live)
         forked = await other.fork("r", at=entry.number, run_id=f"f{entry.number}")
         assert (forked.usage, forked.turns) == (whole.usage, whole.turns)
-        assert forked.nodes == whole.nodes + (entry.kind == "effect")  # the node that they part in is executed again
+        assert forked.nodes == whole.nodes  # the node that they part in is executed again, and ends once
         assert forked.ledger.total == forked.usage
         assert len(other.model.requests) == 4 - state.turns
     tight = Agent(strategy, model=ScriptedModel(["x"] * 3), store=agent.store, max_turns=2)
@@ -436,8 +413,8 @@ async def test_a_fork_has_spent_what_its_origin_had_spent_by_then():
 
 
 @pytest.mark.parametrize("asks", ["", "words"])
-async def test_a_sub_agents_run_begins_anew_in_a_fork_that_parts_while_it_is_executed(asks):
-    """A fork behind any entry of the run around ends the same; a call that had ended is not made again, and others are."""
+async def test_a_sub_agents_run_is_continued_in_a_fork_that_parts_while_it_is_executed(asks):
+    """A fork behind any entry of the run around ends the same, and asks the model of no agent again what it had answered."""
     family = Family(store=MemoryStore(), asks=asks)
     whole = await family.finish()
     history = await family.chief.history("r")
@@ -450,12 +427,13 @@ async def test_a_sub_agents_run_begins_anew_in_a_fork_that_parts_while_it_is_exe
             asked = result.questions[-1]
             result = await other.chief.resume(name, answers={asked.id: other.answer(asked)})
         assert (result.status, result.output) == ("done", whole.output)
-        ended = {done.key for done in history[: entry.number] if done.key.startswith("call:")}
-        assert other.asked.count("reader") == 2 - len(ended)
-        # What a call had spent that waits stays spent, though it begins anew.
-        assert result.usage == result.ledger.total
-        assert result.usage.total_tokens >= whole.usage.total_tokens
-        assert asks or result.usage == whole.usage
+        turns = [
+            done.where for done in history[: entry.number] if done.kind == "effect" and done.key.startswith("model:")
+        ]
+        read = sum("/reader/" in where for where in turns)
+        assert other.asked.count("reader") == 2 - read
+        assert other.asked.count("researcher") == 4 - (sum("/researcher/" in where for where in turns) - read)
+        assert result.usage == result.ledger.total == whole.usage
     now = {head.run_id: head for head in await list_runs(family.store)}
     assert {run_id: now[run_id] for run_id in before} == before
 
@@ -481,7 +459,7 @@ async def test_runs_that_did_the_same_are_equal_whenever_that_was():
     await anyio.sleep(0.005)
     await again(agent, calls, "done").run("x", run_id="b")
     same = await agent.diff("a", "b")
-    assert (same.common, same.only_a, same.only_b) == (8, (), ())
+    assert (same.common, same.only_a, same.only_b) == (10, (), ())
     assert await agent.diff("a", "a") == dataclasses.replace(same, b="a")
 
 
@@ -491,11 +469,11 @@ async def test_the_first_difference_of_two_runs_is_named():
     await agent.run("x", run_id="r")
     await again(agent, "two").fork("r", after="execute_tools", run_id="f")
     found = await agent.diff("r", "f")
-    assert found.common == 5
-    assert (found.only_a[0].kind, found.only_b[0].kind) == ("effect", "resume")
-    assert found.only_a[0].value.message.text == "one"
-    assert found.only_b[1].value.message.text == "two"
-    assert found.to_text().splitlines()[:3] == ["5 entries in common", "--- r", "- 6 effect llm_request model:1"]
+    assert found.common == 7
+    assert (found.only_a[0].kind, found.only_b[0].kind) == ("effect", "resumed")
+    assert found.only_a[0].value.model_output_message.text == "one"
+    assert found.only_b[1].value.model_output_message.text == "two"
+    assert found.to_text().splitlines()[:3] == ["7 entries in common", "--- r", "- 8 effect llm_request model:1"]
     other = looking(ToolCall("look", {"at": "fern"}, id="c"), "one")
     other = Agent(other.strategy, model=other.model, tools=[look], store=agent.store)
     await other.run("x", run_id="fern")
@@ -539,7 +517,7 @@ async def test_a_rerun_of_a_strategy_that_does_more_is_refused():
 
     @node
     async def hidden(ctx: Context, text: str) -> str:
-        await ctx.request(ModelRequest([Message.user(text)]), recorded=False)
+        await ctx.request(ModelRequest([Message.user(text)]), record=False)
         return text
 
     agent = kept(Strategy("s", START >> loud >> talk >> loud.named("end") >> END), "one")
@@ -605,7 +583,7 @@ async def test_extraction_goes_live_behind_until_only(tmp_path):
 
     store = MemoryStore()
     result = await agent_of(store, "hi", found).run("x", run_id="r")
-    assert len([row for row in result.ledger.charges if row.what == "request"]) == 1
+    assert len([row for row in result.ledger.charges if row.node == "auto_detect_facts"]) == 1
     assert (await agent_of(store).rerun("r")).output == "hi"
     for until in ("llm_request", "auto_detect_facts"):
         agent = agent_of(store, found)
@@ -711,10 +689,65 @@ async def test_a_rerun_gives_the_answers_of_people_in_branches():
     assert result.output == "(True, 'p!')"
     assert (await agent.rerun("r")).output == result.output
     half = await agent.rerun(
-        "r", until=next(e.number for e in await agent.history("r") if e.kind == "resume"), new_id="h"
+        "r", until=next(e.number for e in await agent.history("r") if e.kind == "resumed"), new_id="h"
     )
     assert [question.question for question in half.questions] == ["One?"]
     assert (await agent.resume("h", answer=False)).output == "(False, 'p!')"
+
+
+async def test_a_rerun_gives_the_answers_to_several_questions():
+    """Of nodes that come one after the other, of one in a loop, and of one that asks twice."""
+    well = ask_human("Well?", str, name="well")
+
+    @node
+    async def twice(ctx: Context, text: str) -> str:
+        return f"{text}{await ctx.ask('One?')}{await ctx.ask('Two?')}"
+
+    strategy = Strategy(
+        "s", START >> well, well.when(lambda text: text == "more") >> well, well.otherwise() >> twice >> END
+    )
+    agent = kept(strategy)
+    await agent.run("x", run_id="r")
+    for answer in ("more", "a", "b", "c"):
+        result = await agent.resume("r", answer=answer)
+    assert result.output == "abc"
+    assert (await agent.rerun("r")).output == "abc"
+    half = [entry.number for entry in await agent.history("r") if entry.kind == "resumed"]
+    waits = await agent.rerun("r", until=half[2], new_id="h")
+    assert waits.pending.question == "Two?"
+    assert (await agent.resume("h", answer="d")).output == "abd"
+
+
+async def test_a_rerun_takes_a_subgraph_that_was_tried_again_from_the_attempt_that_went_well():
+    """What failed need not fail again, wherever inside the subgraph it was."""
+    broken = [True]
+
+    @node
+    async def first(ctx: Context, text: str) -> str:
+        return await ctx.once("a", lambda: do(f"a{len(broken)}"))
+
+    @node
+    async def second(ctx: Context, text: str) -> str:
+        await ctx.once("b", lambda: do("b"))
+        await ctx.request(ModelRequest([Message.user("Count.")]))
+        return text + await ctx.once("c", fail)
+
+    async def do(what: str) -> str:
+        return what
+
+    async def fail() -> str:
+        if broken:
+            broken.pop()
+            raise OSError("the line is cut")
+        return "c"
+
+    inside = Strategy("inside", START >> first >> loud >> second >> END).retry(attempts=2, wait=0)
+    agent = kept(Strategy("s", START >> inside >> talk >> END), "1", "2", "done")
+    result = await agent.run("x", run_id="r")
+    for until in (None, "inside", "llm_request"):
+        again_ = again(agent, *["done"] * (until == "inside"))
+        repeated = await again_.rerun("r", until=until)
+        assert (repeated.output, repeated.usage, repeated.ledger.total) == ("done", result.usage, result.usage)
 
 
 async def test_an_answer_of_a_declared_type_is_in_the_history():
@@ -722,8 +755,8 @@ async def test_an_answer_of_a_declared_type_is_in_the_history():
     agent = kept(Strategy("s", START >> ask_human("Which?", Page) >> read >> END))
     await agent.run("x", run_id="r")
     await agent.resume("r", answer=Page("p"))
-    [given] = [entry.answers for entry in await agent.history("r") if entry.kind == "resume"]
-    assert given == {"answer": Page("p")}
+    [given] = [entry.value for entry in await agent.history("r") if entry.key.startswith("answer:")]
+    assert given == Page("p")
 
 
 async def test_a_rerun_counts_turns_against_the_budget():
@@ -739,8 +772,8 @@ async def test_a_rerun_counts_turns_against_the_budget():
     ]
     assert (await agent.diff("r", "again")).only_a == ()
     for until, said in (
-        (0, "entries 1 to 8"),
-        (9, "entries 1 to 8"),
+        (0, "entries 1 to 10"),
+        (11, "entries 1 to 10"),
         ("nowhere", "it executed: 'execute_tools', 'llm_"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -19,9 +19,9 @@ from graphagent.errors import RunNotFoundError, StoreError
 
 if TYPE_CHECKING:
     from graphagent import Agent
+    from graphagent.history import StoredRun
     from graphagent.protocols import Store
     from graphagent.run import Question, RunHeader
-    from graphagent.run.durable import StoredRun
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class ReadTarget(RunsTarget):
             run: An id, its beginning, or None for the newest run.
             first: Is awaited with the store and the id before the run is read.
         """
-        from graphagent.run.durable import read_run
+        from graphagent.history import read_run
 
         async def main() -> StoredRun:
             async with self.open() as (store, agent):
@@ -158,8 +158,8 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
         RunNotFoundError: there is no such run.
         StoreError: the newest run is meant, and the owner has none.
     """
+    from graphagent.history import run_head
     from graphagent.run import list_runs
-    from graphagent.run.durable import run_head
 
     if text is not None:
         try:
@@ -185,7 +185,7 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
 
 async def no_runs(store: Store, owner: str) -> str:
     """Return a sentence that says that an owner has no runs, and who has some."""
-    from graphagent.run.durable import run_owners
+    from graphagent.history import run_owners
 
     return f"There are no runs{whose(owner)} here.{others(await run_owners(store), owner, 'runs')}"
 
@@ -198,7 +198,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     """
     from graphagent.run import Status
 
-    existing = (*get_args(Status), "interrupted", "damaged")
+    existing = (*get_args(Status), "damaged")
     for each in status or ():
         if each not in existing:
             raise typer.BadParameter(
@@ -212,6 +212,6 @@ def plain(head: RunHeader) -> dict[str, object]:
     return {
         "run_id": head.run_id, "owner": head.owner, "strategy": head.strategy, "status": head.state, "reason": head.damaged or head.reason,
         "title": head.title, "started": head.started, "updated": head.updated, "turns": head.turns, "tokens": head.tokens,
-        "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "thread": head.thread, "origin": list(head.origin) if head.origin else None,
+        "cost": head.cost, "seconds": head.seconds, "parent": head.parent, "thread": head.thread, "continues": head.previous, "origin": list(head.origin) if head.origin else None,
         "executed_by": head.claim.holder if head.claim is not None and head.running else None,
     }  # fmt: skip

@@ -18,9 +18,9 @@ from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarge
 from graphagent.errors import StoreError
 
 if TYPE_CHECKING:
+    from graphagent.history import StoredRun
     from graphagent.protocols import Store
     from graphagent.run import RunHeader
-    from graphagent.run.durable import StoredRun
     from graphagent.store import Receipt
 
 
@@ -34,9 +34,9 @@ def export(
         bool, flag("--plain", text="One line for each run, with values as people write them. Cannot be imported.")
     ] = False,
 ) -> None:
-    """Write runs as JSON lines, without loss and in plain text: every entry and every payload."""
+    """Write runs as JSON lines, without loss and not encrypted: every row and every payload."""
+    from graphagent.history import export_runs, read_run, run_owners
     from graphagent.run import list_runs
-    from graphagent.run.durable import export_runs, read_run, run_owners
 
     async def write(store: Store) -> None:
         ids = [await run_named(store, owner or "", each) for each in which or ()]
@@ -69,7 +69,7 @@ def _readable(stored: StoredRun) -> dict[str, object]:
             "key": each.key,
             "at": each.at,
             "value": readable(each.value),
-            "answers": readable(each.answers),
+            "error": each.error,
         }
         for each in stored.entries
     ]
@@ -82,7 +82,7 @@ def import_(
     target: RunsStore,
 ) -> None:
     """Read runs from a file that `runs export` wrote. Existing runs are skipped."""
-    from graphagent.run.durable import import_runs
+    from graphagent.history import import_runs
 
     records = read_lines(file)
     try:
@@ -104,9 +104,9 @@ def prune(
     keep: Annotated[int, option("--keep", "N", "Keep at least this many, the newest.", min=0)] = 0,
     yes: Yes = False,
 ) -> None:
-    """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay; forks stay complete."""
+    """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay."""
+    from graphagent.history import choose_runs, family, prune_runs, tree_of
     from graphagent.run import list_runs
-    from graphagent.run.durable import choose_runs, family, prune_runs, tree_of
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)
     if not which and wanted is None and age is None and thread is None and not keep:
@@ -143,7 +143,7 @@ def prune(
     receipt = target.use(remove)
     print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
     if (stayed := len(chosen) + sub_agents - receipt.runs) > 0:
-        _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or a fork of theirs.")
+        _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or the run that continues them.")
 
 
 def clear_cache(
@@ -151,22 +151,32 @@ def clear_cache(
     expired: Annotated[bool, flag("--expired", text="Only what has expired.")] = False,
 ) -> None:
     """Remove what cached nodes and tools have kept for an owner; it is computed again when it is needed."""
-    from graphagent.run.durable import clear_cache
+    from graphagent.history import clear_cache
 
     count = target.use(lambda store: clear_cache(store, owner=target.owner, expired=expired))
     print(f"Removed: {counted(count, 'cached value')}.")
 
 
 def forget(
+    *,
+    which: Annotated[list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.")] = None,
     target: RunsTarget,
     thread: Annotated[str | None, option("--thread", "NAME", "Only this thread, with all its runs.")] = None,
     yes: Yes = False,
 ) -> None:
-    """Remove all runs of an owner permanently, including those that are being executed; or a thread, if none of its runs is."""
+    """Remove all runs of an owner permanently, including those that are being executed; or a thread, or runs that are not.
+
+    A run that continues a forgotten one shows [forgotten] in its place.
+    """
+    from graphagent.history import forget_runs, forget_thread
     from graphagent.run import list_runs
-    from graphagent.run.durable import forget_runs, forget_thread
 
     owner = target.owner
+    if which and thread is not None:
+        raise typer.BadParameter("name runs, or give --thread")
+    if which:
+        _forget_some(target, which, yes=yes)
+        return
     if not yes:
         heads = target.use(lambda store: list_runs(store, owner=owner, thread=thread))
         running = sum(head.running for head in heads)
@@ -181,3 +191,24 @@ def forget(
         missing = "runs" if thread is None else f"runs of a thread {thread!r}"
         _output.fail(f"there are no {missing}{whose(owner)}, so nothing was forgotten")
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
+
+
+def _forget_some(target: RunsTarget, which: list[str], *, yes: bool) -> None:
+    from graphagent.history import forget_runs
+
+    async def named(store: Store) -> list[str]:
+        return [await run_named(store, target.owner, each) for each in which]
+
+    ids = target.use(named)
+    if not yes:
+        confirm(f"Forget {counted(len(ids), 'run')}: {', '.join(ids)}?")
+    receipt = target.use(lambda store: forget_runs(store, owner=target.owner, run_ids=ids))
+    print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
+
+
+def verify(target: RunsStore, owner: AnyOwner = None) -> None:
+    """Read all runs, and check that nothing is damaged or missing."""
+    from graphagent.history import verify_runs
+
+    count = target.use(lambda store: verify_runs(store, owner=owner))
+    print(f"{counted(count, 'run')}, and nothing is damaged.")

@@ -32,9 +32,9 @@ from graphagent.llm._internal import chat_messages
 from graphagent.memory import ActionStep
 
 if TYPE_CHECKING:
+    from graphagent.history import Diff, Entry, RunSize, StoredRun
     from graphagent.protocols import Store
     from graphagent.run import RunHeader
-    from graphagent.run.durable import Diff, Entry, RunSize, StoredRun
 
 _MADE = re.compile(r"[0-9a-f]{32}")
 """An id that was generated."""
@@ -55,8 +55,8 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the runs, newest first, with the runs of sub-agents below their callers."""
+    from graphagent.history import family, measure_runs
     from graphagent.run import list_runs
-    from graphagent.run.durable import family, measure_runs
 
     owner, wanted = target.owner, states(status)
 
@@ -74,7 +74,10 @@ def list_(
     ]
     shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
     if as_json:
-        rows = [plain(head) | ({"size": _plain_size(sizes[head.run_id])} if size else {}) for head, _ in shown]
+        rows = [
+            plain(head) | ({"size": _plain_size(sizes[head.run_id])} if head.run_id in sizes else {})
+            for head, _ in shown
+        ]
         print(_output.json_text(rows))
         return
     if nothing:
@@ -94,7 +97,7 @@ def list_(
 
 def threads(target: RunsTarget, as_json: Json = False) -> None:
     """List the threads: conversations in which each run continues the one before. The one that was continued last comes first."""
-    from graphagent.run.durable import list_threads
+    from graphagent.history import list_threads
 
     found = target.use(lambda store: list_threads(store, owner=target.owner))
     if as_json:
@@ -138,7 +141,7 @@ def _table(
         rows.append([
             name, head.title, head.state, head.strategy, _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
-            *([_bytes(sizes[head.run_id].bytes)] if sizes else []),
+            *([_bytes(sizes[head.run_id].bytes) if head.run_id in sizes else ""] if sizes else []),
         ])  # fmt: skip
     return heads, rows
 
@@ -184,23 +187,20 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a run: its status, its position in the graph, its questions, its journal and its transcript."""
-    from graphagent.run import list_runs
-    from graphagent.run.durable import family, measure_runs
+    from graphagent.history import measure_runs
 
     if prompt is not None:
         _print_prompt(target, run, prompt, as_json=as_json)
         return
-    sizes: dict[str, RunSize] = {}
-    heads: list[RunHeader] = []
+    sizes: list[RunSize] = []
 
     async def first(store: Store, run_id: str) -> None:
         if follow:
             await _follow(store, run_id, target.owner)
-        sizes.update(await measure_runs(store, owner=target.owner, run_id=run_id))
-        heads.extend(await list_runs(store, owner=target.owner))
+        sizes.extend((await measure_runs(store, owner=target.owner, run_id=run_id)).values())
 
     stored = target.read(run, first=first)
-    size, parts = sizes[stored.head.run_id], family(heads).get(stored.head.run_id, [])
+    size, parts = next(iter(sizes), None), [each.head for each in stored.children]
     if as_json:
         print(_output.json_text(_plain_run(stored, size, parts, entries=entries)))
         return
@@ -211,13 +211,13 @@ def show(
     _say_parts(stored.head, parts)
     _say_entries(stored, everything=entries)
     _title("transcript")
-    print(_output.shown(stored.memory.to_text()))
+    print(_output.shown(stored.to_text()))
 
 
-def _plain_run(stored: StoredRun, size: RunSize, parts: list[RunHeader], *, entries: bool) -> dict[str, object]:
+def _plain_run(stored: StoredRun, size: RunSize | None, parts: list[RunHeader], *, entries: bool) -> dict[str, object]:
     told = {
         **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
-        "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size), "at": list(stored.at),
+        "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size) if size is not None else None, "at": list(stored.at),
         "questions": [
             {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _output.plain(each.about)}
             for each in stored.questions
@@ -230,10 +230,14 @@ def _plain_run(stored: StoredRun, size: RunSize, parts: list[RunHeader], *, entr
         "parts": [plain(part) for part in parts],
         "steps": stored.memory.succinct_steps(),
     }  # fmt: skip
-    return told | ({"entries": [{"number": each.number, **each.data} for each in stored.entries]} if entries else {})
+    return told | (
+        {"entries": [{"number": each.number, "at": each.at, **_output.plain(each.data)} for each in stored.entries]}
+        if entries
+        else {}
+    )
 
 
-def _say_head(stored: StoredRun, size: RunSize) -> None:
+def _say_head(stored: StoredRun, size: RunSize | None) -> None:
     head = stored.head
     _output.screen().print(Text(f"run {_output.shown(head.run_id)}", style="bold"), soft_wrap=True)
     _line("status", _state(head))
@@ -247,16 +251,18 @@ def _say_head(stored: StoredRun, size: RunSize) -> None:
     if head.thread:
         _line("thread", head.thread)
     if head.origin is not None:
-        how = ("fork of", f", after its entry {head.origin[1]}") if head.forked else ("continues", "")
-        _line(how[0], f"{head.origin[0]}{how[1]}")
+        _line("fork of", f"{head.origin[0]}, after its entry {head.origin[1]}")
+    if head.previous:
+        _line("continues", head.previous)
     _line("started", f"{_output.moment(head.started)}, last written {_output.moment(head.updated)}")
     nodes = counted(stored.nodes, "node")
     _line(
         "spent", ", ".join([nodes, *spent(stored.turns, stored.usage.total_tokens, stored.usage.cost, stored.seconds)])
     )
-    shared = f", {head.origin[1]} more shared with its origin" if head.origin is not None else ""
+    if size is None:  # it is a part of another one
+        return
     payloads = f" and {counted(size.payloads, 'payload')}" if size.payloads else ""
-    _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'entry')}{payloads}{shared}")
+    _line("kept", f"{_bytes(size.bytes)} in {counted(size.entries, 'commit')}{payloads}")
 
 
 def _state(head: RunHeader) -> str:
@@ -341,25 +347,24 @@ def _say_entries(stored: StoredRun, *, everything: bool) -> None:
 
 
 def _did(entry: Entry) -> str:
-    data = entry.data
-    if entry.kind == "effect" and "response" in data:
-        message: Message = entry.value.message
+    data, value = entry.data, entry.value
+    message = getattr(value, "model_output_message", None) or getattr(value, "message", None)
+    if entry.kind == "effect" and isinstance(message, Message):
         said = message.text or ", ".join(map(_output.value_text, message.tool_calls))
         return _output.shortened(f"{entry.key} {said}", 80)
-    if entry.kind in ("stop", "recovered", "again"):
-        told = data.get("status") or ("" if entry.value is None else _output.value_text(entry.value))
-        return _output.shortened(": ".join(filter(None, (told, data.get("reason", "").removeprefix("it ")))), 80)
-    if entry.kind == "resume":
-        given = ", ".join(f"{key} {_output.value_text(answer)}" for key, answer in entry.answers.items())
-        return _output.shortened(given, 80)
-    said = _output.value_text(entry.value) if "value" in data else ""
-    leads = f" -> {entry.next}" if entry.kind in ("start", "node") and entry.next else ""
+    if entry.kind == "stopped":
+        told = (data["status"], data.get("reason", "").removeprefix("it "))
+        return _output.shortened(": ".join(filter(None, told)), 80)
+    if entry.error is not None:
+        return _output.shortened(": ".join(filter(None, (entry.key, *entry.error))), 80)
+    said = "" if value is None else _output.value_text(value)
+    leads = f" -> {entry.next}" if entry.next else ""
     return _output.shortened(f"{entry.key} {said}".strip(), 80 - len(leads)) + _output.shown(leads)
 
 
 async def _follow(store: Store, run_id: str, owner: str) -> None:
     """Show the progress of a run until no process executes it."""
-    from graphagent.run.durable import follow_run
+    from graphagent.history import follow_run
 
     with Progress() as progress:
         async for moment in follow_run(store, run_id, owner=owner):
@@ -428,7 +433,7 @@ def replay(
     detailed: Annotated[bool, flag("--detailed", text="Show what the model was sent, too.")] = False,
 ) -> None:
     """Print what happened, step by step. Nothing is executed."""
-    print(_output.shown(target.read(run).memory.to_text(detailed=detailed)))
+    print(_output.shown(target.read(run).to_text(detailed=detailed)))
 
 
 def diff(
@@ -438,7 +443,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: what they share, and what each did after that."""
-    from graphagent.run.durable import compare_runs
+    from graphagent.history import compare_runs
 
     async def read(store: Store) -> Diff:
         ids = [await run_named(store, target.owner, each) for each in (a, b)]
@@ -447,7 +452,7 @@ def diff(
     told = target.use(read)
     if as_json:
         sides = {
-            name: [{"number": each.number, **each.data} for each in entries]
+            name: [{"number": each.number, **_output.plain(each.data)} for each in entries]
             for name, entries in (("only_a", told.only_a), ("only_b", told.only_b))
         }
         print(_output.json_text({"a": told.a, "b": told.b, "common": told.common, **sides}))

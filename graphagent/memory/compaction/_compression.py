@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent._article import a
-from graphagent.errors import OutputError
+from graphagent.errors import OutputError, PromptTooLongError
 from graphagent.events import CompressionFailed, ExtractionFailed, HistoryCompressed
-from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage, structured
-from graphagent.llm._internal import is_overflow, shortened
+from graphagent.llm import Image, Message, ModelRequest, Text, ToolCall, ToolResult, Usage
+from graphagent.llm._internal import shortened
 from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
-from graphagent.memory.facts._feature import AgentMemory
+from graphagent.memory.facts._feature import AgentMemory, found_once
 from graphagent.memory.facts._types import EVERYTHING, Concept, Fact, MultipleFacts, Scope, Source, Subject, least_trust
 from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import (
@@ -31,10 +32,9 @@ from graphagent.memory.steps._types import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.errors import ModelRequestError
     from graphagent.llm import ModelResponse
     from graphagent.memory.facts._feature import Place
-    from graphagent.memory.steps._transcript import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Compression
     from graphagent.run import Context
 
@@ -127,22 +127,21 @@ class FoundFacts:
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)
-        usage, asked = Usage(), 0
+        usage, form = Usage(), _extraction.answer()
         facts: list[KnownFact] = []
-
-        async def ask(request: ModelRequest) -> ModelResponse:
-            nonlocal usage, asked
-            asked += 1
-            response = await ctx.request(request, key=f"{_key(ctx)}:{asked}", output="extraction")
-            usage += response.usage
-            return response
-
-        for concept in self.concepts:
+        for number, concept in enumerate(self.concepts, 1):
             known = [each for each in before if each.fact.concept == concept]
             found: Fact | None = None
+            request = ModelRequest(tuple(_extraction.answer_messages(concept, said)), output=form)
             try:
-                answer = await structured(ask, _extraction.answer_messages(concept, said), _extraction.answer())
-                found = _extraction.found_fact(concept, answer.values)
+                response = await ctx.request(
+                    request,
+                    key=f"{_key(ctx)}:{number}",
+                    parse=lambda message: form.parse(message.text),
+                    purpose="extraction",
+                )
+                usage += response.usage
+                found = _extraction.found_fact(concept, form.parse(response.message.text).values)
             except (OutputError, ValueError) as error:
                 ctx.emit(ExtractionFailed(ctx.run_id, ctx.node, str(error)))
             if found is None or isinstance(found, MultipleFacts):
@@ -191,7 +190,8 @@ class StoredFacts:
             StoreError: the facts could not be read.
         """
         memory = ctx.feature(AgentMemory)
-        facts = await memory.known(*self.concepts, subjects=self.subjects, scopes=self.scopes)
+        known = partial(memory.known, *self.concepts, subjects=self.subjects, scopes=self.scopes)
+        facts = await found_once(ctx, memory, known)
         return SummaryStep("", 0, tuple(facts)) if facts else None
 
 
@@ -218,13 +218,7 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
     Raises:
         ModelError: a request failed, or the summary cannot be used. The transcript is unchanged.
     """
-    memory, before = ctx.memory, ctx.__frame__.added_before
-    if before is not None:
-        # The node is executed again after an interruption: its first execution has decided whether there was something to compress.
-        if isinstance(before, SummaryStep):
-            await ctx.add(before)
-            return before
-        return None
+    memory = ctx.memory
     cut = first_cut(memory, compression.keep) if cut is None else cut
     covered = covered_steps(memory.steps, cut)
     if not covered:
@@ -235,9 +229,12 @@ async def compress(ctx: Context, compression: Compression, *, cut: int | None = 
         reason = "nothing is known that could stand in for the history"
         ctx.emit(CompressionFailed(ctx.run_id, ctx.node, reason))
         return None
-    summary.covers, summary.keeps = cut, len(memory.steps) - cut
-    summary.timing = Timing(started, _clock.now())
-    await ctx.add(summary)
+    timing = Timing(started, _clock.now())
+    summary = replace(summary, covers=cut, keeps=len(memory.steps) - cut, timing=timing)
+    if memory.open is None:
+        summary = await ctx.add(summary)
+    else:  # the calls of the open turn come after the summary, and are still to be executed
+        memory.steps.append(summary)
     ctx.emit(HistoryCompressed(ctx.run_id, ctx.node, len(covered)))
     return summary
 
@@ -246,11 +243,11 @@ def first_cut(memory: RunMemory, keep: int) -> int:
     """Return the position before which all steps may be compressed if `keep` turns at the end are not.
 
     Together with these turns, the messages since the turn before them are kept, or the message that the first of them answered.
-    Without any turn, everything may be compressed but the message that is to be answered now.
+    Without any turn, everything may be compressed.
     """
     turns = [place for place, step in enumerate(memory.steps) if _is_turn(step)]
     if not turns:
-        return max(_allowed(memory), default=0)
+        return max(_whole(memory.steps), default=0)
     if len(turns) > keep:
         wanted = _after(memory.steps, turns[-1 - keep])
     else:
@@ -276,7 +273,24 @@ def cuts(memory: RunMemory, keep: int, *, measured: bool) -> list[int]:
 
 def _allowed(memory: RunMemory) -> list[int]:
     """Return the positions that neither cut off the message that is to be answered nor part a result from its call."""
-    steps, pending = memory.steps, memory.pending
+    asked = _asked(memory)
+    return [place for place in _whole(memory.steps) if asked is None or place <= asked]
+
+
+def _asked(memory: RunMemory) -> int | None:
+    """Return the position of the message that the model is to answer next; None if that is the task, or nothing."""
+    steps = memory.steps
+    for place in range(len(steps) - 1, -1, -1):
+        step = steps[place]
+        if isinstance(step, TaskStep) or (isinstance(step, ActionStep) and step.model_output_message is not None):
+            return None
+        if isinstance(step, MessageStep):
+            return place if step.message.role == "user" else None
+    return None
+
+
+def _whole(steps: Sequence[Step]) -> list[int]:
+    """Return the positions that do not part a result from its call."""
     called: dict[str, int] = {}
     apart = set[int]()
     for place, step in enumerate(steps):
@@ -285,8 +299,7 @@ def _allowed(memory: RunMemory) -> list[int]:
             for result in step.message.tool_results:
                 if result.call_id in called:
                     apart.update(range(called[result.call_id] + 1, place + 1))
-    last = len(steps) if pending is None else pending
-    return [place for place in range(1, last + 1) if place not in apart]
+    return [place for place in range(1, len(steps) + 1) if place not in apart]
 
 
 def _is_turn(step: Step) -> bool:
@@ -327,9 +340,12 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = 
     """Return summaries of steps: one, or if they are too long for one request, those of each half; a single step is shortened."""
     lines = _lines(ctx, steps, most)
     request = ModelRequest((Message.system(_SUMMARISE), Message.user(block("conversation", lines))))
-    too_long = is_overflow if len(steps) > 1 or most > _SHORTEST else _never
-    response = await ctx.__frame__.request_unless(too_long, request, key=key, output="summary")
-    if response is not None:
+    try:
+        response = await ctx.request(request, key=key, purpose="summary")
+    except PromptTooLongError:
+        if len(steps) == 1 and most <= _SHORTEST:
+            raise
+    else:
         if not response.message.text.strip():
             raise OutputError("the model gave an empty summary", output=response.message.text)
         return [response]
@@ -340,16 +356,12 @@ async def _summaries(ctx: Context, steps: Sequence[Step], key: str, most: int = 
     return [*first, *await _summaries(ctx, steps[half:], f"{key}:2", most)]
 
 
-def _never(_: ModelRequestError) -> bool:
-    return False
-
-
 async def _summary(ctx: Context, responses: Sequence[ModelResponse], steps: Sequence[Step]) -> SummaryStep:
     """Return one step with some summaries, which are summarised in turn if they would fill much of the window."""
     from graphagent.memory.compaction._window import ContextWindow
 
-    window = ctx.__frame__.runtime.features.get(ContextWindow)
-    limit = window.tokens if isinstance(window, ContextWindow) else None
+    window = ctx.feature(ContextWindow, None)
+    limit = None if window is None else window.tokens
     spent = sum((response.usage for response in responses), Usage())
     texts = [response.message.text.strip() for response in responses]
     while limit is not None and len(texts) > 1 and estimate([Message.user(*texts)]) > limit // 4:

@@ -18,7 +18,7 @@ from graphagent.memory.steps._types import (
 
 if TYPE_CHECKING:
     from graphagent.llm import OutputFormat
-    from graphagent.memory.steps._transcript import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
 
 _BYTES_A_TOKEN = 4
 _TOKENS_AN_IMAGE = 1_000
@@ -32,8 +32,8 @@ def prompt_size(
 
     If the prompt does not begin with that of the last turn, all of it is estimated, with the tools and the schema of the output.
     """
-    turn = next((step for step in reversed(memory.steps) if is_turn(step)), None)
-    if isinstance(turn, ActionStep) and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:
+    turn = memory.last_turn
+    if turn is not None and turn.prompt is not None and turn.token_usage and turn.token_usage.input_tokens:
         sent = turn.prompt.messages()
         if tuple(messages[: len(sent)]) == sent:
             usage, rest = turn.token_usage, messages[len(sent) :]

@@ -15,13 +15,13 @@ from graphagent.llm._internal import SHORTEST, shortened
 from graphagent.memory.compaction._compression import WholeHistory, compress, covered_steps, cuts
 from graphagent.memory.compaction._size import estimate, is_turn, largest_part, prompt_size, tools_size
 from graphagent.memory.steps._projection import seen, stay_anyway
-from graphagent.memory.steps._types import ActionStep, MessageStep, Step, SummaryStep
+from graphagent.memory.steps._types import ActionStep, MessageStep, Step
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
     from graphagent.events import ModelOutput
     from graphagent.llm import Message, ModelRequest, OutputFormat
-    from graphagent.memory.steps._transcript import RunMemory
+    from graphagent.memory.transcript._memory import RunMemory
     from graphagent.protocols import Compression
     from graphagent.run import Context
 
@@ -137,14 +137,8 @@ class ContextWindow:
         """
         if self.images is not None:
             _prune(ctx.memory, self.images)
-        while isinstance(ctx.__frame__.added_before, SummaryStep):
-            await ctx.add(
-                ctx.__frame__.added_before
-            )  # the node is executed again, and takes over the steps that it has already added
-        if self.tokens is None or ctx.__frame__.added_before is not None:
-            return
         memory = ctx.memory
-        if prompt_size(memory, memory.to_messages(), tools) <= self.tokens:
+        if self.tokens is None or prompt_size(memory, memory.to_messages(), tools) <= self.tokens:
             return
         failure = None
         try:
@@ -260,11 +254,11 @@ def _full(memory: RunMemory, call_id: str) -> str | None:
 
 def _prune(memory: RunMemory, most: int) -> None:
     """Leave out all images but the last ones. If none was added since the last turn of this run, there is nothing to do."""
-    steps = memory.steps
-    turn = next((n for n in range(len(steps) - 1, memory.begun - 1, -1) if is_turn(steps[n])), 0)
-    if not any(_images(step) for step in steps[turn:]):
+    own = memory.run_steps
+    turn = next((place for place in range(len(own) - 1, -1, -1) if is_turn(own[place])), None)
+    if not any(_images(step) for step in (memory.steps if turn is None else own[turn:])):
         return
-    for step in reversed(steps):
+    for step in reversed(memory.steps):
         images = _images(step)
         if len(images) > most:
             _leave(step, images[len(images) - most :] if most else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,10 +13,19 @@ from graphagent import _clock
 from graphagent._article import kind_of
 from graphagent.errors import FeatureError, OutputError, UnsupportedError
 from graphagent.events import ExtractionFailed, FactsLoaded, FactsSaved
-from graphagent.llm import structured
+from graphagent.llm import Message, ModelRequest
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._provider_none import NoMemory
-from graphagent.memory.facts._references import found_again, kept_version, known_fact, looked_up, reference, saved_id
+from graphagent.memory.facts._references import (
+    fact_json,
+    found_again,
+    kept_version,
+    known_fact,
+    looked_up,
+    read_fact_json,
+    reference,
+    saved_id,
+)
 from graphagent.memory.facts._resolve import Found, resolve, traced
 from graphagent.memory.facts._types import (
     EVERYTHING,
@@ -30,14 +39,13 @@ from graphagent.memory.facts._types import (
     check_given,
     least_trust,
 )
-from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._trust import is_less
 from graphagent.memory.steps._types import FactsStep, SummaryStep
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
     from graphagent.agent import Agent
-    from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.llm import OutputFormat
     from graphagent.memory._blocks import KnownFact
     from graphagent.memory.steps._types import Step
     from graphagent.run import Context
@@ -54,14 +62,6 @@ _SETTINGS = {
 
 Place = ScopeKind | Scope
 """A scope, or the kind of one whose name was given when AgentMemory was installed."""
-
-
-@dataclass(frozen=True, slots=True)
-class FactUse:
-    """The subjects and scopes that a memory node uses, so that they can be checked when the feature is installed."""
-
-    subjects: tuple[Subject, ...] = ()
-    scopes: tuple[Place, ...] = ()
 
 
 class AgentMemory:
@@ -105,38 +105,32 @@ class AgentMemory:
     def install(self, agent: Agent[Any, Any]) -> None:
         """Take over the agent's name and the subjects of its nodes, and check that each kind of scope that these use has a name.
 
+        They are attributes of the functions of nodes that need this feature: `subjects` and `scopes`.
+
         Raises:
             FeatureError: one has none.
         """
         self._scopes.setdefault(ScopeKind.AGENT, Scope.agent(agent.strategy.name))
         named: list[Subject] = []
         for path, element in agent.strategy.walk():
-            use: object = getattr(element.function, "use", None)
-            if isinstance(use, FactUse):
-                named.extend(use.subjects)
-                for place in use.scopes:
+            if AgentMemory in getattr(element, "needs", ()):
+                named.extend(getattr(element.function, "subjects", None) or ())
+                for place in getattr(element.function, "scopes", None) or ():
                     self._scope(place, path)
         if self._subjects is None:
             self._subjects = _by_priority(named)
 
     async def begin(self, ctx: Context) -> None:
-        """Look up the facts in the transcript of a run, and refuse an owner if the provider cannot keep owners apart.
+        """Refuse an owner if the provider cannot keep owners apart.
 
         Raises:
             FeatureError: the run has an owner, and the provider does not know owners.
-            StoreError: the facts could not be read.
         """
         if ctx.owner and not isinstance(self.provider, KeepingProvider):
             raise FeatureError(
                 f"the run has an owner, and {type(self.provider).__name__} knows none, so that facts of different owners "
                 f"would mix; use a KeepingProvider, such as FileMemoryProvider or EncryptedMemoryProvider"
             )
-        for memory in {id(each.memory): each.memory for each in ctx.__frame__.live_frames()}.values():
-            for step in memory.steps if memory.loaded else ():
-                if isinstance(step, FactsStep | SummaryStep) and any(known.kept for known in step.facts):
-                    facts = tuple(await self.look_up(step.facts, owner=ctx.owner))
-                    if facts != step.facts or not all(known.kept for known in facts):
-                        step.facts = facts
 
     @property
     def refers(self) -> bool:
@@ -186,7 +180,7 @@ class AgentMemory:
             await self._save(fact, subject, within, "trusted")
             return
 
-        async def given() -> list[Found]:
+        async def given(_: str) -> list[Found]:
             return [(fact, subject, within)]
 
         await self._keep(given, "trusted" if self._vouches else self._ctx.memory.trust)
@@ -230,6 +224,8 @@ class AgentMemory:
     ) -> list[Fact]:
         """Show the model the facts about some concepts, and return them.
 
+        What it is shown is recorded, so a node that is executed again shows the same.
+
         Raises:
             StoreError: it could not be read.
         """
@@ -239,6 +235,8 @@ class AgentMemory:
         self, subjects: Iterable[Subject] | None = None, scopes: Iterable[Place] | None = None
     ) -> list[Fact]:
         """Show the model all facts, and return them.
+
+        What it is shown is recorded, so a node that is executed again shows the same.
 
         Raises:
             StoreError: it could not be read.
@@ -262,8 +260,8 @@ class AgentMemory:
         steps, trust = self._said()
         within = self._scope(scope)
 
-        async def find(concept: Concept) -> list[Found]:
-            found = await self._ask(_extraction.answer_messages(concept, steps), _extraction.answer())
+        async def find(concept: Concept, key: str) -> list[Found]:
+            found = await self._ask(key, _extraction.answer_messages(concept, steps), _extraction.answer())
             try:
                 fact = _extraction.found_fact(concept, found.values) if found is not None else None
             except ValueError as error:
@@ -289,12 +287,12 @@ class AgentMemory:
         places = [self._scope(place) for place in _several((ScopeKind.AGENT,) if scopes is None else scopes, "scopes")]
         steps, trust = self._said()
 
-        async def find() -> list[Found]:
+        async def find(key: str) -> list[Found]:
             there = [fact for fact, _, _ in await self._found(None, asked, places)]
             # The description of a concept is stored text too: it is not shown if it is trusted less than the conversation.
             shown = [fact.concept for fact in there if not is_less(fact.source.trust, trust)]
             known = [fact.concept for fact in there]
-            found = await self._ask(_extraction.detection_messages(asked, shown, steps), _extraction.detection())
+            found = await self._ask(key, _extraction.detection_messages(asked, shown, steps), _extraction.detection())
             if found is None:
                 return []
             if len(found.facts) > _extraction.MOST_FACTS:
@@ -398,18 +396,18 @@ class AgentMemory:
         """Return facts that a node or a tool reads; from now on, their trust limits that of the run."""
         if self._ctx is not None:
             for fact in facts:
-                self._ctx.memory.lower(fact.source.trust)
+                self._ctx.memory.lower_trust(fact.source.trust)
         return facts
 
-    async def _keep(self, find: Callable[[], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
-        """Save the facts that `find` returns, and return them as saved. Recorded by name, so that it happens once."""
+    async def _keep(self, find: Callable[[str], Awaitable[Sequence[Found]]], trust: str) -> list[Found]:
+        """Save the facts that `find` returns for a key, and return them as saved. Recorded by name, so that it happens once."""
         ctx = self._running()
-        key = ctx.__frame__.numbered("facts")
+        key = ctx.next_key("facts")
         kept: list[Found] | None = None
 
         async def work() -> list[list[str | int]]:
             nonlocal kept
-            kept = [await self._save(*each, trust, named=f"{ctx.idempotency_key}:{key}") for each in await find()]
+            kept = [await self._save(*each, trust, named=f"{ctx.idempotency_key}:{key}") for each in await find(key)]
             return [reference(each) for each in kept]
 
         references = await ctx.once(key, work)
@@ -429,30 +427,30 @@ class AgentMemory:
             await self.provider.save(stamped, subject, scope)
             return stamped, subject, scope
         stamped = replace(stamped, id=saved_id(named, fact.concept, subject, scope), version=0)
-        runtime = ctx.__frame__.runtime
-        again = ctx.attempt > 1 or runtime.reexecuting
-        if not again or await kept_version(self.provider, stamped, subject, scope, ctx.owner) is None:
+        # A process may have died after it saved the fact, and before this was recorded.
+        version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
+        if version is None:
             await self.provider.save(stamped, subject, scope, **self._options())
             ctx.emit(FactsSaved(ctx.run_id, ctx.node, 1))
-        if runtime.journal is None:
-            return stamped, subject, scope
-        version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
+            version = await kept_version(self.provider, stamped, subject, scope, ctx.owner)
         return replace(stamped, version=version or 0), subject, scope
 
     async def _show(self, found: Sequence[KnownFact]) -> list[Fact]:
         """Show the model those facts that it does not see already."""
         ctx = self._running()
-        steps = ctx.memory.steps
-        # The facts that this node had added before it was interrupted are passed to add() again, which finds them.
-        savepoint = ctx.__frame__.savepoint
-        own = set(map(id, savepoint.added[savepoint.place :])) if savepoint is not None else set[int]()
-        shown = {
-            (known.fact.concept.keyword, known.subject): known.fact.values
-            for step in (steps[place] for place in seen(steps))
-            if isinstance(step, FactsStep | SummaryStep) and id(step) not in own
-            for known in step.facts
-        }
-        new = [known for known in found if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values]
+
+        async def unseen() -> list[KnownFact]:
+            shown = {
+                (known.fact.concept.keyword, known.subject): known.fact.values
+                for step in ctx.memory.visible
+                if isinstance(step, FactsStep | SummaryStep)
+                for known in step.facts
+            }
+            return [
+                known for known in found if shown.get((known.fact.concept.keyword, known.subject)) != known.fact.values
+            ]
+
+        new = await found_once(ctx, self, unseen)
         if new:
             await ctx.add(FactsStep(tuple(new)))
             ctx.emit(FactsLoaded(ctx.run_id, ctx.node, len(new)))
@@ -461,20 +459,22 @@ class AgentMemory:
     def _said(self) -> tuple[list[Step], str]:
         """Return the steps since the run began, and the trust of what a model finds in them."""
         memory = self._running().memory
-        return memory.steps[memory.begun :], least_trust(("inferred", memory.trust))
+        return memory.run_steps, least_trust(("inferred", memory.trust))
 
-    async def _ask(self, messages: Sequence[Any], form: Any) -> Any:
-        ctx = self._running()
+    async def _ask(self, key: str, messages: Sequence[Message], form: OutputFormat[Any]) -> Any:
+        """Return what the model finds; None if no answer fits."""
+        request = ModelRequest(tuple(messages), output=form)
 
-        async def ask(request: ModelRequest) -> ModelResponse:
-            # The answer is not recorded: what the model finds is stored as facts only, so that forgetting these is enough.
-            return await ctx.request(request, recorded=False, output="extraction")
+        def parse(message: Message) -> Any:
+            return form.parse(message.text)
 
         try:
-            return await structured(ask, messages, form)
+            # The answer is not recorded: what the model finds is stored as facts only, so that forgetting these is enough.
+            response = await self._running().request(request, key=key, parse=parse, purpose="extraction", record=False)
         except OutputError as error:
             self._failed(str(error))
             return None
+        return parse(response.message)
 
     def _failed(self, reason: str) -> None:
         ctx = self._running()
@@ -487,6 +487,25 @@ class AgentMemory:
 
     def __repr__(self) -> str:
         return f"<AgentMemory over {type(self.provider).__name__}>"
+
+
+async def found_once(
+    ctx: Context, memory: AgentMemory, find: Callable[[], Awaitable[list[KnownFact]]]
+) -> list[KnownFact]:
+    """Return the facts that `find` returns. Recorded by name, so a node that is executed again gets the same.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    found: list[KnownFact] | None = None
+
+    async def work() -> list[Any]:
+        nonlocal found
+        found = await find()
+        return [fact_json(known, values=False) for known in found]
+
+    recorded = await ctx.once(ctx.next_key("known facts"), work)
+    return found if found is not None else await memory.look_up(list(map(read_fact_json, recorded)), owner=ctx.owner)
 
 
 def _several(given: Iterable[Any], name: str) -> Iterable[Any]:

@@ -48,8 +48,10 @@ def with_value(known: KnownFact, fact: Fact | None) -> KnownFact:
 
 
 def united(known: KnownFact, parts: tuple[KnownFact, ...]) -> KnownFact:
-    """Return a fact combined from others, of which some may have been forgotten."""
+    """Return a fact combined from others, of which some may have been forgotten. It is still the one that it was."""
     [fact] = resolve((part.fact, part.subject, part.scope) for part in parts)
+    was = known.fact
+    fact = replace(fact, timestamp=was.timestamp, id=was.id, version=was.version, source=was.source)
     return replace(known, fact=fact, parts=parts, forgotten=all(part.forgotten for part in parts))
 
 
@@ -117,7 +119,7 @@ async def kept_version(
     """
     options = {"owner": owner} if owner else {}
     found = await provider.load(fact.concept, subject, scope, **options)
-    if not any(each.id == fact.id for each in found) and isinstance(provider, KeepingProvider):
+    if found and found[-1].id != fact.id and isinstance(provider, KeepingProvider):
         found = await provider.history(fact.concept, subject, scope, **options)
     return next((each.version for each in found if each.id == fact.id), None)
 

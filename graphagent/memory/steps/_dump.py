@@ -30,7 +30,7 @@ from graphagent.memory.steps._types import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.memory.steps._prompt_delta import SentPrompt
+    from graphagent.memory.transcript._prompt import Prompt
 
 Plain = Any
 """None, bool, int, float, str, list, and dict with text keys."""
@@ -222,8 +222,11 @@ class _Plainly:
 
     def __init__(self, *, without: str = "") -> None:
         self._without = without
-        self._messages: dict[int, Plain] = {}
-        self._prompts: dict[int, list[Plain]] = {}
+        self._messages: dict[int, tuple[Message, Plain]] = {}
+        """The messages, which are kept so that no other object gets the identity of one of them."""
+        self._last: Prompt | None = None
+        self._shown: list[Plain] = []
+        """The prompt that was shown last, and its messages."""
 
     def step(self, step: Step) -> dict[str, Plain]:
         found: dict[str, Plain] = {"kind": type(step).kind}
@@ -237,20 +240,17 @@ class _Plainly:
             return self._prompt(step.prompt) if step.prompt else []
         return plain(getattr(step, name, None))
 
-    def _prompt(self, prompt: SentPrompt) -> list[Plain]:
-        before = self._prompts.get(id(prompt.previous)) if prompt.previous else None
-        if before is None:
-            found = [self._message(message) for message in prompt.messages()]
-        else:
-            found = before[: prompt.kept] + [self._message(message) for message in prompt.added]
-        self._prompts[id(prompt)] = found
+    def _prompt(self, prompt: Prompt) -> list[Plain]:
+        kept = prompt.kept_of(self._last)
+        found = self._shown[:kept] + [self._message(message) for message in prompt.messages()[kept:]]
+        self._last, self._shown = prompt, found
         return found
 
     def _message(self, message: Message) -> Plain:
         found = self._messages.get(id(message))
         if found is None:
-            found = self._messages[id(message)] = _message(message)
-        return found
+            found = self._messages[id(message)] = message, _message(message)
+        return found[1]
 
 
 def shown_fields(kind: type[Step]) -> tuple[str, ...]:

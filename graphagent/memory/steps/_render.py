@@ -29,7 +29,7 @@ from graphagent.memory.steps._types import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.memory.steps._prompt_delta import SentPrompt
+    from graphagent.memory.transcript._prompt import Prompt
 
 _INDENT = "    "
 _JOINERS = "\u200c\u200d"
@@ -59,7 +59,7 @@ def to_text(
         inside: The texts of runs of sub-agents, which are put below the calls that they were for.
     """
     blocks = [step_text(system_prompt)] if detailed and system_prompt.system_prompt else []
-    before: SentPrompt | None = None
+    before: Prompt | None = None
     for step in (*steps, waiting) if waiting is not None else steps:
         blocks.append("\n".join(_lines(step, detailed=detailed, before=before, inside=inside)))
         before = getattr(step, "prompt", None) or before
@@ -75,7 +75,7 @@ def step_text(step: Step, *, detailed: bool = False) -> str:
 
 
 def _lines(
-    step: Step, *, detailed: bool = False, before: SentPrompt | None = None, inside: Mapping[str, str] = _NO_RUNS
+    step: Step, *, detailed: bool = False, before: Prompt | None = None, inside: Mapping[str, str] = _NO_RUNS
 ) -> Iterator[str]:
     title, body = _body(step, inside)
     timing: Timing | None = getattr(step, "timing", None)
@@ -83,7 +83,7 @@ def _lines(
     about = list(_spent(timing, usage))
     if detailed and timing is not None:
         about = [*_moment(timing.started), *about]
-    prompt: SentPrompt | None = getattr(step, "prompt", None)
+    prompt: Prompt | None = getattr(step, "prompt", None)
     sent = _sent(prompt, before) if detailed and prompt is not None else ()
     yield from _under(f"{title} ({'; '.join(about)})" if about else title, [*sent, *body])
 
@@ -167,11 +167,11 @@ def _notes(notes: Iterable[KnownNote]) -> Iterator[str]:
         yield f"{about}: {_line(note.content)}" if about else _line(note.content)
 
 
-def _sent(prompt: SentPrompt, before: SentPrompt | None) -> Iterator[str]:
+def _sent(prompt: Prompt, before: Prompt | None) -> Iterator[str]:
     """Return the prompt that the model was sent, without the beginning that the prompt shown before has too."""
-    told = prompt if before is not None and prompt.previous is before else prompt.since(None)
-    new, count = told.added, "1 message" if prompt.size == 1 else f"{prompt.size} messages"
-    as_before = f", of which the first {told.kept} as before" if told.kept else ""
+    messages, kept = prompt.messages(), prompt.kept_of(before)
+    new, count = messages[kept:], "1 message" if len(messages) == 1 else f"{len(messages)} messages"
+    as_before = f", of which the first {kept} as before" if kept else ""
     yield f"The model was sent {count}{as_before}:"
     for message in new:
         yield from _indented(_under(f"{message.role}", _parts(message)))

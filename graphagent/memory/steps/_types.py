@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
@@ -12,7 +13,7 @@ from graphagent.codec._internal import cached
 from graphagent.llm import Image, Message, ToolCall, ToolResult, Usage
 from graphagent.llm._internal import fresh_ids, images_of
 from graphagent.memory._blocks import KnownFact, KnownNote, facts_message, notes_message, summary_message
-from graphagent.memory.steps._prompt_delta import SentPrompt
+from graphagent.memory.transcript._prompt import Prompt
 
 if TYPE_CHECKING:
     from graphagent.llm import ImageLike
@@ -70,7 +71,7 @@ class Step:
     with `to_messages` where a model shall see it.
     """
 
-    __slots__ = ("_home", "_recorded")
+    __slots__ = ("_home", "_id", "_recorded")
 
     kind: ClassVar[str] = ""
     """How the type is called in what is saved."""
@@ -264,7 +265,7 @@ class PlanningStep(Step):
     plan: str
     model_output_message: Message | None
     """The model's whole message."""
-    prompt: SentPrompt | None
+    prompt: Prompt | None
     timing: Timing | None
     token_usage: Usage | None
 
@@ -272,7 +273,7 @@ class PlanningStep(Step):
         self,
         plan: str,
         model_output_message: Message | None = None,
-        prompt: SentPrompt | None = None,
+        prompt: Prompt | None = None,
         timing: Timing | None = None,
         token_usage: Usage | None = None,
         *,
@@ -294,7 +295,7 @@ class PlanningStep(Step):
         return [Message.assistant(self.plan.strip()), Message.user(_PROCEED)]
 
 
-def _prompt_of(prompt: SentPrompt | None, messages: Iterable[Message] | None, kind: type[Step]) -> SentPrompt | None:
+def _prompt_of(prompt: Prompt | None, messages: Iterable[Message] | None, kind: type[Step]) -> Prompt | None:
     """Return the prompt that a step is given, or made of the messages that it is given."""
     if messages is None:
         return prompt
@@ -305,7 +306,7 @@ def _prompt_of(prompt: SentPrompt | None, messages: Iterable[Message] | None, ki
                 f"the model_input_messages of {a(kind.__name__)} are Messages, with {a(type(each).__name__)} in them"
             )
     if prompt is None:
-        return SentPrompt.of(sent, None, ()) if sent else None
+        return Prompt.of(sent) if sent else None
     if prompt.messages() != sent:
         raise ValueError(f"{a(kind.__name__)} is given prompt= and other model_input_messages=; leave one of them out")
     return prompt
@@ -389,7 +390,7 @@ class ActionStep(Step):
         error: StepFailure | None = None,
         timing: Timing | None = None,
         token_usage: Usage | None = None,
-        prompt: SentPrompt | None = None,
+        prompt: Prompt | None = None,
         model_input_messages: Iterable[Message] | None = None,
     ) -> None:
         _set(self, "step_number", step_number)
@@ -420,7 +421,7 @@ class ActionStep(Step):
     error: StepFailure | None
     timing: Timing | None
     token_usage: Usage | None
-    prompt: SentPrompt | None
+    prompt: Prompt | None
 
     @property
     def model_output(self) -> str | None:
@@ -467,6 +468,13 @@ class ActionStep(Step):
 
     _observations: str | None
     _observations_images: tuple[Image, ...] | None
+
+    def with_results(self, results: Iterable[ToolResult]) -> ActionStep:
+        """Return this turn with more results of its calls."""
+        found = copy.copy(self)
+        given = {result.call_id: result for result in (*self.results, *results)}
+        _set(found, "results", tuple(given[call.id] for call in self.tool_calls if call.id in given))
+        return found
 
     def take(self, results: Iterable[ToolResult]) -> None:
         """Put results in the place of those that the calls of this turn have."""

@@ -240,7 +240,7 @@ def test_a_run_is_forked(run, begun, home):
         ([], 2, "say where to fork: one of --before NODE, --after NODE and --at N"),
         (["--at", "1", "--after", "draft"], 2, "say where to fork"),
         (["--before", "nowhere"], 2, "has not come to a node 'nowhere'; it executed: 'draft'"),
-        (["--at", "99"], 2, "has the entries 1 to 3, and no 99"),
+        (["--at", "99"], 2, "has the entries 1 to 4, and no 99"),
         (["--at", "1", "--run-id", "mail-1"], 1, "there is a run 'mail-1' already"),
     ],
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -14,7 +16,8 @@ import pexpect
 import pytest
 
 from graphagent._clock import clock
-from graphagent.store import Put, SqliteStore, new_key
+from graphagent.history import import_runs
+from graphagent.store import MemoryStore, Put, SqliteStore, new_key
 from graphagent.store._internal import Cache
 
 STORE = ["--store", "runs.db"]
@@ -43,13 +46,13 @@ def test_runs_go_into_a_file_and_out_of_it(run, begun, home, monkeypatch):
     run("runs", "fork", "mail-1", "--after", "draft", "--run-id", "mail-2", *AGENT)
     ended = run("runs", "export", "--out", "runs.jsonl", *STORE)
     assert ended.out == ""
-    assert "5 runs, " in ended.said
+    assert "4 runs, " in ended.said
     assert "readable for you alone, but not sealed." in ended.said
     assert stat.S_IMODE(os.stat("runs.jsonl").st_mode) == 0o600
     assert "is not overwritten" in run("runs", "export", "--out", "runs.jsonl", *STORE).said
     for options in (["--store", "new/other.db"], ["--store", "sealed.db", "--key", "env:TEST_KEY"]):
-        assert run("runs", "import", "runs.jsonl", *options).out == "5 of 5 runs were new.\n"
-        assert run("runs", "import", "runs.jsonl", *options).out == "0 of 5 runs were new.\n"
+        assert run("runs", "import", "runs.jsonl", *options).out == "4 of 4 runs were new.\n"
+        assert run("runs", "import", "runs.jsonl", *options).out == "0 of 4 runs were new.\n"
         assert sorted(_ids(run, *options)) == sorted(_ids(run))
         assert _ids(run, "--owner", "ada", *options) == ["secret"]
         assert _steps(run, "mail-2", *options)["entries"] == _steps(run, "mail-2")["entries"]
@@ -72,14 +75,26 @@ def test_an_export_may_go_through_a_pipe(run, begun, home):
     assert "there is no run 'x'" in unknown.said
 
 
+def _with_data(text, old, new):
+    """Give an export with other bytes in its rows."""
+    records = [json.loads(line) for line in text.splitlines()]
+    found = [base64.b64decode(each["data"]) for each in records]
+    assert any(old in data for data in found)
+    changed = [base64.b64encode(data.replace(old, new)).decode() for data in found]
+    return "".join(json.dumps({**each, "data": data}) + "\n" for each, data in zip(records, changed, strict=True))
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda text: text.replace("Dear all", "Dear ill"), "its entry was changed; nothing was imported"),
+        (lambda text: _with_data(text, b"Dear all", b"Dear ill"), "its data was changed; nothing was imported"),
         (lambda text: text[: len(text) // 2], "is no JSON object; nothing was imported"),
-        (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "lacks entry 3; nothing was imported"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "lacks a row; nothing was imported"),
         (lambda text: text + "[]\n", "line 5, is no JSON object; nothing was imported"),
-        (lambda text: text.replace('"format":1', '"format":2', 1), "it is of a format that is not known here"),
+        (
+            lambda text: text.replace('"format":1', '"format":2', 1),
+            "its format is not known here; nothing was imported",
+        ),
     ],
 )
 def test_a_damaged_export_is_refused(run, begun, home, damage, said):
@@ -93,6 +108,36 @@ def test_a_damaged_export_is_refused(run, begun, home, damage, said):
     assert said in ended.said
     assert ended.err.count("\n") == 1
     assert not os.path.exists("other.db") or _ids(run, "--store", "other.db") == []
+
+
+def test_no_byte_of_an_export_may_be_another(run, begun, home):
+    """Whatever is read from a changed one is refused: also where a sub-agent stands, and bits that decoding would ignore."""
+    begun("letters", "post-1", "xx")
+    run("runs", "export", "--out", "runs.jsonl", *STORE)
+    text = (home / "runs.jsonl").read_bytes()
+    *_, agent = text.splitlines(keepends=True)
+    assert agent.startswith(b'{"type":"agent"')
+    number = len(text) - len(agent) + agent.index(b'"number":') + len(b'"number":')
+    ends = [found.start() for found in re.finditer(rb'.=*"}', text)]
+    places = {number, *ends, *range(0, len(text), 61)}
+
+    async def refused(place):
+        changed = text[:place] + bytes([text[place] ^ 1]) + text[place + 1 :]
+        try:
+            records = [json.loads(line) for line in changed.decode().splitlines()]
+        except ValueError:
+            return True
+        store = MemoryStore()
+        try:
+            await import_runs(store, records)
+        except ValueError as error:
+            return "nothing was imported" in str(error) and not [item async for item in store.scan(())]
+        return False
+
+    async def accepted():
+        return [place for place in sorted(places) if not await refused(place)]
+
+    assert anyio.run(accepted) == []
 
 
 def test_an_export_that_breaks_off_leaves_no_file(run, begun, home):

@@ -67,7 +67,7 @@ def test_a_list_is_narrowed(run, begun):
     ).err.replace("\n", " ")
     refused = run("runs", "list", "--status", "asleep", *STORE)
     assert refused.code == 2
-    assert "'asleep' is no status; there are running, done," in refused.said
+    assert "'asleep' is no status; there are queued, running," in refused.said
 
 
 def test_sizes_are_told(run, begun):
@@ -128,7 +128,7 @@ def test_a_run_is_shown(run, begun):
         ["send", "bool"],
         ["drop", "bool"],
     ]
-    assert "2\tDear all, about the party. -> ask_human\tnode\tdraft" in ended.out
+    assert "2\tDear all, about the party. -> ask_human\tfinished\tdraft" in ended.out
     assert shown[-3:] == ["transcript", "Task:", "    the party"]
     run("runs", "answer", "mail-1", "yes", "--agent", "program.py:agent", *STORE)
     shown = run("runs", "show", "mail-1", *STORE).out
@@ -151,7 +151,7 @@ def test_a_run_is_shown_to_programs(run, begun):
     assert "entries" not in told
     entries = _json(run("runs", "show", "post-1", "--json", "--entries", *STORE))["entries"]
     assert [each["number"] for each in entries] == list(range(1, len(entries) + 1))
-    assert (entries[0]["t"], entries[-1]["t"]) == ("start", "stop")
+    assert (entries[0]["type"], entries[-1]["type"]) == ("started", "stopped")
 
 
 def test_long_journals_are_cut(run, begun):
@@ -260,10 +260,10 @@ def test_two_runs_are_compared(run, begun):
     run("runs", "answer", "mail-2", "no", *agent)
     ended = run("runs", "diff", "mail-1", "mail-2", *STORE)
     assert ended.err == "2 entries in common.\n- mail-1\n+ mail-2\n"
-    assert "-\tsent\t6\tnode\tsend\n" in ended.out
-    assert "+\tdropped\t7\tnode\tdrop\n" in ended.out
+    assert "-\tsent\t8\tfinished\tsend\n" in ended.out
+    assert "+\tdropped\t9\tfinished\tdrop\n" in ended.out
     told = _json(run("runs", "diff", "mail-1", "mail-2", "--json", *STORE))
-    assert (told["common"], told["only_a"][-1]["t"], told["only_b"][0]["t"]) == (2, "final", "resume")
+    assert (told["common"], told["only_a"][-1]["type"], told["only_b"][0]["type"]) == (2, "stopped", "resumed")
     assert run("runs", "diff", "mail-1", "mail-1", *STORE).out == ""
 
 
@@ -328,7 +328,7 @@ agent = Agent(single_run())
 
 
 def test_steps_of_ones_own_need_the_program(home):
-    """Without it the error says so; with --agent they are shown."""
+    """Without it the error says so; with --agent they are shown. What only moves runs needs no program."""
     (home / "moods.py").write_text(CUSTOM)
     program = (
         "import anyio, moods\n"
@@ -355,9 +355,21 @@ def test_steps_of_ones_own_need_the_program(home):
     assert code == 0, said
     said, code = command("-m graphagent runs show --store runs.db")
     assert code == 1
-    assert "'cli-test-mood' is no kind of step that is known here" in " ".join(said.split())
+    assert "'cli-test-mood' is not a known kind of step; import the module that defines it first" in " ".join(
+        said.split()
+    )
+    assert "damaged" not in said
     said, code = command("-m graphagent runs show --store runs.db --agent moods.py:agent --prompt 1 --json")
     assert code == 0, said
+    assert [each["content"] for each in json.loads(said)] == ["I am glad.", "hi"]
+    for words in (
+        "verify --store runs.db",
+        "export --out runs.jsonl --store runs.db",
+        "import runs.jsonl --store new.db",
+    ):
+        said, code = command(f"-m graphagent runs {words}")
+        assert code == 0, said
+    said, code = command("-m graphagent runs show --store new.db --agent moods.py:agent --prompt 1 --json")
     assert [each["content"] for each in json.loads(said)] == ["I am glad.", "hi"]
 
 

@@ -69,7 +69,7 @@ def test_values_are_shown_without_the_marks_of_the_store(run, words):
     assert '"$"' not in shown.out
     assert "Main Street" in shown.out
     if not words:
-        assert 'answer {"good": true, "note": "fine"}' in shown.out
+        assert 'answer:ask:1 {"good": true, "note": "fine"}\teffect\task_human' in shown.out
         assert '"colour": "RED"' in shown.out
         assert '"$"' not in run("runs", "replay", "r", *STORE).out
 
@@ -79,7 +79,7 @@ def test_a_run_that_took_an_error_path_is_shown(run):
     kept(RECOVERS)
     shown = run("runs", "show", "r", *STORE)
     assert (shown.code, shown.err) == (0, "")
-    assert "PostError: the postman is ill\trecovered" in shown.out
+    assert "PostError: the postman is ill\tfinished\tsend" in shown.out
 
 
 def test_a_run_that_failed_is_shown_with_what_was_raised(run):
@@ -102,8 +102,8 @@ def test_a_plain_export_has_values_as_people_write_them(run, home):
     assert (exported.code, '"$"' in exported.out) == (0, False)
     (record,) = map(json.loads, exported.out.splitlines())
     values = {(each["kind"], each["node"]): each for each in record["entries"]}
-    assert values["node", "draft"]["value"]["colour"] == "RED"
-    assert values["resume", ""]["answers"] == {"answer": {"good": True, "note": "fine"}}
+    assert values["finished", "draft"]["value"]["colour"] == "RED"
+    assert values["effect", "ask_human"]["value"] == {"good": True, "note": "fine"}
     assert (record["run_id"], record["status"], record["failure"]) == ("r", "done", None)
     assert record["steps"][-1]["output"]["to"] == [{"street": "Main Street", "number": 2}]
     (home / "plain.jsonl").write_text(exported.out)

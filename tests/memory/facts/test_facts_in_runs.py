@@ -54,8 +54,9 @@ ask = llm_request(tools=False)
 talk = Strategy("talk", START >> load_facts(CITY, TOOLS, subjects=[USER]) >> ask >> END)
 
 
-def agent_of(strategy, provider, store, *replies, tools=(), **names):
-    agent = Agent(strategy, model=ScriptedModel(replies), store=store, tools=tools)
+def agent_of(strategy, provider, store, *replies, tools=(), name=None, description="", **names):
+    about = {} if name is None else {"name": name, "description": description}
+    agent = Agent(strategy, model=ScriptedModel(replies), store=store, tools=tools, **about)
     agent.install(AgentMemory, provider=provider, **names)
     return agent
 
@@ -108,7 +109,7 @@ async def test_a_run_that_is_read_shows_the_facts_that_the_model_saw(provider, s
     assert run.memory == result.memory
     [shown] = [step for step in run.memory.steps if isinstance(step, FactsStep)]
     assert [known.fact.values for known in shown.facts] == [("Oslo-QX7431",), ("git-QX7431", "vim-QX7431")]
-    assert run.memory.last_action.model_input_messages == sent_to(agent)
+    assert run.memory.last_turn.model_input_messages == sent_to(agent)
     assert b"QX7431" not in on_disk(tmp_path / "runs")
 
 
@@ -122,7 +123,8 @@ async def test_a_forgotten_fact_is_gone_from_every_run_and_from_the_disk(provide
 
     agent = agent_of(talk, provider, store)
     run = await agent.read(result.run_id)
-    snapshot = await agent.state_at(result.run_id, 4)
+    asked = next(entry.number for entry in await agent.history(result.run_id) if entry.node == "llm_request")
+    snapshot = await agent.state_at(result.run_id, asked)
     for memory in (run.memory, snapshot.memory):
         text = memory.to_text(detailed=True)
         assert "user, city: [forgotten]" in text
@@ -173,7 +175,7 @@ async def test_facts_that_were_united_are_forgotten_part_by_part(facts, store):
 
     run, known = await values()
     assert known.fact.values == ("ed", "git", "vim", "make")
-    assert run.memory.last_action.model_input_messages == sent_to(agent)
+    assert run.memory.last_turn.model_input_messages == sent_to(agent)
     await facts.forget(scope=PRODUCT)
     run, known = await values()
     assert (known.fact.values, known.forgotten) == (("ed", "git", "[forgotten]", "make"), False)
@@ -210,24 +212,25 @@ def look() -> str:
 
 
 async def test_a_run_that_goes_on_sends_no_forgotten_fact(facts, store):
-    """What was forgotten while a run waited is not sent any more, in another process or in this one."""
-    wait = ask_human("Go on?", str)
-    strategy = Strategy("talk", START >> load_facts(CITY, subjects=[USER]) >> wait >> ask >> END)
+    """What was forgotten while a run waited is not sent any more, in another process or in this one, nor shown."""
+    wait, before = ask_human("Go on?", str), llm_request(tools=False, name="before")
+    strategy = Strategy("talk", START >> load_facts(CITY, subjects=[USER]) >> before >> wait >> ask >> END)
     for kept in (store, None):
         await facts.save(SingleFact(CITY, "Oslo"), USER, HERE)
-        first = agent_of(strategy, facts, kept, "Hello!")
+        first = agent_of(strategy, facts, kept, "Wait.", "Hello!")
         run = first.start("Hi!")
         await run.finish()
         await facts.forget(subject=USER)
         if kept is None:
             run.answer("yes")
             await run.finish()
-            sent = sent_to(first)
+            sent, shown = sent_to(first, 1), run.memory
         else:
             second = agent_of(strategy, facts, kept, "Hello!")
             await second.resume(run.run_id, answer="yes")
-            sent = sent_to(second)
+            sent, shown = sent_to(second), second.last.memory
         assert '"value":"[forgotten]"' in sent[0].text
+        assert "Oslo" not in shown.to_text(detailed=True)
 
 
 async def test_a_run_that_goes_on_sends_what_it_would_have_sent(facts, store):
@@ -289,6 +292,59 @@ async def test_facts_of_a_branch_are_references_too(facts, store, tmp_path):
     assert "Oslo-QX7431" in run.memory.to_text()
 
 
+def with_helper(facts, store, *replies, answers=(), provider=None):
+    """An agent whose sub-agent has the memory, and asks a person behind what it loads."""
+    wait = ask_human("Go on?", str)
+    strategy = Strategy("talk", START >> load_facts(CITY, subjects=[USER]) >> wait >> ask >> END)
+    helper = agent_of(strategy, facts, None, *answers, name="helper", description="helps")
+    turn, act = llm_request(), execute_tools()
+    outer = Strategy("outer", START >> turn, turn.on(ToolCalls) >> act >> turn, turn.on(str) >> END)
+    agent = Agent(outer, model=ScriptedModel(replies), tools=[helper], store=store)
+    if provider is not None:
+        agent.install(AgentMemory, provider=provider)
+    return agent, helper
+
+
+@pytest.mark.parametrize("outer", [False, True])
+async def test_facts_of_a_sub_agent_are_those_of_its_own_memory(facts, store, tmp_path, outer):
+    """Whatever memory the agent around it has: the log refers to its facts, and shows them until they are forgotten."""
+    await facts.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
+    other = StoreMemoryProvider(MemoryStore()) if outer else None
+    agent, _ = with_helper(facts, store, ToolCall("helper", {"task": "look"}), provider=other)
+    assert (await agent.run("Hi!", run_id="r")).status == "waiting"
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
+    agent, helper = with_helper(facts, store, "Bye!", answers=["Hello!"], provider=other)
+    [child] = (await agent.read("r")).result.children
+    assert "Oslo-QX7431" in child.memory.to_text()
+    await facts.forget(subject=USER)
+    assert (await agent.resume("r", answer="yes")).output == "Bye!"
+    assert '"value":"[forgotten]"' in sent_to(helper)[0].text
+    [child] = (await agent.read("r")).result.children
+    assert "user, city: [forgotten]" in child.memory.to_text(detailed=True)
+
+
+async def test_facts_of_an_agent_that_a_node_runs_are_looked_up_when_it_goes_on(facts, store, tmp_path):
+    """Nobody knows its memory before: the strategy does not name the agent."""
+    await facts.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
+
+    def agents(*replies):
+        _, helper = with_helper(facts, None, answers=replies)
+
+        @node
+        async def delegate(ctx: Context, text: str) -> str:
+            return await ctx.run_agent(helper, text)
+
+        return Agent(Strategy("outer", START >> delegate >> END), store=store), helper
+
+    agent, _ = agents()
+    assert (await agent.run("Hi!", run_id="r")).status == "waiting"
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
+    agent, helper = agents("Hello!")
+    await facts.forget(subject=USER)
+    assert (await agent.resume("r", answer="yes")).output == "Hello!"
+    assert '"value":"[forgotten]"' in sent_to(helper)[0].text
+
+
 # ---- without a provider that keeps
 
 
@@ -321,7 +377,7 @@ async def test_a_provider_of_four_methods_leaves_the_text_in_the_run(store):
     run = await agent_of(talk, provider, store).read(result.run_id)
     [shown] = [step for step in run.memory.steps if isinstance(step, FactsStep)]
     assert (shown.facts[0].fact.value, shown.facts[0].kept) == ("Oslo", False)
-    assert run.memory.last_action.model_input_messages == sent_to(agent)
+    assert run.memory.last_turn.model_input_messages == sent_to(agent)
 
 
 async def test_facts_that_no_feature_can_look_up_are_kept_as_text(facts, store):
@@ -332,11 +388,11 @@ async def test_facts_that_no_feature_can_look_up_are_kept_as_text(facts, store):
     agent = Agent(chat, model=ScriptedModel(["Again!"]), store=store)
     result = await agent.run("And now?", steps=first.memory)
     run = await Agent(chat, store=store).read(result.run_id)
-    assert run.memory.last_action.model_input_messages == sent_to(agent)
+    assert run.memory.last_turn.model_input_messages == sent_to(agent)
     four = agent_of(chat, FourMethods(), store, "Again!")
     result = await four.run("And now?", steps=first.memory)
     run = await agent_of(chat, FourMethods(), store).read(result.run_id)
-    assert run.memory.last_action.model_input_messages == sent_to(four)
+    assert run.memory.last_turn.model_input_messages == sent_to(four)
 
 
 async def test_a_journal_read_without_the_feature_says_that_values_are_elsewhere(facts, store):
@@ -613,7 +669,7 @@ async def test_a_sealed_store_of_runs_refers_to_facts_as_well(facts, tmp_path):
     agent = agent_of(talk, facts, store, "Hello!")
     result = await agent.run("Hi!")
     run = await agent_of(talk, facts, store).read(result.run_id)
-    assert run.memory.last_action.model_input_messages == sent_to(agent)
+    assert run.memory.last_turn.model_input_messages == sent_to(agent)
     await facts.forget(everything=True)
     run = await agent_of(talk, facts, store).read(result.run_id)
     assert "Oslo" not in run.memory.to_text(detailed=True)

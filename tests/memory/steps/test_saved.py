@@ -43,9 +43,10 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import SentPrompt
-from graphagent.memory.steps._json import StepReader, StepWriter
-from graphagent.memory.steps._save import _checksum
+from graphagent.memory.transcript._fields import Source as StepSource
+from graphagent.memory.transcript._fields import read_step, write_step
+from graphagent.memory.transcript._prompt import Versions
+from graphagent.memory.transcript._saved import _checksum
 from tests.thorough import examples
 
 PICTURE = Image(b"\x89PNG" * 300)
@@ -116,7 +117,6 @@ def same(one, other):
         if isinstance(mine, ActionStep):
             assert [result.seconds for result in mine.results] == [result.seconds for result in theirs.results]
     assert one.to_messages() == other.to_messages()
-    assert (one.last_prompt and one.last_prompt.messages()) == (other.last_prompt and other.last_prompt.messages())
     return True
 
 
@@ -189,21 +189,16 @@ def transcripts(draw):
             continue
         step = draw(turns | some.builds(PlanningStep, texts))
         if draw(some.integers(0, 4)):
-            derived = memory.to_messages()
+            derived, prompt = memory.transcript.prompt()
             sent = derived + draw(some.lists(messages, max_size=1)) if draw(some.booleans()) else derived
-            before = draw(some.sampled_from([memory.last_prompt, memory.last_prompt, None]))
-            step.prompt = SentPrompt.of(sent, before, derived)
-            memory.sent(step.prompt)
+            step.prompt = prompt.differing(sent)
         memory.steps.append(step)
         if draw(some.integers(0, 3)) == 0:
             memory.steps.pop(draw(some.integers(0, len(memory.steps) - 1)))
     if draw(some.booleans()):
         turn = draw(turns)
-        turn.prompt = SentPrompt.of(memory.to_messages(), memory.last_prompt)
-        memory.open = turn
-        memory.sent(turn.prompt)
-    else:
-        memory = RunMemory(memory.system_prompt.system_prompt, memory.steps)
+        turn.prompt = memory.transcript.prompt()[1]
+        memory.transcript.put_open(1, turn)
     return memory
 
 
@@ -235,11 +230,8 @@ def test_every_transcript_is_plain_data(memory):
 def run(count, *, edited=False):
     """A transcript of so many turns, each with a tool call; or one of which each turn's observation was pruned later."""
     memory = RunMemory("Rules.", [TaskStep("task")])
-    prompt = None
     for number in range(1, count + 1):
-        derived = memory.to_messages()
-        prompt = SentPrompt.of(derived, prompt, derived)
-        memory.sent(prompt)
+        prompt = memory.transcript.prompt()[1]
         call = ToolCall("look", {"number": number}, f"call {number}")
         result = ToolResult(call.id, "look", f"unique result {number} of the tool")
         message = Message.assistant(f"unique thought {number} of the model", [call])
@@ -266,7 +258,7 @@ def test_what_was_sent_can_be_shown_after_the_steps_were_edited():
     again = save(memory)
     assert same(again, memory)
     assert "unique result 29 of the tool" in [message.text for message in again.steps[-1].model_input_messages]
-    assert memory.to_json().count("unique thought 5 of") == 1
+    assert memory.to_json().count("unique thought 5 of") == 2  # in each version of the step
 
 
 @pytest.mark.parametrize("edited", [False, True], ids=["untouched", "edited"])
@@ -278,18 +270,20 @@ def test_the_size_grows_with_the_steps(edited):
 
 
 def test_the_size_grows_with_the_steps_of_branches_too():
-    """Prompts of branches are told as the difference to the one that they forked from."""
+    """What a branch was sent begins with what there was before the fork."""
 
     def forked(count):
-        memory, last = RunMemory("Rules.", [TaskStep("task")]), None
+        memory = RunMemory("Rules.", [TaskStep("task")])
         for number in range(count):
-            sent = []
-            for branch in range(3):
-                said = Message.assistant(f"thought {number} of branch {branch}")
-                sent.append(SentPrompt.of([*memory.to_messages(), Message.user(f"branch {branch}")], last))
-                memory.steps.append(ActionStep(step_number=number + 1, model_output_message=said, prompt=sent[-1]))
-            last = sent[0]
-        return RunMemory("Rules.", memory.steps)
+            branches = [memory.transcript.branch() for _ in range(3)]
+            for place, branch in enumerate(branches):
+                said = Message.assistant(f"thought {number} of branch {place}")
+                branch.add(1, MessageStep(Message.user(f"branch {place}")))
+                prompt = branch.prompt()[1]
+                branch.add(2, ActionStep(step_number=number + 1, model_output_message=said, prompt=prompt))
+            for branch in branches:
+                memory.transcript.joined_by(3, branch)
+        return memory
 
     assert same(save(forked(10)), forked(10))
     sizes = [len(forked(count).to_json()) for count in (40, 160)]
@@ -306,13 +300,10 @@ def test_large_payloads_are_saved_once():
 
 
 def test_a_loaded_transcript_can_be_carried_on():
-    """It takes steps like any other; what was loaded counts as history, and all of it as new."""
+    """It takes steps like any other."""
     memory = save(run(3))
-    assert (memory.begun, memory.inherited, memory.turns) == (4, 4, 3)
+    assert (memory.run_steps, memory.turns) == (run(3).run_steps, 3)
     memory.steps.append(MessageStep(Message.user("and?")))
-    assert len(memory.changes()) == 5
-    derived = memory.to_messages()
-    assert SentPrompt.of(derived, memory.last_prompt).kept == memory.last_prompt.size
     assert len(RunMemory.from_json(memory.to_json()).steps) == 5
 
 
@@ -329,7 +320,7 @@ def test_cut_text_is_refused():
     """Whatever is missing at the end."""
     saved = run(2).to_json()
     for length in range(len(saved)):
-        with pytest.raises(ValueError, match="this is no saved transcript"):
+        with pytest.raises(ValueError, match="this is not a saved transcript"):
             RunMemory.from_json(saved[:length])
 
 
@@ -364,14 +355,14 @@ def test_other_text_is_refused(text):
 
 def test_a_transcript_of_a_later_version_is_refused():
     """It is not guessed at."""
-    saved = run(1).to_json().replace('"version":1', '"version":2')
-    with pytest.raises(ValueError, match="another version than 1"):
+    saved = run(1).to_json().replace('"version":2', '"version":3')
+    with pytest.raises(ValueError, match="another version than 2"):
         RunMemory.from_json(saved)
 
 
 def signed(transcript):
     return orjson.dumps(
-        {"format": "graphagent steps", "version": 1, "sum": _checksum(transcript), "transcript": transcript}
+        {"format": "graphagent steps", "version": 2, "sum": _checksum(transcript), "transcript": transcript}
     )
 
 
@@ -389,8 +380,10 @@ def test_a_forged_transcript_is_a_value_error(data):
     memory.steps.extend(
         [Reading(1.0, Unit.METRE, [Place("a")]), FactsStep((known(SingleFact(city, "Oslo")),)), SummaryStep("s", 1)]
     )
-    memory.steps.append(PlanningStep("p", Message.assistant("p"), memory.last_prompt, Timing(1, 2), Usage(1, 2)))
-    memory.open = run(1).steps[-1]
+    memory.steps.append(
+        PlanningStep("p", Message.assistant("p"), memory.transcript.prompt()[1], Timing(1, 2), Usage(1, 2))
+    )
+    memory.transcript.put_open(1, ActionStep(step_number=3, model_output="Hm."))
     transcript = orjson.loads(memory.to_json())["transcript"]
     places = []
 
@@ -415,7 +408,7 @@ def test_a_forged_transcript_is_a_value_error(data):
     else:
         told = ""
         assert all(isinstance(step, Step) for step in again.steps)
-    assert "secret" not in told.replace("'secret' is no kind of step", "")
+    assert "secret" not in told.replace("'secret' is not a known kind of step", "")
 
 
 def test_what_cannot_be_saved_is_named_with_its_step():
@@ -434,10 +427,16 @@ def test_what_cannot_be_saved_is_named_with_its_step():
 # ---- steps as JSON data
 
 
-def again(step, **more):
-    blobs = HeldBlobs()
-    data = orjson.loads(orjson.dumps(StepWriter(blobs, **more).step(step)))
-    return StepReader(blobs).step(data)
+class Target:
+    def __init__(self, *, refers=False):
+        self.blobs, self.versions = HeldBlobs(), Versions()
+        self.refers_to_facts = self.refers_to_notes = refers
+
+
+def again(step):
+    target = Target()
+    data = orjson.loads(orjson.dumps(write_step(step, target)))
+    return read_step(data, StepSource(target.blobs))
 
 
 @pytest.mark.parametrize(
@@ -469,23 +468,22 @@ def test_a_type_of_ones_own_comes_back_by_the_types_of_its_fields():
     turn.gauge = Place("b")
     back = again(turn)
     assert (type(back), back, back.gauge) == (Measured, turn, Place("b"))
-    reader = StepReader(HeldBlobs())
-    short = reader.step({"kind": "saved reading", "value": 1.0, "unit": {"$": "typed", "t": "Unit", "v": "METRE"}})
+    source = StepSource(HeldBlobs())
+    short = read_step(
+        {"kind": "saved reading", "value": 1.0, "unit": {"$": "typed", "t": "Unit", "v": "METRE"}}, source
+    )
     assert short == Reading(1.0, Unit.METRE)
-    for data, said in (
-        ({"kind": "saved reading", "value": 1.0}, "was kept without 'unit', which has no default"),
+    for data, told in (
+        ({"kind": "saved reading", "value": 1.0}, "'unit'"),
         ({"kind": "saved reading", "colour": 1}, "a Reading has no field 'colour'"),
-        (
-            {"kind": "saved reading", "unit": {"$": "typed", "t": "Unit", "v": "secret"}},
-            "the unit of a Reading: what was kept",
-        ),
-        ({"kind": "unheard of"}, "'unheard of' is no kind of step that is known here; import what defines it first"),
-        ({"kind": "message"}, "a MessageStep was kept without 'message'"),
+        ({"kind": "saved reading", "unit": {"$": "typed", "t": "Unit", "v": "secret"}}, "without .value."),
+        ({"kind": "unheard of"}, "'unheard of' is not a known kind of step; import the module that defines it first"),
+        ({"kind": "message"}, "'message'"),
         ({"kind": "message", "message": None}, "the message of a MessageStep"),
-        ([], "is no kind of step"),
+        ([], "is not a known kind of step"),
     ):
-        with pytest.raises(ValueError, match=said) as raised:
-            reader.step(data)
+        with pytest.raises(ValueError, match=told) as raised:
+            read_step(data, source)
         assert "secret" not in str(raised.value)
 
 
@@ -493,96 +491,25 @@ def test_what_a_step_holds_beside_its_fields_is_not_lost_in_silence():
     """It is refused, and so is a field that was never set."""
     loose = Loose(1)
     loose.colour = "red"
-    with pytest.raises(SerializationError, match="a Loose holds 'colour', which is no field of it"):
+    with pytest.raises(SerializationError, match="a Loose has an attribute 'colour' that is not a field"):
         again(loose)
     with pytest.raises(SerializationError, match="the gauge of a Measured: it was never set"):
         again(Measured())
-
-
-def test_some_fields_of_a_step_can_be_written_and_set():
-    """An edit is the fields that were assigned, those that say nothing included."""
-    blobs, step = (
-        HeldBlobs(),
-        ActionStep(step_number=3, observations="x", timing=Timing(1, 2), error=StepFailure("E", "m")),
-    )
-    data = StepWriter(blobs).fields(step, ["timing", "_observations", "error", "results", "token_usage"], empty=True)
-    assert data == {"timing": [1, 2], "_observations": "x", "error": ["E", "m"], "results": [], "token_usage": None}
-    other = ActionStep(token_usage=Usage(1, 1), results=[ToolResult("a", "f", "x")])
-    StepReader(blobs).fill(other, orjson.loads(orjson.dumps(data)))
-    assert other == ActionStep(observations="x", timing=Timing(1, 2), error=StepFailure("E", "m"))
-
-
-def test_what_stands_elsewhere_is_referred_to():
-    """A journal has objects written once: `known` gives what stands for them, and `resolve` gives them back."""
-    message, answer = Message.assistant("said", [ToolCall("f", {}, "a")]), ["answer"]
-    first, second = ToolResult("a", "f", "x"), ToolResult("b", "f", "y")
-    places = {id(message): 1, id(first): 2, id(answer): 3}
-    objects = {1: message, 2: first, 3: answer}
-
-    def known(value):
-        return {"$at": places[id(value)]} if id(value) in places else None
-
-    writer = StepWriter(HeldBlobs(), known=known)
-    turn = writer.step(ActionStep(model_output_message=message, results=[first, second]))
-    final = writer.step(FinalAnswerStep(answer))
-    assert (turn["model_output_message"], turn["results"][0], final["output"]) == ({"$at": 1}, {"$at": 2}, {"$at": 3})
-    reader = StepReader(HeldBlobs(), resolve=lambda data: objects[data["$at"]])
-    back = reader.step(orjson.loads(orjson.dumps(turn)))
-    assert back.model_output_message is message
-    assert back.results[0] is first
-    assert back.results[1] == second
-    assert reader.step(final).output is answer
-    assert reader.step(writer.step(FinalAnswerStep({"$at": 9}))).output == {"$at": 9}
 
 
 def test_facts_are_written_as_references_where_that_is_enough():
     """In a journal the values of facts that can be read again stand nowhere, so forgetting them is enough."""
     kept = known(SingleFact(city, "Oslo", 5, id="i", version=2, source=Source("r", 1, "o", "trusted")), kept=True)
     other = known(SingleFact(city, "Bergen"))
-    data = orjson.dumps(StepWriter(HeldBlobs(), values=False).step(FactsStep((kept, other))))
+    data = orjson.dumps(write_step(FactsStep((kept, other)), Target(refers=True)))
     assert b"Oslo" not in data
     assert b"Bergen" in data
-    first, second = StepReader(HeldBlobs()).step(orjson.loads(data)).facts
+    first, second = read_step(orjson.loads(data), StepSource(HeldBlobs())).facts
     assert (first.fact.value, first.forgotten, first.kept) == ("[kept elsewhere]", False, True)
     assert dataclasses.replace(first.fact, value="Oslo") == kept.fact
     assert (first.subject, first.scope, first.subject.priority) == (kept.subject, kept.scope, 3)
     assert second == other
     assert again(FactsStep((kept,))).facts == (kept,)
-
-
-def test_messages_that_models_were_sent_stand_under_their_hashes():
-    """What the steps give is found there; what was said besides, or before an edit, is written; what is gone is said to be."""
-    memory = run(3)
-    blobs = HeldBlobs()
-    writer = StepWriter(blobs)
-    data = [writer.step(step) for step in memory.steps]
-    assert all(isinstance(each, str) for step in data[1:] for each in step["prompt"][1])
-    reader = StepReader(blobs)
-    back = [reader.step(orjson.loads(orjson.dumps(each))) for each in data]
-    assert back[-1].model_input_messages[0].text == "[forgotten]"
-    reader = StepReader(blobs)
-    back = [reader.step(each) for each in data]
-    reader.told.note(message for step in back for message in step.to_messages())
-    reader.told.note([Message.system("Rules.")])
-    assert [step.model_input_messages for step in back[1:]] == [step.model_input_messages for step in memory.steps[1:]]
-    writer = StepWriter(blobs)
-    writer.careful = True
-    assert all(not isinstance(each, str) for each in writer.step(memory.steps[1])["prompt"][1])
-
-
-def test_a_prompt_that_does_not_follow_the_last_one_is_written_whole():
-    """A reader that has the last one alone can read it."""
-    memory = run(3)
-    writer, reader = StepWriter(HeldBlobs()), StepReader(HeldBlobs())
-    writer.follow(memory.steps[1].prompt)
-    data = writer.step(memory.steps[3])
-    assert data["prompt"][0] == 0
-    assert reader.step(data).prompt.size == memory.steps[3].prompt.size
-    assert writer.last is memory.steps[3].prompt
-    for wrong in ([9, []], [-1, []], [0, "secret"], ["0", []], 5, None):
-        if wrong is not None:
-            with pytest.raises(ValueError, match="the prompt of an ActionStep"):
-                StepReader(HeldBlobs()).step({"kind": "action", "prompt": wrong})
 
 
 # ---- plain data for people
@@ -595,7 +522,9 @@ def test_full_steps_have_smolagents_names():
     memory.steps[2].error = StepFailure("ToolError", "no")
     memory.steps[2].token_usage = Usage(10, 5, 3, 2, Decimal("0.5"))
     memory.steps.append(FinalAnswerStep("done"))
-    memory.open = ActionStep(step_number=3, model_output_message=Message.assistant("", [ToolCall("look", {}, "z")]))
+    memory.transcript.put_open(
+        1, ActionStep(step_number=3, model_output_message=Message.assistant("", [ToolCall("look", {}, "z")]))
+    )
     task, first, second, final, waiting = memory.full_steps()
     assert task == {"kind": "task", "task": "task", "task_images": [{"media_type": "image/png", "data": "ZGF0YQ=="}]}
     assert first["tool_calls"] == [
@@ -616,23 +545,11 @@ def test_full_steps_have_smolagents_names():
 
 
 def test_a_message_is_rendered_once():
-    """A transcript of many turns is not rendered again for each of them; and the succinct form does not look at prompts."""
+    """A transcript of many turns is not rendered again for each of them."""
     full = run(100).full_steps()
     sent = [message for step in full[1:] for message in step["model_input_messages"]]
     assert len(sent) > 10_000
     assert len(set(map(id, sent))) < 250
-    memory = run(40)
-    for step in memory.steps[1:]:
-        step.prompt = step.prompt.since(None)
-    sent = [message for step in memory.full_steps()[1:] for message in step["model_input_messages"]]
-    assert len(set(map(id, sent))) < 100
-    memory = run(2)
-
-    def never():
-        raise AssertionError("the prompt was read")
-
-    memory.steps[2].prompt = SentPrompt(None, 0, never, size=1)
-    assert len(memory.succinct_steps()) == 3
 
 
 class Model(pydantic.BaseModel):

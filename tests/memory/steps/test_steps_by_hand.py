@@ -25,7 +25,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import SentPrompt
+from graphagent.memory._internal import Prompt
 from graphagent.migrate.smolagents import load_steps
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
@@ -73,7 +73,7 @@ def test_a_turn_can_be_made_of_all_its_parts():
     assert step.model_output_message == message
     assert (step.model_output, step.tool_calls, step.model_input_messages) == ("I will count.", (CALL,), SENT)
     assert step == ActionStep(
-        step_number=3, timing=Timing(1_000, 2_500), prompt=SentPrompt.of(SENT, None), model_output_message=message,
+        step_number=3, timing=Timing(1_000, 2_500), prompt=Prompt.of(SENT), model_output_message=message,
         observations="three", observations_images=[PICTURE], action_output=3, code_action="count()",
         error=StepFailure("ValueError", "too many"), token_usage=Usage(5, 2),
     )  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_message_and_parts_that_say_something_else_are_refused(parts):
 @pytest.mark.parametrize("kind", [ActionStep, lambda **parts: PlanningStep("plan", **parts)])
 def test_a_prompt_and_messages_that_differ_are_refused(kind):
     """What is the same is not."""
-    prompt = SentPrompt.of(SENT, None)
+    prompt = Prompt.of(SENT)
     assert kind(prompt=prompt, model_input_messages=SENT).prompt is prompt
     for other in (SENT[:1], []):
         with pytest.raises(ValueError, match="prompt= and other model_input_messages=; leave one of them out"):

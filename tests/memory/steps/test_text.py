@@ -31,7 +31,7 @@ from graphagent.memory import (
     TaskStep,
     Timing,
 )
-from graphagent.memory._internal import SentPrompt
+from graphagent.memory._internal import Prompt
 from graphagent.memory.steps._render import step_text
 
 CALLS = (ToolCall("look", {"where": "outside"}, "a"), ToolCall("count", {}, "b"))
@@ -62,7 +62,7 @@ def lines(text):
 
 def example():
     memory = RunMemory("Be brief.\nBe kind.", [TaskStep("What do you see?\nSay it.", (PICTURE,))])
-    first = SentPrompt.of(memory.to_messages(), None)
+    first = Prompt.of(memory.to_messages())
     memory.steps.append(
         ActionStep(
             step_number=1,
@@ -76,7 +76,7 @@ def example():
             token_usage=Usage(1200, 14, 1000, 4, Decimal("0.00120")),
         )
     )
-    second = SentPrompt.of(memory.to_messages(), first)
+    second = Prompt.of(memory.to_messages())
     memory.steps.append(
         ActionStep(
             step_number=2, model_output_message=Message.assistant("A tree."), action_output="A tree.", prompt=second
@@ -241,7 +241,7 @@ def test_what_the_model_sees_instead_of_the_results_is_told():
 def test_a_turn_that_waits_is_told_last():
     """With the calls that it waits for."""
     memory = RunMemory("", [TaskStep("t")])
-    memory.open = ActionStep(step_number=1, model_output_message=Message.assistant("", CALLS[:1]))
+    memory.transcript.put_open(1, ActionStep(step_number=1, model_output_message=Message.assistant("", CALLS[:1])))
     assert memory.to_text().endswith(
         'Step 1:\n    Called look({"where": "outside"})\n\nWaiting for the results of its tool calls.'
     )
@@ -249,22 +249,19 @@ def test_a_turn_that_waits_is_told_last():
 
 
 def test_the_text_in_detail_grows_with_the_steps():
-    """A long transcript is not told again for each turn; prompts that follow no other one are told in full."""
+    """A long transcript is not told again for each turn."""
 
-    def told(count, *, chained=True):
-        memory, prompt = RunMemory("", [TaskStep("t")]), None
+    def told(count):
+        memory = RunMemory("", [TaskStep("t")])
         for number in range(1, count + 1):
-            prompt = SentPrompt.of(memory.to_messages(), prompt if chained else None)
+            said = Message.assistant(f"thought {number}.")
             memory.steps.append(
-                ActionStep(
-                    step_number=number, model_output_message=Message.assistant(f"thought {number}."), prompt=prompt
-                )
+                ActionStep(step_number=number, model_output_message=said, model_input_messages=memory.to_messages())
             )
         return memory.to_text(detailed=True)
 
     assert len(told(200)) < 4.3 * len(told(50))
     assert told(50).count("thought 1.") == 2
-    assert told(50, chained=False).count("thought 1.") == 50
 
 
 # ---- nothing passes for something else
@@ -313,7 +310,7 @@ told_steps = (
         code_action=texts,
         action_output=texts,
         prompt=some.builds(
-            lambda text: SentPrompt.of([Message.user(text), Message.tool(ToolResult("a", text, text))], None), texts
+            lambda text: Prompt.of([Message.user(text), Message.tool(ToolResult("a", text, text))]), texts
         ),
     )
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, race, tool
 from graphagent.codec._internal import hash_of
-from graphagent.errors import NodeFailedError, ToolError
+from graphagent.errors import ToolError
 from graphagent.llm import Image, Message, ModelRequest, ToolCall, ToolCalls, ToolResult, ToolResults
 from graphagent.memory import (
     TRUST_LEVELS,
@@ -289,7 +289,7 @@ async def test_a_transcript_of_an_unknown_trust_is_refused():
     saved = orjson.loads(text)
     saved["transcript"]["trust"] = "utter"
     saved["sum"] = hash_of(orjson.dumps(saved["transcript"], option=orjson.OPT_SORT_KEYS))
-    with pytest.raises(ValueError, match="trust that is not known"):
+    with pytest.raises(ValueError, match="the trust level is not known"):
         RunMemory.from_json(orjson.dumps(saved))
 
 
@@ -484,7 +484,7 @@ async def test_the_error_of_an_agent_is_trusted_as_what_the_agent_heard(branches
 
     @node
     async def ask(ctx: Context, text: str) -> str:
-        with pytest.raises(NodeFailedError):
+        with pytest.raises(ToolError):
             await scout.as_tool().run({"task": text}, ctx)
         return text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -17,12 +17,11 @@ from graphagent.memory.facts import _extraction
 from graphagent.memory.notes._notes import Notes
 from graphagent.memory.notes._types import Note
 from graphagent.memory.notes._view import NoteView
-from graphagent.memory.notes.feature._run_notes import AfterRun, InRun, RunNoteService, extracted, known_note
+from graphagent.memory.notes.feature._run_notes import RunModel, RunNoteService, extracted, known_note
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
 from graphagent.memory.notes.write._save import SaveRequest, save
 from graphagent.memory.steps._note_references import forgotten_note, shortened_note
-from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._types import ActionStep, MessageStep, NotesStep, TaskStep
 from graphagent.store import Put
 
@@ -128,20 +127,12 @@ class NoteMemory(NoteView):
         agent.offer(self.tools)
 
     async def begin(self, ctx: Context) -> None:
-        """Check that the run has the owner of the notes, and look up the notes in its transcript.
+        """Check that the run has the owner of the notes.
 
         Raises:
             FeatureError: the owners differ.
-            StoreError: the notes could not be read.
         """
         self._check_owner(ctx)
-        for memory in {id(each.memory): each.memory for each in ctx.__frame__.live_frames()}.values():
-            for step in memory.steps if memory.loaded else ():
-                if isinstance(step, NotesStep) and any(known.kept for known in step.notes):
-                    found = await self.look_up_notes(step.notes, owner=ctx.owner)
-                    shown = tuple(shortened_note(each, each.cut) if each.cut else each for each in found)
-                    if shown != step.notes:
-                        step.notes = shown
 
     def _check_owner(self, ctx: Context) -> None:
         if self._visibility.owner and self._visibility.owner != ctx.owner:
@@ -194,7 +185,7 @@ class NoteMemory(NoteView):
             EmbedderError: the question could not be embedded.
             RerankerError: the reranker failed.
         """
-        key = self._running().__frame__.numbered("recall")
+        key = self._running().next_key("recall")
         return await self._show(query, key, scope, categories, limit or self._limit, characters or self._characters)
 
     async def _show(
@@ -205,12 +196,9 @@ class NoteMemory(NoteView):
         categories: Sequence[str] | None,
         limit: int,
         characters: int,
+        without: Collection[str] = (),
     ) -> list[KnownNote]:
         ctx = self._running()
-        before = ctx.__frame__.added_before
-        if isinstance(before, NotesStep):  # the node is executed again: it shows the same again
-            await ctx.add(before)
-            return list(before.notes)
         ctx.emit(MemoryRetrievalStarted(ctx.run_id, ctx.node))
         began = time.perf_counter()
 
@@ -222,21 +210,22 @@ class NoteMemory(NoteView):
 
         names = await ctx.once(key, find)
         references = [
-            KnownNote(id_, "", version, trust=trust, kept=True, cut=cut) for id_, version, trust, cut in names
+            KnownNote(id_, "", version, trust=trust, kept=True, cut=cut)
+            for id_, version, trust, cut in names
+            if id_ not in without
         ]
-        found = [each for each in await self.look_up_notes(references, owner=ctx.owner) if not each.forgotten]
-        notes = [shortened_note(each, each.cut) if each.cut else each for each in found]
-        if notes:
-            await ctx.add(NotesStep(tuple(notes)))
+        found = await self.look_up_notes(references, owner=ctx.owner)
+        if found:  # even if they were forgotten meanwhile, or the next step would be taken for this one
+            await ctx.add(NotesStep(tuple(shortened_note(each, each.cut) if each.cut else each for each in found)))
+        notes = [shortened_note(each, each.cut) if each.cut else each for each in found if not each.forgotten]
         text = notes_block(notes) if notes else ""
         ctx.emit(MemoryRetrievalCompleted(ctx.run_id, ctx.node, text, (time.perf_counter() - began) * 1000))
         return notes
 
     def _fitting(self, matches: Sequence[Match], characters: int) -> list[KnownNote]:
         """Return the notes that the model does not see already, as many as there is room for."""
-        steps = self._running().memory.steps
-        visible = [step for step in (steps[place] for place in seen(steps)) if isinstance(step, NotesStep)]
-        shown = {(note.id, note.version) for step in visible for note in step.notes}
+        visible = self._running().memory.visible
+        shown = {(note.id, note.version) for step in visible if isinstance(step, NotesStep) for note in step.notes}
         found: list[KnownNote] = []
         for match in matches:
             note = known_note(match.record)
@@ -266,10 +255,17 @@ class NoteMemory(NoteView):
         """
         if not self._recalls:
             return
-        bound, before = self.bind(ctx), ctx.__frame__.added_before
-        query = "" if before is not None else _asked(ctx, whole_run=self._recalls == "node")
-        if query or isinstance(before, NotesStep):
-            await bound._show(query, f"recall:turn:{ctx.memory.turns}", None, None, self._limit, self._characters)  # noqa: SLF001
+        steps = ctx.memory.run_steps
+        turns = [place for place, step in enumerate(steps) if isinstance(step, ActionStep)]
+        latest = steps[turns[-1] + 1 :] if turns else steps
+        said = [text for text in map(_said, latest) if text.strip()]
+        if said and (not turns or self._recalls == "node"):
+            # A prompt may be built several times before a turn, and its notes may have been summed up meanwhile.
+            shown = {note.id for step in latest if isinstance(step, NotesStep) for note in step.notes}
+            key = f"recall:{len(turns)}:{len(said)}"
+            await self.bind(ctx)._show(  # noqa: SLF001  a copy of itself
+                said[-1] if turns else said[0], key, None, None, self._limit, self._characters, shown
+            )
 
     async def make_room(self, ctx: Context, tools: Sequence[Tool]) -> bool:
         """Do nothing: notes are a small part of a prompt."""
@@ -303,7 +299,7 @@ class NoteMemory(NoteView):
         ctx = self._ctx
         if ctx is None:
             return await super()._save(request)
-        key = ctx.__frame__.numbered("notes")
+        key = ctx.next_key("notes")
         saved: list[Record] | None = None
 
         async def work() -> list[str]:
@@ -344,12 +340,12 @@ class NoteMemory(NoteView):
             StoreError: they could not be saved.
         """
         ctx = self._running()
-        key = ctx.__frame__.numbered("learned")
+        key = ctx.next_key("learned")
         saved: list[Record] = []
 
         async def work() -> list[str]:
-            said = _cut("\n".join(_extraction.spoken(ctx.memory.steps[ctx.memory.begun :])))
-            statements = await self._statements(said, InRun(ctx) if ctx.model_or_none is not None else None)
+            said = _cut("\n".join(_extraction.spoken(ctx.memory.run_steps)))
+            statements = await self._statements(said, self.asks)
             saved.extend(await self.remember_many(statements, scope=scope, categories=categories, trust="inferred"))
             return [record.id for record in saved]
 
@@ -368,34 +364,35 @@ class NoteMemory(NoteView):
     def asks(self) -> Model | None:
         """The model of the run, for questions about notes in a node. What it spends counts; what it says is not recorded with the run."""
         ctx = self._running()
-        return InRun(ctx) if ctx.model_or_none is not None else None
+        return RunModel(ctx) if ctx.model is not None else None
 
     async def ended(self, ctx: Context, output: Any) -> None:
-        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected.
-
-        Nothing is learned from a run of a sub-agent that has the notes of the enclosing run, because that one learns, nor from a
-        run that is executed again on recorded results.
-        """
-        around = ctx.__frame__.runtime.parent
-        if not self._learns or ctx.__frame__.runtime.recorded is not None:
-            return
-        if around is not None and around.features.get(type(self)) is self:
+        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected."""
+        if not self._learns:
             return
         try:
             await self.bind(ctx)._learn(output)  # noqa: SLF001  a copy of itself
         except Exception as error:  # noqa: BLE001  the run has ended well, and learning must not change that
             _log.warning("nothing was learned from run %r: %s", ctx.run_id, type(error).__name__)
 
+    def learns_for(self, feature: object) -> bool:
+        """Return whether another feature saves what it learns where this one does."""
+        if not (self._learns and isinstance(feature, NoteMemory)):
+            return False
+        return self._learned_place() == feature._learned_place()  # noqa: SLF001  of this class
+
+    def _learned_place(self) -> tuple[object, ...]:
+        return self._service.repository, self._visibility.home, self._visibility.source
+
     async def _learn(self, output: Any) -> None:
         ctx, store = self._running(), self._service.repository.store
         done = _storage.learned_key(ctx.owner, ctx.run_id)
         if await store.get(done) is not None:
             return
-        task = next((step.task for step in ctx.memory.steps[ctx.memory.begun :] if isinstance(step, TaskStep)), None)
+        task = next((step.task for step in ctx.memory.run_steps if isinstance(step, TaskStep)), None)
         told = {"Task": _cut(_text(task)), "Answer": _cut(_text(output))}
         text = "\n".join(f"{name}: {said}" for name, said in told.items() if said.strip())
-        model = AfterRun(ctx) if ctx.model_or_none is not None else None
-        statements = [Note(each) for each in await self._statements(text, model)]
+        statements = [Note(each) for each in await self._statements(text, self.asks)]
         if not statements:
             await store.commit(Put(done, b""))
             return
@@ -409,18 +406,6 @@ class NoteMemory(NoteView):
 
     def __repr__(self) -> str:
         return f"<NoteMemory over {self.notes!r}>"
-
-
-def _asked(ctx: Context, *, whole_run: bool) -> str:
-    """Return what the model is asked next: before the first turn the task, later what was said since the last turn, or nothing."""
-    memory = ctx.memory
-    steps: list[Step] = memory.steps[memory.begun :]
-    turns = [place for place, step in enumerate(steps) if isinstance(step, ActionStep)]
-    if turns and not whole_run:
-        return ""
-    said = [_said(step) for step in steps[turns[-1] + 1 if turns else 0 :]]
-    texts = [text for text in said if text.strip()]
-    return (texts[-1] if turns else texts[0]) if texts else ""
 
 
 def _said(step: Step) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from graphagent import _clock
 from graphagent.errors import HandlerError, RunError
-from graphagent.events import ModelRequested, ModelResponded
 from graphagent.memory._blocks import KnownNote
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.notes._service import NoteService
@@ -66,15 +65,15 @@ class RunNoteService(NoteService):
     def has_returned(self, trust: Iterable[str]) -> None:
         """Record that content of these levels of trust was returned to the run."""
         for level in trust:
-            self._ctx.memory.lower(level)
+            self._ctx.memory.lower_trust(level)
 
     def new_id(self, number: int) -> str:
         """Return the id for the new note of a number, from 1."""
         return self._ids[number - 1] if self._ids else _clock.new_id()
 
 
-class InRun:
-    """The model of a run, asked in a node. What it says is not recorded with the run: it is saved as notes, and forgotten with them."""
+class RunModel:
+    """The model of a run. What it says is not recorded with the run: it is saved as notes, and forgotten with them."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -84,36 +83,16 @@ class InRun:
     @property
     def name(self) -> str:
         """The name of the model."""
-        return self._ctx.model.name
+        return "" if self._ctx.model is None else self._ctx.model.name
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
         """Return the model's answer."""
+        key = self._ctx.next_key("notes")
         try:
-            return await self._ctx.request(request, recorded=False, output="extraction")
+            return await self._ctx.request(request, key=key, purpose="extraction", record=False)
         except RunError as error:
             self.ended = error
             raise
-
-
-class AfterRun:
-    """The model of a run that has ended. What it spends counts in the result of the run, but is not recorded with the run."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._ctx.model.name
-
-    async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Return the model's answer."""
-        ctx = self._ctx
-        ctx.emit(ModelRequested(ctx.run_id, "", request))
-        response = await ctx.model.respond(request)
-        ctx.__frame__.spend(response.usage, "learn", response.model)
-        ctx.emit(ModelResponded(ctx.run_id, "", response))
-        return response
 
 
 async def extracted(service: NoteService, owner: str, model: Model, text: str) -> list[str]:
@@ -125,7 +104,7 @@ async def extracted(service: NoteService, owner: str, model: Model, text: str) -
     from graphagent.memory.notes.enrich._inference import Inference
 
     found = await Inference(service.repository, model, service.settings, owner, service.emit).extract(text)
-    if isinstance(model, InRun) and model.ended is not None:
+    if isinstance(model, RunModel) and model.ended is not None:
         raise model.ended
     return found
 

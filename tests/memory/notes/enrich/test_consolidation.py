@@ -35,9 +35,10 @@ def plan(*actions):
     )
 
 
-def notes_of(tmp_path, *replies, embedder=None, **settings):
-    model = ScriptedModel(replies)
-    return Notes(tmp_path / "notes.db", model=model, embedder=embedder, settings=NoteSettings(**settings)), model
+def notes_of(tmp_path, *replies, embedder=None, late_interaction=True, **settings):
+    model, given = ScriptedModel(replies), NoteSettings(**settings)
+    path = tmp_path / "notes.db"
+    return Notes(path, model=model, embedder=embedder, late_interaction=late_interaction, settings=given), model
 
 
 async def contents(notes):

@@ -11,10 +11,10 @@ import pytest
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.errors import EmbedderError, FeatureError, ModelRequestError, NodeFailedError, StoreError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted, MemorySaveCompleted, RunFinished
+from graphagent.history import export_runs
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import FactsStep, NoteMemory, Notes, NoteSettings, NotesStep, RunMemory
 from graphagent.nodes import execute_tools, llm_request
-from graphagent.run.durable import export_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
 
@@ -388,7 +388,7 @@ async def test_a_run_that_is_read_shows_the_notes_that_the_model_saw(notes, runs
     read = await agent_of(plain, notes, store=runs).read(result.run_id)
     assert read.memory == result.memory
     assert shown(read.result)[0].source == "Ann"
-    assert read.memory.last_action.model_input_messages == agent.model.requests[0].messages
+    assert read.memory.last_turn.model_input_messages == agent.model.requests[0].messages
     assert not [each async for each in export_runs(runs) if "QX7431" in repr(each)]
 
 
@@ -401,8 +401,8 @@ async def test_a_forgotten_note_is_gone_from_old_runs(notes, runs):
     [note] = shown(run.result)
     assert note.forgotten
     assert (note.content, note.source) == ("[forgotten]", "")
-    assert "[forgotten]" in run.memory.last_action.model_input_messages[0].text
-    assert "QX7431" not in "".join(message.text for message in run.memory.last_action.model_input_messages)
+    assert "[forgotten]" in run.memory.last_turn.model_input_messages[0].text
+    assert "QX7431" not in "".join(message.text for message in run.memory.last_turn.model_input_messages)
 
 
 async def test_a_cut_note_comes_back_cut(notes, runs):

@@ -1,0 +1,35 @@
+"""What happened in runs: read, forked, compared, executed again, exported, removed.
+
+Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
+the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run on what it recorded),
+`_runs`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
+"""
+
+from __future__ import annotations
+
+from graphagent.history._entries import Diff as Diff
+from graphagent.history._entries import Entry as Entry
+from graphagent.history._entries import Snapshot as Snapshot
+from graphagent.history._entries import compare_runs as compare_runs
+from graphagent.history._export import export_runs as export_runs
+from graphagent.history._export import import_runs as import_runs
+from graphagent.history._export import verify_runs as verify_runs
+from graphagent.history._inspect import Moment as Moment
+from graphagent.history._inspect import Stand as Stand
+from graphagent.history._inspect import StoredRun as StoredRun
+from graphagent.history._inspect import follow_run as follow_run
+from graphagent.history._inspect import read_run as read_run
+from graphagent.history._removing import clear_cache as clear_cache
+from graphagent.history._removing import forget_runs as forget_runs
+from graphagent.history._removing import forget_thread as forget_thread
+from graphagent.history._removing import prune_runs as prune_runs
+from graphagent.history._rules import broken_rules as broken_rules
+from graphagent.history._runs import RunSize as RunSize
+from graphagent.history._runs import Thread as Thread
+from graphagent.history._runs import choose_runs as choose_runs
+from graphagent.history._runs import family as family
+from graphagent.history._runs import list_threads as list_threads
+from graphagent.history._runs import measure_runs as measure_runs
+from graphagent.history._runs import run_head as run_head
+from graphagent.history._runs import run_owners as run_owners
+from graphagent.history._runs import tree_of as tree_of

@@ -1,0 +1,395 @@
+"""What happened in a run, entry by entry, where it was after each, and where two runs differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent.codec._internal import decode, undeclared
+from graphagent.errors import RunNotFoundError
+from graphagent.graph import Each
+from graphagent.llm import Approve, Deny
+from graphagent.log._internal import (
+    UNSET,
+    AgentStarted,
+    Asked,
+    BranchesStarted,
+    EffectRecorded,
+    EffectStarted,
+    Log,
+    NodeFinished,
+    NodeRetried,
+    Placed,
+    Source,
+    Started,
+    Stopped,
+    plain,
+)
+from graphagent.memory._internal import Detached, RunMemory
+from graphagent.run._internal import Question, answer_type, items_of, read_log
+
+if TYPE_CHECKING:
+    from graphagent.llm import Usage
+    from graphagent.log._internal import Entry as LogEntry
+    from graphagent.log._internal import Frame, State
+    from graphagent.protocols import Store
+    from graphagent.run._internal import RunConfig
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TASKS = re.compile(r"\b\d+\.\d+/")
+"""What tells apart the keys of tasks that a node gathers."""
+_NAMES = {"turn": "model", "tool": "call"}
+_UNTIMED = ("timing", "seconds", "asked", "wait")
+"""The parts of entries that differ whenever two runs do the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a run."""
+
+    number: int
+    """From 1 on, in the order of writing."""
+    kind: str
+    """What happened, such as `started`, `finished`, `effect`, `retried`, `resumed` or `stopped`."""
+    at: int
+    """When it was written, in milliseconds UTC."""
+    node: str | None
+    """The path of the node that ended here; None in all other entries."""
+    where: str
+    """The path of the node that it belongs to, where it belongs to one."""
+    next: str
+    """The path of the node that comes next, where this entry led somewhere; END is the empty path."""
+    key: str
+    """What was done, in an effect, such as `model:1` or `call:<id>`."""
+    edge: int | None
+    """The number of the edge that was taken, where there was a choice."""
+    error: tuple[str, str] | None
+    """The type and the text of the error with which something failed."""
+    begins: tuple[str, ...] = field(repr=False)
+    """The paths of the nodes that come next: several where branches begin."""
+    _reader: Reader = field(repr=False, compare=False)
+    _source: Source = field(repr=False, compare=False)
+    _given: tuple[Any, tuple[int, ...]] | None = field(repr=False, compare=False)
+    _entry: LogEntry = field(repr=False, compare=False)
+    _row: tuple[bytes, int] = field(repr=False, compare=False)
+
+    @property
+    def value(self) -> Any:
+        """The output of the node, the outcome of the effect, or the step of a model turn. None if the entry has none."""
+        entry = self._entry
+        if isinstance(entry, EffectRecorded):
+            if entry.step is not None or entry.held is not None:
+                return entry.step if entry.held is None else entry.held.value
+            if entry.kind == "sleep":
+                return _EPOCH + timedelta(milliseconds=self._reader.value(entry.value))
+            return self._reader.value(entry.value, self._reader.outcome_type(entry, self.where))
+        if isinstance(entry, Stopped):
+            return getattr(entry.step, "output", None)
+        if self._given is not None:
+            stored, places = self._given
+            value = self._reader.value(stored, self._reader.kind_of(self._source))
+            for place in places:
+                value = items_of(value)[place]
+            return value
+        stored = getattr(entry, "value", None)
+        return None if stored is None else self._reader.value(stored, self._reader.kind_of(self._source))
+
+    @property
+    def begun_at(self) -> str:
+        """The path of the frame in which it happened."""
+        return self._entry.at
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether it is the end of the run."""
+        return isinstance(self._entry, Stopped) and self._entry.status == "done"
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The entry as it is stored."""
+        row, place = self._row
+        return cast("Mapping[str, Any]", plain(row)[2][place])
+
+    @property
+    def content(self) -> Any:
+        """The entry as it is stored, without times."""
+        data = {name: value for name, value in self.data.items() if self.kind != "effect" or name != "value"}
+        if isinstance(self._entry, EffectRecorded) and self._entry.kind != "sleep":
+            data["value"] = self.data.get("value")
+        return _timeless(data)
+
+
+class Reader:
+    """Makes entries for people of those of a log, while that is folded."""
+
+    def __init__(self, config: RunConfig | None) -> None:
+        self.config = config
+        """The agent's configuration, which knows the types of values; None: they are read as plain data."""
+        self.entries: list[Entry] = []
+        self.log: Log | None = None
+        self._asked: dict[tuple[str, str], str] = {}
+        """The kinds of questions, by the frames that asked and the keys of the answers."""
+
+    def watch(self, entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
+        """Note an entry before it is applied."""
+        frame = state.frames.get(entry.at)
+        where, begins, source = "", tuple[str, ...](), Source("")
+        if frame is not None and not isinstance(entry, Started | Stopped) and entry.tag_name != "resumed":
+            where = frame.node_path if frame.node else frame.path.rstrip("/")
+        given = None
+        if isinstance(entry, NodeFinished):
+            begins = (entry.at + entry.to,) if entry.to else ()
+            source = Source(where, entry.edge if entry.mapped else None)
+            if entry.tap:
+                given, source = _given(state.frames[entry.at])
+        elif isinstance(entry, Placed):
+            begins, source = ((entry.at + entry.to,) if entry.to else ()), entry.source
+        elif isinstance(entry, Started | NodeRetried | AgentStarted):
+            inside = f"{where}/{entry.name}/{number}/" if isinstance(entry, AgentStarted) else entry.at
+            begins = (inside + entry.first,) if entry.first else ()
+        elif isinstance(entry, BranchesStarted):
+            begins = tuple(
+                f"{where}/{branch}/{first}" if entry.own else f"{where}/{first}"
+                for branch, first in enumerate(entry.firsts, len(state.frames[entry.at].inside.get("branches", ())))
+            )
+        if isinstance(entry, EffectRecorded | EffectStarted):
+            key = _TASKS.sub("", entry.key)
+            key = key if entry.kind == "once" else f"{_NAMES.get(entry.kind, entry.kind)}:{key}"
+        else:
+            key = getattr(entry, "key", "")
+        if isinstance(entry, Asked):
+            self._asked[entry.at, entry.key] = entry.kind
+        self.entries.append(
+            Entry(
+                number, entry.tag_name, state.time, where if isinstance(entry, NodeFinished) and entry.error is None else None,
+                where, begins[0] if len(begins) == 1 else "", key, getattr(entry, "edge", None), getattr(entry, "error", None),
+                begins, self, source, given, entry, (row, place),
+            )
+        )  # fmt: skip
+
+    def value(self, stored: Any, kind: Any = Any) -> Any:
+        """Return a value of an entry: as plain data, if its declared type is not known."""
+        assert self.log is not None
+        codec = self.log.codec
+        try:
+            return codec.take(stored, kind)
+        except ValueError:
+            return decode(undeclared(codec.take_data(stored)), codec.blobs)
+
+    def kind_of(self, source: Source) -> Any:
+        """Return the declared type of a value by its origin."""
+        if self.config is None:
+            return Any
+        if source.edge is None and source.path:
+            return self.config.kind_of_step(source.path, "output")
+        return self.config.kind_of(source.path, source.edge)
+
+    def outcome_type(self, entry: EffectRecorded, where: str) -> Any:
+        """Return the declared type of the outcome of an effect."""
+        if self.config is None:
+            return Any
+        node = self.config.find(where)
+        if entry.kind == "cached":
+            return Any if node is None else getattr(node.element, "output_type", Any)
+        if entry.kind == "answer":
+            kind = self._asked.get((entry.at, entry.key), "question")
+            if kind in ("approval", "in_flight"):
+                return Approve | Deny
+            return answer_type(None if node is None else node.element) if kind == "question" else Any
+        return Any
+
+
+def _given(frame: Frame) -> tuple[tuple[Any, tuple[int, ...]], Source]:
+    """Return the input of the current node of a frame, as a stored value with the places of the items in it, and its origin."""
+    places: list[int] = []
+    while frame.value is UNSET and frame.parent is not None:
+        inside, frame = frame, frame.parent
+        strategy = frame.agent.strategy
+        path = frame.node_path[len(frame.agent.frame.path) :]
+        with suppress(LookupError):
+            if strategy is not None and strategy.find(path)[1].kind == "each":
+                places.insert(0, frame.inside["branches"].index(inside))
+    return (frame.value, tuple(places)), frame.source
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The state of a run after one of its entries."""
+
+    number: int
+    """The entry."""
+    memory: RunMemory
+    """The transcript."""
+    places: dict[str, Any]
+    """The paths of the nodes that came next, each with its input."""
+    value: Any
+    """The input of the node that came next, in the innermost place; with several places, the outermost one's."""
+    questions: tuple[Question, ...]
+    """What it waited for."""
+    nodes: int
+    """How many nodes had been executed."""
+    turns: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The entries that two runs have in common, and those of each that follow."""
+
+    a: str
+    b: str
+    common: int
+    """How many entries, from the first on, are the same."""
+    only_a: tuple[Entry, ...]
+    only_b: tuple[Entry, ...]
+
+    def to_text(self) -> str:
+        """Return it as text."""
+        lines = [f"{self.common} entries in common"]
+        for sign, run_id, entries in (("-", self.a, self.only_a), ("+", self.b, self.only_b)):
+            lines.append(f"{sign * 3} {run_id}")
+            lines += [
+                f"{sign} {entry.number} {entry.kind} {entry.where}{f' {entry.key}' if entry.key else ''}"
+                for entry in entries
+            ]
+        return "\n".join(lines)
+
+
+async def read_for(config: RunConfig, owner: str, run_id: str, *, until: int | None = None) -> Reader:
+    """Return the entries of a run, and its log, up to an entry.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+    """
+    if config.store is None:
+        raise RunNotFoundError(run_id, owner)
+    reader = Reader(config)
+    reader.log = await read_log(config, owner, run_id, until=until, watch=reader.watch)
+    return reader
+
+
+async def history(config: RunConfig, owner: str, run_id: str) -> list[Entry]:
+    """Return the entries of a run."""
+    return (await read_for(config, owner, run_id)).entries
+
+
+async def state_at(config: RunConfig, owner: str, run_id: str, number: int) -> Snapshot:
+    """Return the state of a run after an entry.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        ValueError: it has no such entry.
+    """
+    check_number(run_id, number, (await read_for(config, owner, run_id)).entries)
+    log = (await read_for(config, owner, run_id, until=number)).log
+    assert log is not None
+    return snapshot(config, log, number)
+
+
+def check_number(run_id: str, number: object, entries: Sequence[Entry]) -> None:
+    """Check that a run has an entry.
+
+    Raises:
+        TypeError: it is not a number.
+        ValueError: the run has no such entry.
+    """
+    if type(number) is not int:
+        raise TypeError(f"an entry is named by its number, such as {len(entries)}, and not by {number!r}")
+    if not 1 <= number <= len(entries):
+        raise ValueError(f"run {run_id!r} has the entries 1 to {len(entries)}, and no {number}")
+
+
+def snapshot(config: RunConfig, log: Log, number: int, before: str | None = None) -> Snapshot:
+    """Return the state of a log for people."""
+    state = log.state
+    ends = innermost(state.root)
+    frame = frame_at(state.root, before)
+    places = {each.node_path: input_of(config, log, each) for each in ends if each.node}
+    return Snapshot(
+        number, RunMemory(editor=Detached(frame.transcript)), {} if state.status == "done" else places,
+        input_of(config, log, frame), questions_of(log, config), state.root.nodes, state.root.turns, state.root.usage,
+    )  # fmt: skip
+
+
+def innermost(frame: Frame) -> list[Frame]:
+    """Return the frames of a strategy that contain no others. Those of sub-agents belong to the node that called them."""
+    inside = frame.inside.get("branches", ())
+    return [each for one in inside for each in innermost(one)] if inside else [frame]
+
+
+def frame_at(root: Frame, before: str | None) -> Frame:
+    """Return the frame at a node; otherwise the innermost one if there is only one, and the outermost if there are several."""
+    ends = innermost(root)
+    named = [frame for frame in ends if before is not None and frame.node_path == before]
+    return (named or (ends if len(ends) == 1 else [root]))[0]
+
+
+def input_of(config: RunConfig, log: Log, frame: Frame) -> Any:
+    """Return the input of the current node of a frame."""
+    if frame.value is not UNSET:
+        return log.take(frame.value, config.kind_of(*frame.source))
+    parent = frame.parent
+    assert parent is not None
+    whole, node = input_of(config, log, parent), config.find(parent.node_path)
+    if node is None or not isinstance(node.element, Each):
+        return whole
+    return items_of(whole)[parent.inside["branches"].index(frame)]
+
+
+def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, ...]:
+    """Return the open questions of a log; without a configuration, the types of their answers are not known."""
+    found: list[Question] = []
+    for each in log.state.questions.values():
+        child = log.state.frames[each.at].agent.path
+        node = None if config is None else config.find(each.node)
+        kind = answer_type(node.element if node is not None else None) if each.kind == "question" else None
+        run_id = f"{log.header.run_id}/{child}" if child else ""
+        try:
+            about = log.codec.take(each.about)
+        except ValueError:
+            about = decode(undeclared(log.codec.take_data(each.about)), log.codec.blobs)
+        found.append(Question(each.id, each.text, each.node, cast("Any", each.kind), about, kind, run_id))
+    return tuple(found)
+
+
+async def diff(config: RunConfig, owner: str, a: str, b: str) -> Diff:
+    """Compare two runs."""
+    first, second = await read_for(config, owner, a), await read_for(config, owner, b)
+    return compare(a, first.entries, b, second.entries)
+
+
+async def compare_runs(store: Store, a: str, b: str, *, owner: str = "") -> Diff:
+    """Compare two runs without their agent: what they have in common, and what each did then.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StoreError: the store cannot be read.
+    """
+    first, second = [await read_stored(store, owner, each) for each in (a, b)]
+    return compare(a, first.entries, b, second.entries)
+
+
+async def read_stored(store: Store, owner: str, run_id: str, **options: Any) -> Reader:
+    """Return the entries of a run, and its log, without its agent."""
+    reader = Reader(None)
+    reader.log = await Log.read(store, owner, run_id, watch=reader.watch, **options)
+    return reader
+
+
+def compare(a: str, first: Sequence[Entry], b: str, second: Sequence[Entry]) -> Diff:
+    """Compare the entries of two runs."""
+    pairs = list(zip(first, second, strict=False))
+    common = next((n for n, (one, two) in enumerate(pairs) if one.content != two.content), len(pairs))
+    return Diff(a, b, common, tuple(first[common:]), tuple(second[common:]))
+
+
+def _timeless(data: Any) -> Any:
+    if isinstance(data, dict):
+        kept = cast("dict[str, Any]", data)
+        return {name: _timeless(value) for name, value in kept.items() if name not in _UNTIMED}
+    return [_timeless(each) for each in cast("list[object]", data)] if isinstance(data, list) else data

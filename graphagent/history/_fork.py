@@ -1,0 +1,212 @@
+"""Forks: runs that begin as another one did, and continue from one of its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from msgspec import structs
+
+from graphagent import _clock
+from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
+from graphagent.graph._internal import is_a, show
+from graphagent.history._carried import carried
+from graphagent.history._entries import check_number, frame_at, innermost, read_for, snapshot
+from graphagent.log._internal import (
+    PLACED,
+    Claim,
+    Log,
+    Placed,
+    Resumed,
+    RunHeader,
+    Segment,
+    Token,
+    TranscriptEdited,
+    cut,
+    header_key,
+    payloads_in,
+    plain,
+    read_header,
+    read_segments,
+    rows_key,
+)
+from graphagent.memory import RunMemory
+from graphagent.memory._internal import Detached
+from graphagent.run._internal import begin_features, look_up_references, run_over
+from graphagent.store import Exists, Put
+
+if TYPE_CHECKING:
+    from graphagent.history._entries import Entry, Snapshot
+    from graphagent.log._internal import Frame
+    from graphagent.memory import Step
+    from graphagent.memory._internal import Transcript
+    from graphagent.run._internal import RunConfig, Runtime
+
+_NOTHING = object()
+
+
+async def fork(
+    config: RunConfig,
+    owner: str,
+    origin: str,
+    *,
+    at: int | None,
+    before: str | None,
+    after: str | None,
+    edit: Callable[[Snapshot], None] | None,
+    run_id: str | None,
+    allow_changed: bool,
+) -> Runtime:
+    """Return a run that begins as another one did. It is claimed, and continues with `finish`.
+
+    It has its own copies of the entries up to that point. If the other run continues a transcript, what was visible of that is
+    copied too.
+    """
+    if sum(each is not None for each in (at, before, after)) != 1:
+        raise ValueError("a fork parts at one place: give one of at=, before= and after=")
+    entries = (await read_for(config, owner, origin)).entries
+    number = number_at(origin, entries, at, before, after)
+    store, run_id = config.store, run_id or _clock.new_id()
+    assert store is not None
+    if await store.get(header_key(owner, run_id)) is not None:
+        raise RunExistsError(run_id, owner)
+    header, _ = await read_header(store, owner, origin)
+    token, now = Token(), _clock.now()
+    *earlier, own = await read_segments(store, header)
+    new = RunHeader(
+        run_id=run_id, owner=owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
+        started=now, updated=now, title=header.title, origin=(origin, number), claim=Claim.of(token),
+    )  # fmt: skip
+    copied = _copied(new, own, number)
+    if earlier:
+        first = carried(earlier, max(own.payloads, default=0))
+        copied.rows.insert(0, (0, first.row))
+        copied.payloads.update(first.payloads)
+    log = Log(store, structs.replace(new, strategy_digest=header.strategy_digest), types=config.kind_of_step)
+    await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
+    log.fold([copied])
+    log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
+    log.codec.refers[""] = config.refers
+    run = run_over(config, log, allow_changed=allow_changed)
+    log.header, key = new, rows_key(owner, run_id)
+    log.along(Exists(header_key(owner, origin)))
+    log.along(*(Put((*key, first), row, expected=0) for first, row in copied.rows))
+    log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))
+    outline = config.strategy.outline
+    log.append(Resumed(forked=True, strategy=outline if outline.digest != header.strategy_digest else None))
+    if edit is not None:
+        _edit(config, log, edit, number, before)
+    try:
+        with token, anyio.CancelScope(shield=True):
+            await log.commit(header=True)
+    except RunClaimedError as error:
+        if await store.get(header_key(owner, origin)) is None:
+            raise RunNotFoundError(origin, owner) from error
+        raise RunExistsError(run_id, owner) from error
+    run.token, run.claimed = token, True
+    await begin_features(run)
+    return run
+
+
+def _copied(header: RunHeader, own: Segment, number: int) -> Segment:
+    """Return the rows of a run up to one of its entries, and the payloads to which they refer."""
+    copied = Segment(header, [], {})
+    named: set[int] = set()
+    for first, row in own.rows:
+        if first <= number:
+            copied.rows.append((first, cut(row, number - first + 1) if first else row))
+            named |= payloads_in(plain(copied.rows[-1][1]))
+    copied.payloads.update((name, own.payloads[name]) for name in sorted(named & own.payloads.keys()))
+    return copied
+
+
+def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str | None, after: str | None) -> int:
+    """Return the number of the entry that is named by itself, or by the node that it led to or ended.
+
+    The end of a run does not count: what continues behind it ends again.
+
+    Raises:
+        ValueError: there is no such entry.
+    """
+    wanted = before if before is not None else after
+    if at is not None:
+        check_number(run_id, at, entries)
+        number = at
+    else:
+        number = next(
+            (
+                entry.number
+                for entry in reversed(entries)
+                if (wanted in entry.begins if before is not None else entry.node == wanted)
+            ),
+            0,
+        )
+    if not number:
+        known = ", ".join(map(repr, sorted({entry.node for entry in entries if entry.node}))) or "none"
+        raise ValueError(f"run {run_id!r} has not come to a node {wanted!r}; it executed: {known}")
+    while entries[number - 1].ends_run:
+        number -= 1
+    return number
+
+
+class _Noted(Detached):
+    """An editor that notes what is changed."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self.changes: list[dict[str, Any]] = []
+
+    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`."""
+        self.changes.append({"start": start, "end": end, "steps": tuple(steps)})
+        super().edit(start, end, steps)
+
+    def set_rules(self, rules: str) -> None:
+        """Replace the system prompt."""
+        self.changes.append({"rules": rules})
+        super().set_rules(rules)
+
+    def lower(self, trust: str) -> None:
+        """Note that content flowed in that can be trusted no more than this."""
+        self.changes.append({"trust": trust})
+        super().lower(trust)
+
+
+def _edit(config: RunConfig, log: Log, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
+    """Let a function edit a fork before it continues, and record what it changed."""
+    root = log.state.root
+    frame, shown = frame_at(root, before), snapshot(config, log, number, before)
+    editor = _Noted(frame.transcript.copied())
+    shown.memory = memory = RunMemory(editor=editor)
+    value, places = shown.value, dict(shown.places)
+    edit(shown)
+    if shown.memory is not memory:
+        memory.system_prompt, memory.steps = shown.memory.system_prompt, shown.memory.steps
+    for change in editor.changes:
+        log.append(TranscriptEdited(at=frame.path, **change))
+    ends = {each.node_path: each for each in innermost(root)}
+    changed = {path: new for path, new in shown.places.items() if new is not places.get(path, _NOTHING)}
+    unknown = sorted(changed.keys() - ends.keys())
+    if unknown:
+        known = ", ".join(map(repr, ends))
+        raise ValueError(f"the fork is at {known}, and the edit sets a value at {unknown[0]!r}")
+    if shown.value is not value:
+        changed.pop(frame.node_path, None)
+        _put(config, log, frame, shown.value)
+    for path, new in changed.items():
+        _put(config, log, ends[path], new)
+
+
+def _put(config: RunConfig, log: Log, frame: Frame, value: Any) -> None:
+    """Put another value into a frame. The effects of its node, and the frames inside it, are gone."""
+    node = frame.node or ""
+    kind = config.kind_of(frame.path + node, PLACED)
+    if not is_a(value, kind):
+        where = f"before node {frame.node_path!r}" if node else f"at the end of {frame.path[:-1] or 'the strategy'!r}"
+        raise ValueError(
+            f"the fork is {where}, where the strategy declares {show(kind)}, and the edit gives a {type(value).__name__}"
+        )
+    log.append(Placed(at=frame.path, to=node, value=log.keep(value, kind)))

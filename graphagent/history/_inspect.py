@@ -1,0 +1,229 @@
+"""A run as its store has it: read without its agent, to be looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from graphagent.errors import RunNotFoundError
+from graphagent.history._entries import Entry, innermost, questions_of, read_stored
+from graphagent.history._runs import prefixes, run_head
+from graphagent.log._internal import Log, header_key, read_header, rows_key
+from graphagent.memory._internal import Detached, RunMemory
+from graphagent.run._internal import look_up_references
+
+if TYPE_CHECKING:
+    from graphagent.graph import Outline
+    from graphagent.graph._internal import Kind
+    from graphagent.llm import Usage
+    from graphagent.log._internal import Activation, EntryCodec, Frame, RunHeader, State
+    from graphagent.log._internal import Entry as LogEntry
+    from graphagent.protocols import Feature, Store
+    from graphagent.run._internal import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A node of a run's strategy, and what the run did with it."""
+
+    path: str
+    """Its path in the strategy, such as `each/send`: without the numbers of the items of an `each`."""
+    kind: Kind
+    """`node`, `tap`, `strategy`, `parallel`, `each` or `race`."""
+    type: str
+    """Its declared input and output, such as `str -> int`; empty for taps."""
+    depth: int
+    """How many strategies and forks it is inside of."""
+    ended: int
+    """How many times it was executed to its end."""
+    here: bool
+    """Whether the run is there: it comes next, or is being executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error of a node, or of the run itself."""
+
+    type: str
+    """The name of its class."""
+    message: str = field(repr=False)
+    traceback: str = field(repr=False)
+    """As Python prints it, without the values of variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as its store has it. Values of declared types are plain data here, since the strategy is not at hand."""
+
+    head: RunHeader
+    """Its header."""
+    memory: RunMemory
+    """The transcript."""
+    entries: tuple[Entry, ...]
+    """What happened in it."""
+    questions: tuple[Question, ...]
+    """What it waits for; the types of the answers are not known here."""
+    at: tuple[str, ...]
+    """The paths of the nodes that come next, or are being executed; none where it has ended."""
+    strategy: Outline
+    """The strategy with which it was begun or resumed last. `strategy.to_svg()` draws it."""
+    nodes: int
+    """How many nodes were executed, each attempt counted."""
+    turns: int
+    usage: Usage
+    seconds: float
+    """For how long it was executed."""
+    failure: Failure | None = None
+    """Why it failed, where that was the last that happened."""
+    children: tuple[StoredRun, ...] = field(default=(), repr=False)
+    """The runs of sub-agents that it began, in their order."""
+
+    @property
+    def graph(self) -> list[Stand]:
+        """Its strategy, with what it did."""
+        return list(_stands(self.strategy, self.entries, self.at))
+
+    def to_text(self, *, detailed: bool = False) -> str:
+        """Return the transcript as text, with those of sub-agents inside of their calls."""
+        inside = {each.head.run_id: each.to_text(detailed=detailed) for each in self.children}
+        return self.memory.to_text(detailed=detailed, inside=inside)
+
+
+async def read_run(
+    store: Store, run_id: str, *, owner: str = "", features: Mapping[type[Any], Feature] | None = None
+) -> StoredRun:
+    """Return a run as its store has it, or that of a sub-agent in it, without its agent.
+
+    Args:
+        store: Where it is.
+        run_id: Which.
+        owner: Whose.
+        features: Those of the agent, `agent.features`, where facts shall be looked up; else they show as `[kept elsewhere]`.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+        StoreError: the store cannot be read, or the run has steps of types that were not imported.
+    """
+
+    async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
+        await look_up_references(lambda _: features or {}, owner, codec, rows)
+
+    root = run_id
+    for name in prefixes(run_id):
+        if await store.get(header_key(owner, run_id)) is None and await store.get(header_key(owner, name)) is not None:
+            root = name
+            break
+    reader = await read_stored(store, owner, root, look_up=look_up)
+    log = reader.log
+    assert log is not None
+    path = run_id[len(root) + 1 :]
+    agent = next((each for each in log.state.activations() if each.path == path), None)
+    if agent is None:
+        raise RunNotFoundError(run_id, owner)
+    return await _stored(store, log, reader.entries, agent)
+
+
+async def _stored(store: Store, log: Log, entries: Sequence[Entry], agent: Activation) -> StoredRun:
+    state, frame, path = log.state, agent.frame, agent.frame.path
+    own = tuple(each for each in entries if each.begun_at.startswith(path)) if path else tuple(entries)
+    head = log.header
+    if path:
+        head = await run_head(store, f"{head.run_id}/{agent.path}", owner=head.owner)
+    questions = tuple(each for each in questions_of(log) if each.node.startswith(path))
+    asked = [each.node for each in state.questions.values() if state.frames[each.at].agent is agent]
+    failure = None if state.failure is None or path else Failure(*state.failure)
+    assert agent.strategy is not None
+    return StoredRun(
+        head, RunMemory(editor=Detached(frame.transcript)), own, questions, _at(state, frame, agent, asked),
+        agent.strategy, frame.nodes, frame.turns, frame.usage,
+        head.seconds if path else state.ran / 1000, failure,
+        tuple([await _stored(store, log, entries, each) for each in agent.children]),
+    )  # fmt: skip
+
+
+def _at(state: State, frame: Frame, agent: Activation, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the nodes that come next, without those around other ones."""
+    if state.status == "done" or agent.status in ("done", "failed"):
+        return ()
+    paths = {each.node_path for each in innermost(frame) if each.node} | {*asked}
+    inside = len(frame.path)
+    return tuple(sorted(path[inside:] for path in paths if not any(other.startswith(f"{path}/") for other in paths)))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How far a run is."""
+
+    at: str
+    """The path of the node that was begun, or was at work, last."""
+    turns: int
+    usage: Usage
+    seconds: float
+    """For how long it was executed until the last entry."""
+    written: int
+    """When the last entry was written, in milliseconds UTC."""
+
+
+async def follow_run(store: Store, run_id: str, *, owner: str = "", every: float = 0.2) -> AsyncIterator[Moment]:
+    """Yield the progress of a run, again and again, until no process executes it. Only new entries are read.
+
+    Args:
+        store: Where it is.
+        run_id: Which.
+        owner: Whose.
+        every: Seconds between two looks.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: an entry is not what was written.
+        StoreError: the store cannot be read.
+    """
+    header, _ = await read_header(store, owner, run_id)
+    at, key = "", rows_key(owner, run_id)
+    log: Log | None = None
+
+    def watch(entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:
+        nonlocal at
+        frame = state.frames.get(entry.at)
+        following = getattr(entry, "to", "") or getattr(entry, "first", "")
+        at = entry.at + following if following else (frame.node_path.rstrip("/") if frame is not None else at) or at
+
+    while header.running:
+        if log is None:
+            log = await Log.read(store, owner, run_id, watch=watch)
+        while (item := await store.get((*key, log.state.number + 1))) is not None:
+            async for payload in store.scan((*key, 0)):
+                if len(payload.key) > len(key) + 1:
+                    log.codec.blobs.read(int(payload.key[-1]), payload.value)
+            log.fold_row(header, log.state.number + 1, item.value, watch=watch)
+        state = log.state
+        yield Moment(at, state.root.turns, state.root.usage, state.ran / 1000, state.time)
+        await anyio.sleep(every)
+        header, _ = await read_header(store, owner, run_id)
+
+
+def _stands(strategy: Outline, entries: Sequence[Entry], at: Sequence[str]) -> Iterator[Stand]:
+    @cache
+    def place(path: str) -> str:
+        """Return a path of the run as the strategy has it, unless that was changed since."""
+        with suppress(LookupError):
+            return strategy.find(path)[0]
+        return path
+
+    ended = Counter(place(entry.node) for entry in entries if entry.node)
+    here = set(map(place, at))
+    around: list[str] = []
+    for path, each in strategy.walk():
+        while around and not path.startswith(around[-1]):
+            around.pop()
+        shown = each.type if each.output_type else ""
+        yield Stand(path, each.kind, shown, len(around), ended[path], path in here)
+        if each.is_frame:
+            around.append(f"{path}/")

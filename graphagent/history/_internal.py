@@ -1,0 +1,9 @@
+"""What other rooms need of what happened in runs, and users do not."""
+
+from __future__ import annotations
+
+from graphagent.history._entries import diff as diff
+from graphagent.history._entries import history as history
+from graphagent.history._entries import state_at as state_at
+from graphagent.history._fork import fork as fork
+from graphagent.history._rerun import rerun as rerun

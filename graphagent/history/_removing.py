@@ -1,0 +1,282 @@
+"""Removing runs from a store: pruned, which leaves to later runs what they see, or forgotten, which leaves nothing of the content."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from graphagent import _clock
+from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
+from graphagent.history._carried import carried
+from graphagent.history._runs import check_free, choose_runs, thread_ends, threads_of
+from graphagent.log._internal import (
+    HEADERS,
+    ROOM,
+    RunHeader,
+    header_key,
+    list_runs,
+    read_segment,
+    read_segments,
+    rows_key,
+    thread_key,
+)
+from graphagent.run._internal import KIND, thread_record
+from graphagent.store import Delete, DeleteAll, Put, Receipt
+from graphagent.store._internal import Cache
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.store import Change, Key
+
+_TOGETHER = 2000
+"""Runs that are removed in one commit."""
+_ATTEMPTS = 20
+
+
+async def prune_runs(
+    store: Store,
+    *,
+    owner: str = "",
+    run_ids: Collection[str] | None = None,
+    thread: str | None = None,
+    status: Collection[str] | None = None,
+    older_than: timedelta | None = None,
+    keep: int = 0,
+) -> Receipt:
+    """Remove runs of an owner, with the runs of sub-agents that are parts of them.
+
+    Values of cached nodes and tools that have expired are erased as well. What is chosen fits all that is given. A run that a
+    process executes stays. The next run of a thread keeps what it sees of the transcript.
+
+    Args:
+        store: Where they are.
+        owner: Whose.
+        run_ids: Which.
+        thread: The thread to which they belong.
+        status: Where they are: `done`, `failed`, `cancelled`, `paused`, `waiting`, `interrupted`.
+        older_than: For how long nothing happened in them.
+        keep: So many of the owner's runs, or of those of the thread, stay in any case, the newest.
+
+    Raises:
+        ValueError: nothing says which, or a run is named that is a part of another one.
+        RunNotFoundError: there is no run of an id.
+        RunClaimedError: a process executes a run that is named.
+        StoreError: the store cannot be read or written.
+    """
+    if keep < 0:
+        raise ValueError(f"keep={keep} is not a number of runs; give 0 or more")
+    if run_ids is None and thread is None and status is None and older_than is None and not keep:
+        raise ValueError(
+            "say which runs: by run_ids=, thread=, status=, older_than= or keep=; older_than=timedelta(0) means all"
+        )
+    chosen = choose_runs(
+        await list_runs(store, owner=owner),
+        run_ids=run_ids,
+        thread=thread,
+        status=status,
+        older_than=older_than,
+        keep=keep,
+    )
+    gone, size = 0, 0
+    while chosen:
+        batch, chosen = [head.run_id for head in chosen[:_TOGETHER]], chosen[_TOGETHER:]
+        runs, less = await _remove(store, owner, batch)
+        gone, size = gone + runs, size + less
+    await Cache(store, KIND, owner, None).erase_expired()
+    return Receipt(runs=gone, bytes=size)
+
+
+async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str] | None = None) -> Receipt:
+    """Remove all runs of an owner, or some, from the disk; in a sealed store, with their keys.
+
+    Of all runs of an owner, one that is executed breaks off, and the values of cached nodes and tools are removed with them. Where
+    some runs are named, those that continue them show `[forgotten]` in the place of their steps.
+
+    Raises:
+        RunNotFoundError: there is no run of an id.
+        RunClaimedError: a process executes a run that is named, or one that continues it.
+        StoreError: the store cannot be written.
+    """
+    if run_ids is not None:
+        runs, size = await _remove(store, owner, list(run_ids), forget=True)
+        return Receipt(runs=runs, bytes=size)
+    size, found, cached = 0, set[str](), Cache(store, KIND, owner, None).prefix
+    with suppress(DamagedStoreError):  # what cannot be read can be forgotten; the receipt says what was counted
+        async for item in store.scan((ROOM, owner)):
+            size += len(item.value)
+            if item.key[2] == HEADERS:
+                found.add(str(item.key[3]) if len(item.key) == 4 else f"{item.key[3]}/{item.key[4]}")
+        async for item in store.scan(cached):
+            size += len(item.value)
+    await store.commit(DeleteAll((ROOM, owner)), DeleteAll(cached))
+    return Receipt(runs=len(found), bytes=size)
+
+
+async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
+    """Remove a thread with all its runs in one commit.
+
+    Forks and reruns of its runs are not in the thread, nor are runs that began with `steps=` of one: they keep what was said.
+
+    Raises:
+        RunClaimedError: a process executes one of its runs.
+        TypeError: the thread is not named by text.
+        StoreError: the store cannot be read or written.
+    """
+    if not isinstance(thread, str) or not thread:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a thread is named by a text, such as 'alice-7', not by {thread!r}")
+    for _ in range(_ATTEMPTS):
+        known = await _known(store, owner)
+        roots = {head.run_id for head in known.heads.values() if head.thread == thread}
+        if not roots and thread not in known.threads:
+            return Receipt(runs=0, bytes=0)
+        for run_id in roots:
+            check_free(known.heads[run_id])
+        changes, size = await _removal(store, owner, roots, known, forget=False)
+        if not roots:
+            changes.append(DeleteAll(thread_key(owner, thread)))
+        try:
+            await store.commit(*changes)
+        except ConflictError:
+            continue  # somebody continued it meanwhile, or resumed one of its runs
+        return Receipt(runs=sum(1 + len(known.children.get(each, ())) for each in roots), bytes=size)
+    raise StoreError("the thread changes faster than it can be removed; try again")
+
+
+async def clear_cache(store: Store, *, owner: str = "", expired: bool = False) -> int:
+    """Erase what `.cached(…)` nodes and tools have kept for an owner, and return how many values that were.
+
+    Args:
+        store: The store of the runs.
+        owner: Whose values.
+        expired: Whether only those are erased that have expired.
+
+    Raises:
+        StoreError: the store cannot be read or written.
+    """
+    cache = Cache(store, KIND, owner, None)
+    if expired:
+        return await cache.erase_expired()
+    count = 0
+    with suppress(DamagedStoreError):  # what cannot be read can be erased
+        async for _ in store.scan(cache.prefix):
+            count += 1
+    await cache.erase()
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The runs of an owner at one moment."""
+
+    heads: dict[str, RunHeader]
+    versions: dict[str, int]
+    """Of their headers."""
+    sizes: dict[str, int]
+    """Of their headers, with those of their sub-agents."""
+    children: dict[str, list[Key]]
+    """The keys of the headers of sub-agents."""
+    threads: dict[str, tuple[str, int]]
+    """The last run of each thread, and the version of the item that names it."""
+
+
+async def _known(store: Store, owner: str) -> _Known:
+    known = _Known({}, {}, {}, {}, await thread_ends(store, owner))
+    async for item in store.scan((ROOM, owner, HEADERS)):
+        run_id = str(item.key[3])
+        known.sizes[run_id] = known.sizes.get(run_id, 0) + len(item.value)
+        if len(item.key) == 4:
+            known.heads[run_id], known.versions[run_id] = RunHeader.unpack(item.value, run_id), item.version
+        else:
+            known.children.setdefault(run_id, []).append(item.key)
+    return known
+
+
+async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = False) -> tuple[int, int]:
+    """Remove runs in one commit, but for those that are executed. Return how many, and how many bytes."""
+    for _ in range(_ATTEMPTS):
+        known = await _known(store, owner)
+        for run_id in roots if forget else ():
+            if run_id not in known.heads:
+                raise RunNotFoundError(run_id, owner)
+            check_free(known.heads[run_id])
+        gone = _removable(roots, known.heads)
+        for run_id in set(roots) - gone if forget else ():
+            for each in _following(run_id, known.heads):
+                check_free(each)
+        changes, size = await _removal(store, owner, gone, known, forget=forget)
+        try:
+            await store.commit(*changes)
+        except ConflictError:
+            continue  # somebody claimed or continued one of them meanwhile
+        return sum(1 + len(known.children.get(each, ())) for each in gone), size
+    raise StoreError("the runs change faster than they can be removed; try again")
+
+
+def _following(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:
+    return [head for head in heads.values() if head.previous == run_id]
+
+
+def _removable(roots: Iterable[str], heads: Mapping[str, RunHeader]) -> set[str]:
+    """Return the runs that can be removed: those that no process executes, nor one that continues them."""
+    return {
+        run_id
+        for run_id in roots
+        if run_id in heads and not heads[run_id].running and not any(each.running for each in _following(run_id, heads))
+    }
+
+
+async def _removal(
+    store: Store, owner: str, gone: set[str], known: _Known, *, forget: bool
+) -> tuple[list[Change], int]:
+    """Return the changes that remove runs and leave to others what they see of them, and the number of bytes that they free."""
+    heads, changes, size = known.heads, list["Change"](), 0
+    for head in heads.values():
+        if head.previous in gone and head.run_id not in gone:
+            # It is written at the beginning of the run that continues them, which then is the first of its log.
+            before = await read_segments(store, heads[head.previous])
+            last = max((await read_segment(store, head)).payloads, default=0)
+            row = carried(before, max(last, head.payloads), forgotten=gone if forget else ())
+            key = rows_key(owner, head.run_id)
+            changes.append(Put((*key, 0), row.row, expected=0))
+            changes += [Put((*key, 0, number), data) for number, data in row.payloads.items()]
+            cut = structs.replace(head, previous="", updated=_clock.now() if forget else head.updated)
+            changes.append(Put(header_key(owner, head.run_id), cut.pack(), expected=known.versions[head.run_id]))
+            size -= len(row.row) + sum(map(len, row.payloads.values())) + len(cut.pack()) - len(head.pack())
+    for run_id in gone:
+        async for item in store.scan(rows_key(owner, run_id)):
+            size += len(item.value)
+        size += known.sizes[run_id]
+        changes.append(Delete(header_key(owner, run_id), expected=known.versions[run_id]))
+        changes += [Delete(key) for key in known.children.get(run_id, ())]
+        changes.append(DeleteAll(rows_key(owner, run_id)))
+    for thread, runs in threads_of(heads.values()).items():
+        end, version = known.threads.get(thread, ("", 0))
+        left = [head for head in runs if head.run_id not in gone]
+        if not version or len(left) == len(runs):
+            continue
+        # The next run continues the last one of the line that is left. The item is put in any case, so that this fails if
+        # somebody continues the thread meanwhile.
+        line = [head for head in line_of(end, heads) if head.run_id not in gone]
+        key = thread_key(owner, thread)
+        if left:
+            changes.append(Put(key, thread_record((line or left[::-1])[0].run_id), expected=version))
+            size += len(thread_record(end)) - len(thread_record((line or left[::-1])[0].run_id))
+        else:
+            changes += [Delete(key, expected=version), Delete((*key, 0))]
+            size += len(thread_record(end)) + len(thread_record(""))
+    return changes, size
+
+
+def line_of(run_id: str, heads: Mapping[str, RunHeader]) -> list[RunHeader]:
+    """Return a run and those whose transcript it continues, the last first, as far as they are left."""
+    found: list[RunHeader] = []
+    head = heads.get(run_id)
+    while head is not None:
+        found.append(head)
+        head = heads.get(head.previous)
+    return found

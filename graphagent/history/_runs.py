@@ -1,0 +1,210 @@
+"""The runs of a store, without their entries: listed, measured, chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from graphagent import _clock
+from graphagent.errors import DamagedStoreError, RunClaimedError, RunNotFoundError
+from graphagent.log._internal import (
+    HEADERS,
+    ROOM,
+    ROWS,
+    THREADS,
+    RunHeader,
+    child_of,
+    header_key,
+    list_runs,
+    read_header,
+)
+from graphagent.run._internal import run_of
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.store import Key
+
+
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """How much of a store a run takes, with its sub-agents."""
+
+    entries: int
+    """Commits."""
+    payloads: int
+    """Large values, which are stored apart."""
+    bytes: int
+    """All of it, as it is stored; not how much larger the files are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A conversation of an owner: runs of which each continues the transcript of the one before."""
+
+    name: str
+    """As in `agent.run(…, thread=name)`."""
+    runs: int
+    """How many runs it has; those that failed or were cancelled are counted too."""
+    last: RunHeader
+    """The run that was begun last."""
+    started: int
+    """When its first run was started, in milliseconds UTC; one that was removed does not count."""
+    updated: int
+    """When something was written last, in milliseconds UTC."""
+    title: str = field(repr=False)
+    """The beginning of the task of its first run that is left."""
+
+
+async def list_threads(store: Store, *, owner: str = "") -> list[Thread]:
+    """Return the threads of an owner, the one that was continued last first. All headers of the owner are read for that.
+
+    Raises:
+        DamagedStoreError: the row of a thread that has runs is missing.
+        StoreError: the store cannot be read.
+    """
+    ends = await thread_ends(store, owner)
+    found: list[Thread] = []
+    for name, runs in threads_of(await list_runs(store, owner=owner)).items():
+        if name not in ends:
+            raise DamagedStoreError(f"thread {name!r}", "the row that names its last run is missing")
+        last = next((run for run in runs if run.run_id == ends[name][0]), runs[-1])
+        updated = max(run.updated for run in runs)
+        found.append(Thread(name, len(runs), last, min(run.started for run in runs), updated, runs[0].title))
+    return sorted(found, key=lambda thread: thread.updated, reverse=True)
+
+
+def threads_of(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
+    """Return the runs of each thread in their order, which does not depend on the clocks of those who executed them."""
+    found: dict[str, list[RunHeader]] = {}
+    for head in sorted(heads, key=place_in_thread):
+        if head.thread:
+            found.setdefault(head.thread, []).append(head)
+    return found
+
+
+def place_in_thread(head: RunHeader) -> tuple[int, int]:
+    """Return what runs of a thread are sorted by."""
+    return head.place, head.started
+
+
+async def thread_ends(store: Store, owner: str) -> dict[str, tuple[str, int]]:
+    """Return the id of the last run of each thread, and the version of the item that names it."""
+    found: dict[str, tuple[str, int]] = {}
+    async for item in store.scan((ROOM, owner, THREADS)):
+        if len(item.key) == 4:
+            name = str(item.key[3])
+            found[name] = run_of(item.value, name), item.version
+    return found
+
+
+async def run_head(store: Store, run_id: str, *, owner: str = "") -> RunHeader:
+    """Return the header of a run, or of that of a sub-agent.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StoreError: the store cannot be read.
+    """
+    _root, _, rest = run_id.rpartition("/")
+    if rest.isdecimal():
+        for name in prefixes(run_id):
+            item = await store.get((*header_key(owner, name), int(rest)))
+            if item is not None:
+                child = RunHeader.unpack(item.value, name, child=True)
+                if child.run_id == run_id:
+                    return child_of(child, (await read_header(store, owner, name))[0])
+    return (await read_header(store, owner, run_id))[0]
+
+
+def prefixes(run_id: str) -> Iterable[str]:
+    """Yield the ids of runs of which a run may be a part."""
+    parts = run_id.split("/")
+    return ("/".join(parts[:place]) for place in range(1, len(parts)))
+
+
+async def run_owners(store: Store) -> list[str]:
+    """Return the owners that have runs. All runs are read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return sorted({str(item.key[1]) async for item in store.scan((ROOM,))})
+
+
+async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = None) -> dict[str, RunSize]:
+    """Return the size of each run of an owner, or of one of them, by its id. All of their entries are read for that.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    found: dict[str, RunSize] = {}
+    for part in (HEADERS, ROWS):
+        prefix: Key = (ROOM, owner, part) if run_id is None else (ROOM, owner, part, run_id)
+        async for item in store.scan(prefix):
+            which, rest = str(item.key[3]), item.key[4:]
+            size = found.get(which, RunSize(0, 0, 0))
+            found[which] = RunSize(
+                size.entries + (part == ROWS and len(rest) == 1), size.payloads + (part == ROWS and len(rest) == 2),
+                size.bytes + len(item.value),
+            )  # fmt: skip
+    return found
+
+
+def family(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
+    """Return the runs that are parts of each run, by its id and the oldest first; by the empty id those that are not parts."""
+    known = {head.run_id: head for head in heads}
+    found: dict[str, list[RunHeader]] = {}
+    for head in sorted(known.values(), key=lambda head: (head.started, head.last if head.parent else 0)):
+        found.setdefault(head.parent if head.parent in known else "", []).append(head)
+    return found
+
+
+def tree_of(run_id: str, parts: Mapping[str, list[RunHeader]]) -> list[str]:
+    """Return the ids of a run and of all its parts, with `parts` as `family` returns them."""
+    found = [run_id]
+    for each in found:
+        found += [head.run_id for head in parts.get(each, ()) if head.run_id not in found]
+    return found
+
+
+def choose_runs(
+    heads: Iterable[RunHeader],
+    *,
+    run_ids: Collection[str] | None = None,
+    thread: str | None = None,
+    status: Collection[str] | None = None,
+    older_than: timedelta | None = None,
+    keep: int = 0,
+) -> list[RunHeader]:
+    """Return the runs that `prune_runs` removes for these arguments, the newest first, without their parts."""
+    heads = list(heads)
+    known = {head.run_id: head for head in heads}
+    for run_id in run_ids or ():
+        if run_id not in known:
+            raise RunNotFoundError(run_id, heads[0].owner if heads else "")
+        if known[run_id].parent:
+            raise ValueError(f"run {run_id!r} is a part of run {known[run_id].parent!r}, and goes with it")
+        check_free(known[run_id])
+    since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
+    whole = sorted((head for head in heads if not head.parent), key=lambda head: head.started, reverse=True)
+    if thread is not None:
+        whole = sorted((head for head in whole if head.thread == thread), key=place_in_thread, reverse=True)
+    return [
+        head
+        for head in whole[keep:]
+        if (run_ids is None or head.run_id in run_ids)
+        and (since is None or head.updated <= since)
+        and (status is None or head.state in status)
+        and not head.running
+    ]
+
+
+def check_free(head: RunHeader) -> None:
+    """Check that no process executes a run.
+
+    Raises:
+        RunClaimedError: one does.
+    """
+    if head.claim is not None and head.running:
+        raise RunClaimedError(head.run_id, head.claim.holder)

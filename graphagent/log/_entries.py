@@ -1,0 +1,679 @@
+"""What happens in a run: a frozen value for each thing that can happen, and what follows from it for the state.
+
+`apply` is the only code that changes a state. A value of a user's type is the object itself in a run without a store; in a run with
+one it is `msgspec.Raw`, the bytes that it had when the entry was appended, so nobody can change it afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from graphagent.graph import Outline
+from graphagent.llm import Message, ToolResult
+from graphagent.llm._internal import BROKEN_OFF
+from graphagent.log._ledger import Charge
+from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, Question, QuestionKind, Source, spent
+from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
+
+if TYPE_CHECKING:
+    from graphagent.log._state import State
+
+Stored: TypeAlias = Any
+"""A value of a user's type: the object without a store, `msgspec.Raw` with one."""
+StepValue: TypeAlias = Any
+"""A Step; its data in an entry that was read and not yet revived. MessagePack cannot tell which class of steps to make."""
+HeldValue: TypeAlias = Any
+"""A Held, or None; its data in an entry that was read and not yet revived."""
+NIL = Raw(b"\xc0")
+GONE = MessageStep(Message.user(FORGOTTEN))
+"""Stands for a version of a step that is not there any more."""
+
+
+class Held:
+    """An object of the library in an entry, such as a ToolResult, which is written as the codec writes it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that happened in a run."""
+
+    at: str = ""
+    """The path of the frame in which it happened."""
+
+    def apply(self, state: State) -> None:
+        """Change the state. It must not raise."""
+        raise NotImplementedError
+
+    @property
+    def tag_name(self) -> str:
+        """The name of what happened."""
+        return str(self.__struct_config__.tag)
+
+
+class Started(Entry, tag="started", frozen=True):
+    """The run began. In a log with several runs, the transcript continues, and everything else begins anew."""
+
+    first: str
+    """The first node."""
+    value: Raw
+    """The task."""
+    steps: tuple[StepValue, ...] = ()
+    """The steps that are in no earlier run of the log: those that were put before the task, and the task."""
+    begun: int = 0
+    """How many of these were put before the task."""
+    rules: str = ""
+    """The system prompt."""
+    trust: str = "trusted"
+    """The least trust of what flowed in without being a step."""
+    strategy: Outline | None = None
+    """The outline of the strategy."""
+
+    def apply(self, state: State) -> None:
+        """Begin the run."""
+        transcript = state.root.transcript
+        _settle_calls(state.root, state.number)
+        transcript.forget_changes()
+        transcript.settle(state.number)
+        if transcript.rules != self.rules:
+            transcript.set_rules(state.number, self.rules)
+        transcript.lower(self.trust)
+        transcript.begun = transcript.inherited = len(transcript) + self.begun
+        transcript.change(state.number, len(transcript), len(transcript), self.steps)
+        transcript.forget_changes()
+        state.root = Frame("", None, transcript, owns=True, born=state.number)
+        state.run = state.root.activation = Activation(state.root, state.number, self.value)
+        state.run.strategy = self.strategy
+        state.frames = {"": state.root}
+        state.status, state.reason, state.failure = "running", "", None
+        state.questions, state.unlearned = {}, ()
+        state.root.begin(self.first, state.number, self.value)
+
+
+class Carried(Entry, tag="carried", frozen=True):
+    """What the runs before this one left visible in the transcript, in the place of their rows. It has the number 0."""
+
+    steps: tuple[StepValue, ...]
+    """The steps."""
+    items: tuple[tuple[int, int], ...]
+    """The ids and versions of the steps."""
+    versions: int
+    """How many versions of steps there were."""
+    rules: str = ""
+    """The system prompt."""
+    trust: str = "trusted"
+    """The trust of the transcript."""
+
+    def apply(self, state: State) -> None:
+        """Begin with this transcript: the numbers of steps and versions stay as they were."""
+        transcript = Transcript(self.rules, [GONE] * self.versions, self.trust)
+        transcript.items = [Item(*each) for each in self.items]
+        versions = transcript.versions
+        versions.ids = [-1] * self.versions
+        for item, step in zip(transcript.items, self.steps, strict=True):
+            versions[item.version] = step
+            versions.ids[item.id] = versions.ids[item.version] = item.id
+        state.root.transcript = transcript
+
+
+class NodeFinished(Entry, tag="finished", frozen=True):
+    """A node ended, or its error was caught, and another one comes next."""
+
+    to: str
+    """The next node; empty for END."""
+    value: Raw = NIL
+    """What it passes on."""
+    tap: bool = False
+    """Whether it passes on its input, which is not repeated."""
+    edge: int | None = None
+    """The number of the edge that was taken, where there was a choice."""
+    error: tuple[str, str] | None = None
+    """The type and the text of the error that was caught."""
+    mapped: bool = False
+    """Whether the edge passes on something else than the output of the node."""
+    nodes: int = 1
+    """How many executions it counts as: subgraphs and forks count as 0, since the nodes inside count."""
+
+    def apply(self, state: State) -> None:
+        """Put the frame before the next node."""
+        frame = state.frames[self.at]
+        if self.error is not None:  # the error may contain what the branches that it ended had read
+            _lower_by(frame)
+        if self.tap:
+            finish_node(state, frame, self.to, frame.value, frame.source, self.nodes)
+        else:
+            source = Source(frame.node_path, self.edge if self.mapped else None)
+            finish_node(state, frame, self.to, self.value, source, self.nodes)
+
+
+def finish_node(state: State, frame: Frame, to: str, value: Stored, source: Source, nodes: int) -> None:
+    """Put a frame before the next node."""
+    if frame.inside or frame.started:
+        _settle_calls(frame, state.number)
+    if frame.inside or state.questions:
+        state.drop(frame)
+    frame.nodes += nodes
+    if nodes and frame.activation is None:
+        counting = frame.parent
+        while counting is not None:
+            counting.nodes += nodes
+            counting = counting.parent if counting.activation is None else None
+    frame.moved(to, value, source, state.number)
+
+
+class NodeRetried(Entry, tag="retried", frozen=True):
+    """A node failed and is tried again: what the attempt changed in the transcript is undone."""
+
+    policy: str
+    """Which of its policies tries again; `whole` for the strategy of the frame as a whole."""
+    error: tuple[str, str]
+    """The type and the text of the error."""
+    wait: float = 0.0
+    """For how many seconds it waits before."""
+    first: str = ""
+    """The node with which the whole strategy begins again."""
+    nodes: int = 1
+    """As in NodeFinished."""
+
+    def apply(self, state: State) -> None:
+        """Take back what the attempt did. The calls of a turn before it were made all the same."""
+        frame = state.frames[self.at]
+        calling, known = frame.transcript.calling, known_results(frame)
+        state.drop(frame)
+        frame.count(self.nodes)
+        _lower_by(frame)
+        attempts = {**frame.attempts, self.policy: frame.attempts.get(self.policy, 0) + 1}
+        frame.retried(state.number)
+        again = frame.transcript.calling
+        if calling is not None and again is not None and again[0].id == calling[0].id:
+            frame.transcript.answer(state.number, known)
+        if self.first:
+            frame.effects = {}
+            frame.started = {}
+            activation = frame.agent
+            frame.begin(self.first, state.number, activation.task)
+        frame.attempts = attempts
+
+
+class NodeFailed(Entry, tag="failed", frozen=True):
+    """A node raised, or was cancelled, and nothing here takes the error. What failed is forgotten, so it is tried again if resumed."""
+
+    error: tuple[str, str]
+    """The type and the text of the error."""
+    nodes: int = 1
+    """As in NodeFinished."""
+    cancelled: bool = False
+    """Whether it was cancelled: the attempts that it had still count."""
+
+    def apply(self, state: State) -> None:
+        """Forget the outcomes that are errors."""
+        frame = state.frames.get(self.at)
+        if frame is None:
+            return
+        _settle_calls(frame, state.number)
+        frame.count(self.nodes)
+        frame.effects = {place: effect for place, effect in frame.effects.items() if effect.error is None}
+        if not self.cancelled:
+            frame.attempts = {}
+
+
+class BranchFailed(Entry, tag="branch failed", frozen=True):
+    """A branch failed, and its error is its result."""
+
+    value: Raw
+    """The error."""
+
+    def apply(self, state: State) -> None:
+        """End the branch."""
+        frame = state.frames[self.at]
+        _settle_calls(frame, state.number)
+        state.drop(frame)
+        frame.moved("", self.value, Source(frame.node_path), state.number)
+
+
+class BranchesStarted(Entry, tag="branches started", frozen=True):
+    """Strategies began inside a node: the branches of a fork, or a subgraph."""
+
+    firsts: tuple[str, ...]
+    """The first node of each."""
+    own: bool = False
+    """Whether each is a branch with a transcript of its own; a subgraph shares that of the node."""
+
+    def apply(self, state: State) -> None:
+        """Put a frame before each first node."""
+        frame = state.frames[self.at]
+        if not self.firsts:  # a fork without branches counts as an execution, since there are none inside that count
+            frame.inside["branches"] = []
+            frame.count(1)
+        for place, first in enumerate(self.firsts, len(frame.inside.get("branches", ()))):
+            path = f"{frame.node_path}/{place}/" if self.own else f"{frame.node_path}/"
+            transcript = frame.transcript.branch() if self.own else frame.transcript
+            inside = Frame(path, frame, transcript, owns=self.own, born=state.number)
+            inside.source = frame.source
+            inside.begin(first, state.number, UNSET, frame.source)
+            state.add_frame(inside, "branches")
+        frame.latest = state.number
+
+
+class BranchesJoined(Entry, tag="joined", frozen=True):
+    """The branches of a fork ended, as far as they count."""
+
+    winner: int | None = None
+    """The branch whose result counts, where only one does."""
+    merged: bool = False
+    """Whether the steps of the branches come at the end of the transcript."""
+
+    def apply(self, state: State) -> None:
+        """Merge the transcripts."""
+        frame = state.frames[self.at]
+        branches = frame.inside.get("branches", [])
+        transcript = frame.transcript
+        _settle_calls(frame, state.number)
+        for place, branch in enumerate(branches):
+            if self.winner is not None and place != self.winner:
+                state.drop(branch, itself=True)
+                continue
+            if self.merged:
+                transcript.joined_by(state.number, branch.transcript)
+            _lower_to(transcript, branch)
+        frame.effects["join", ""] = Effect(state.number, self.winner)
+        frame.latest = state.number
+
+
+class AgentStarted(Entry, tag="agent started", frozen=True):
+    """A sub-agent began, as a part of the run."""
+
+    key: str
+    """Identifies it among the effects of the node: the id of the tool call that began it, and a number."""
+    name: str
+    """The name of the agent."""
+    first: str
+    """The first node of its strategy."""
+    value: Raw
+    """Its task."""
+    task: StepValue
+    """The step of its task."""
+    rules: str = ""
+    """Its system prompt."""
+    strategy: Outline | None = None
+    """The outline of its strategy."""
+
+    def apply(self, state: State) -> None:
+        """Put a frame before its first node."""
+        frame = state.frames[self.at]
+        transcript = Transcript(self.rules, floor=frame.transcript.trust)
+        transcript.add(state.number, self.task)
+        transcript.forget_changes()
+        inside = Frame(
+            f"{frame.node_path}/{self.name}/{state.number}/", frame, transcript, owns=True, born=state.number
+        )
+        activation = inside.activation = Activation(inside, state.number, self.value, frame.agent)
+        activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
+        frame.agent.children.append(activation)
+        inside.begin(self.first, state.number, self.value)
+        state.add_frame(inside, f"agent {self.key}")
+        frame.latest = state.number
+
+
+class AgentStopped(Entry, tag="agent stopped", frozen=True):
+    """A sub-agent ended, or failed."""
+
+    status: Literal["done", "failed"]
+    """How it ended."""
+    step: StepValue | None = None
+    """The step of its answer."""
+
+    def apply(self, state: State) -> None:
+        """Note its end. Its caller trusts the result no more than what the agent had read."""
+        frame = state.frames[self.at]
+        activation = frame.agent
+        activation.status, activation.output = self.status, frame.value
+        if self.step is not None:
+            frame.transcript.settle(state.number)
+            frame.transcript.add(state.number, self.step)
+        if frame.parent is not None:
+            _lower_to(frame.parent.transcript, frame)
+
+
+class EffectStarted(Entry, tag="effect started", frozen=True):
+    """Something is about to be done."""
+
+    kind: str
+    """What kind of effect it is."""
+    key: str
+    """The key of the effect."""
+
+    def apply(self, state: State) -> None:
+        """Note that it was begun."""
+        frame = state.frames[self.at]
+        frame.started[self.kind, self.key] = frame.started.get((self.kind, self.key), 0) + 1
+        frame.latest = state.number
+
+
+class EffectRecorded(Entry, tag="effect", frozen=True):
+    """A node did something that must not be done twice: a model turn, a tool call, an answer. A step joins the transcript with it."""
+
+    kind: str
+    """What kind of effect it was."""
+    key: str
+    """Identifies it among those of its kind in this execution of the node."""
+    value: Raw = NIL
+    """The outcome, where it is a value of a user's type."""
+    held: HeldValue = None
+    """The outcome, where it is an object of the library."""
+    step: StepValue | None = None
+    """The step that joins the transcript."""
+    open: bool = False
+    """Whether the step is not among the steps yet: callbacks see it first, or its tool calls have no results."""
+    lasting: bool = False
+    """Whether a retry does not take the step back: a request that failed."""
+    error: tuple[str, str] | None = None
+    """The type and the text of the error that is the outcome."""
+    turns: int = 0
+    """Whether it counts as a model turn in the budget: 1 or 0."""
+    charges: tuple[Charge, ...] = ()
+    """What it cost, as rows of the ledger."""
+    finish: str | None = None
+    """Why the model stopped, where it was asked for an answer."""
+
+    def apply(self, state: State) -> None:
+        """Note the outcome."""
+        frame, number = state.frames[self.at], state.number
+        transcript = frame.transcript
+        outcome = self.held.value if self.held is not None else self.value
+        if self.step is not None:
+            transcript.settle(number)
+            outcome = len(transcript.versions)
+            if self.open:
+                transcript.put_open(number, self.step)
+            else:
+                transcript.add(number, self.step, lasting=self.lasting)
+        elif self.kind == "tool" and isinstance(outcome, ToolResult):
+            transcript.answer(number, (outcome,))
+        elif self.kind == "answer":
+            state.questions = {
+                id_: each for id_, each in state.questions.items() if (each.at, each.key) != (self.at, self.key)
+            }
+        frame.effects[self.kind, self.key] = Effect(number, outcome, self.error)
+        frame.started.pop((self.kind, self.key), None)
+        if not self.lasting:  # a node that is executed again does not pass it, and sees it from the beginning
+            frame.latest = number
+        if self.charges or self.turns:
+            frame.count(turns=self.turns, usage=spent(self.charges))
+            frame.agent.charges += self.charges
+        if self.kind in ("turn", "decision"):
+            transcript.lower("inferred")
+        if self.finish is not None:
+            agent = frame.agent
+            agent.finish_reason, agent.asked = self.finish, agent.frame.node or ""
+
+
+class ResultsAdded(Entry, tag="results", frozen=True):
+    """The tool calls of a model turn have their results."""
+
+    key: str
+    """The number of the effect."""
+    turn: int
+    """The id of the step of the turn."""
+    results: HeldValue = None
+    """The results, where they are others than those of the calls that the turn has."""
+    open: bool = False
+    """Whether callbacks see the turn before it is among the steps."""
+
+    def apply(self, state: State) -> None:
+        """Put the results into the turn, and the turn among the steps."""
+        frame, number = state.frames[self.at], state.number
+        transcript = frame.transcript
+        if self.results is not None:
+            place = transcript.find(self.turn)
+            if place == -1:
+                transcript.answer(number, self.results.value)
+            elif place is not None:
+                turn = transcript.versions[transcript.items[place].version]
+                transcript.change(number, place, place + 1, (turn.with_results(self.results.value),))  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        if not self.open and transcript.open is not None and transcript.open.id == self.turn:
+            transcript.settle(number)
+        frame.effects["results", self.key] = Effect(number, self.turn)
+        frame.latest = number
+
+
+class StepFinished(Entry, tag="step", frozen=True):
+    """The callbacks have seen the open step, and it is among the steps."""
+
+    key: str
+    """The effect that made the step: its kind and its key."""
+    lasting: bool = False
+    """Whether a retry does not take the step back: a request that failed."""
+
+    def apply(self, state: State) -> None:
+        """Put the open step among the steps."""
+        frame = state.frames[self.at]
+        frame.transcript.settle(state.number, lasting=self.lasting)
+        frame.effects["settle", self.key] = Effect(state.number)
+        if not self.lasting:
+            frame.latest = state.number
+
+
+class TranscriptEdited(Entry, tag="edited", frozen=True):
+    """Steps were replaced, added or removed: by a node, under a number, or by somebody else."""
+
+    key: str = ""
+    """The number of the edit among those of the node; empty if no node made it."""
+    start: int = 0
+    """The first of the steps that were replaced; -1 stands for the open one."""
+    end: int = 0
+    """The one after the last of them."""
+    steps: tuple[StepValue, ...] = ()
+    """The steps in their place."""
+    rules: str | None = None
+    """The system prompt, where that was changed."""
+    trust: str = "trusted"
+    """The trust of content that flowed in other than in a step."""
+
+    def apply(self, state: State) -> None:
+        """Change the transcript."""
+        frame, number, lasting = state.frames[self.at], state.number, not self.key
+        transcript = frame.transcript
+        if self.rules is not None:
+            transcript.set_rules(number, self.rules, lasting=lasting)
+        elif self.trust != "trusted":
+            transcript.lower(self.trust)
+        elif self.start < 0:
+            transcript.put_open(number, self.steps[0])
+        else:
+            transcript.change(number, self.start, self.end, self.steps, lasting=lasting)
+        if self.key:
+            frame.effects["edit", self.key] = Effect(number)
+            frame.latest = number
+        elif lasting and frame.latest == frame.entered == frame.since and frame.owns:
+            transcript.forget_changes()
+
+
+class Spent(Entry, tag="spent", frozen=True):
+    """A node spent something that is recorded with no outcome."""
+
+    charges: tuple[Charge, ...] = ()
+    """What it cost, as rows of the ledger."""
+    turns: int = 0
+    """How many model turns it counts as."""
+
+    def apply(self, state: State) -> None:
+        """Count it."""
+        frame = state.frames[self.at]
+        frame.count(turns=self.turns, usage=spent(self.charges))
+        frame.agent.charges += self.charges
+
+
+class Asked(Entry, tag="asked", frozen=True):
+    """A node asked a person, and waits for the answer."""
+
+    id: str
+    """Identifies it among the open questions of the run."""
+    key: str
+    """The key of the answer among the effects of the node."""
+    text: str
+    """What was asked."""
+    kind: QuestionKind = "question"
+    """`question`, `approval`, `result` or `in_flight`."""
+    about: Raw = NIL
+    """What it is about, for those who answer."""
+    schema: Raw = NIL
+    """The JSON schema of the answer."""
+    asked: int = 0
+    """When it was asked, in milliseconds UTC."""
+
+    def apply(self, state: State) -> None:
+        """Open the question."""
+        frame = state.frames[self.at]
+        state.questions[self.id] = Question(
+            self.id, self.at, self.key, frame.node_path, self.text, self.kind, self.about, self.schema, self.asked
+        )
+
+
+class ToolsListed(Entry, tag="tools", frozen=True):
+    """A server of tools was asked which tools it has. The run keeps these, also when it is resumed."""
+
+    server: str
+    """The name of the server."""
+    value: Raw
+    """The descriptions of the tools."""
+
+    def apply(self, state: State) -> None:
+        """Keep the list."""
+        state.frames[self.at].agent.listed[self.server] = self.value
+
+
+class Placed(Entry, tag="placed", frozen=True):
+    """A frame was put before a node with another value: its answer was refused, or somebody edited the run."""
+
+    to: str
+    """The node; empty for END."""
+    value: Raw
+    """Its input."""
+    text: bool = False
+    """Whether the value is text that the engine made; otherwise it has the declared type of its place."""
+
+    @property
+    def source(self) -> Source:
+        """The origin of the value."""
+        return Source("\0text") if self.text else Source(self.at + self.to, PLACED)
+
+    def apply(self, state: State) -> None:
+        """Put the frame before the node."""
+        frame = state.frames[self.at]
+        _settle_calls(frame, state.number)
+        state.drop(frame)
+        frame.moved(self.to, self.value, self.source, state.number)
+        if self.to:
+            frame.ended = 0
+
+
+class LearningFailed(Entry, tag="not learned", frozen=True):
+    """A tap that only learns failed. It is tried again when the run is resumed."""
+
+    node: str
+    """The path of the tap."""
+
+    def apply(self, state: State) -> None:
+        """Note the tap."""
+        state.unlearned = tuple(dict.fromkeys((*state.unlearned, self.node)))
+
+
+class Resumed(Entry, tag="resumed", frozen=True):
+    """A process continues the run."""
+
+    forked: bool = False
+    """Whether it continues as another run: then its questions are asked anew."""
+    strategy: Outline | None = None
+    """The outline of the strategy, if it was changed."""
+
+    def apply(self, state: State) -> None:
+        """Continue the run."""
+        state.status, state.reason, state.failure = "running", "", None
+        if self.strategy is not None:
+            state.run.strategy = self.strategy
+        if self.forked:
+            state.questions = {}
+
+
+class Stopped(Entry, tag="stopped", frozen=True):
+    """The run ended, waits, is paused or failed, and nobody executes it."""
+
+    status: Literal["done", "waiting", "paused", "failed", "cancelled", "sleeping"]
+    """How it stopped."""
+    reason: str = ""
+    """Why, for people."""
+    failure: tuple[str, str, str] | None = None
+    """The type, the text and the traceback of the error."""
+    step: StepValue | None = None
+    """The step of the answer."""
+
+    def apply(self, state: State) -> None:
+        """Stop the run."""
+        state.status, state.reason, state.failure = self.status, self.reason, self.failure
+        if self.status == "failed":  # it waits for nobody, and asks again when it continues
+            state.questions = {}
+        elif self.status == "done":
+            state.run.status, state.run.output, state.questions = "done", state.root.value, {}
+            transcript = state.root.transcript
+            transcript.settle(state.number)
+            if self.step is not None:
+                transcript.add(state.number, self.step)
+            transcript.forget_changes()
+
+
+AnyEntry = (
+    Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
+    | AgentStopped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
+    | ToolsListed | Placed | LearningFailed | Resumed | Stopped
+)  # fmt: skip
+
+
+def known_results(frame: Frame) -> list[ToolResult]:
+    """Return the results of the calls of the last model turn, as far as a frame and the branches inside it know them.
+
+    A call that was begun and has no result was broken off, and its result says so.
+    """
+    calling = frame.transcript.calling
+    if calling is None:
+        return []
+    item, turn = calling
+    own = {result.call_id: result for result in turn.results}
+    found, begun = dict(own), set[str]()
+    for each in frame.of_agent():
+        there = each.transcript.calling
+        if there is None or there[0].id != item.id:
+            continue  # a branch whose model has been asked since
+        found.update((result.call_id, result) for result in there[1].results if result is not own.get(result.call_id))
+        begun.update(key for kind, key in each.started if kind == "tool")
+    for call in turn.tool_calls:
+        known = found.get(call.id)
+        if (known is None or known.is_error) and any(f"/{key}".endswith(f"/{call.id}") for key in begun):
+            found[call.id] = ToolResult.error(call, BROKEN_OFF)
+    return list(found.values())
+
+
+def _settle_calls(frame: Frame, number: int) -> None:
+    """Put what is known of the calls of the last model turn into it: the node that made them may not end with their results."""
+    if frame.inside or frame.started:
+        frame.transcript.answer(number, known_results(frame))
+
+
+def _lower_by(frame: Frame) -> None:
+    """Trust the transcript of a frame no more than what the branches inside had read."""
+    for each in frame.frames():
+        if each is not frame and each.owns:
+            frame.transcript.lower(each.transcript.trust)
+
+
+def _lower_to(transcript: Transcript, frame: Frame) -> None:
+    """Trust a transcript no more than what a frame and those inside it had read."""
+    for each in frame.frames():
+        if each.transcript is not transcript:
+            transcript.lower(each.transcript.trust)

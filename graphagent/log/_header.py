@@ -1,0 +1,171 @@
+"""The header of a run: what a store says of a run without its entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+from msgspec.msgpack import Decoder, Encoder
+
+from graphagent import _clock
+from graphagent.errors import DamagedStoreError
+from graphagent.log._bytes import checked, is_intact
+from graphagent.log._claim import LEASE, Claim
+from graphagent.log._status import Status
+
+if TYPE_CHECKING:
+    from graphagent.llm import Usage
+    from graphagent.log._state import Activation
+    from graphagent.store import Key
+
+ROOM = "runs"
+HEADERS, ROWS, THREADS = 0, 1, 3
+
+
+class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A run in a store, without its entries: its status, its title, its totals, and the process that executes it."""
+
+    run_id: str
+    owner: str = ""
+    strategy: str = ""
+    """The name of its strategy."""
+    strategy_digest: str = ""
+    """Identifies the nodes, edges and declared types of the strategy."""
+    started: int = 0
+    """When it was started, in milliseconds UTC."""
+    updated: int = 0
+    """When the header was written last, in milliseconds UTC."""
+    last: int = 0
+    """The number of the last entry when the header was written."""
+    status: Status = "running"
+    """The status when the header was written."""
+    reason: str = ""
+    """Why it stopped, if it did."""
+    title: str = ""
+    """The beginning of its task."""
+    turns: int = 0
+    tokens: int = 0
+    cost: str = "0"
+    seconds: float = 0.0
+    """For how long it was executed."""
+    thread: str = ""
+    """The thread to which it belongs."""
+    previous: str = ""
+    """The run whose transcript it continues, in the same log."""
+    place: int = 0
+    """How many runs it continues."""
+    payloads: int = 0
+    """The highest number of a payload in the log when the header was written."""
+    parent: str = ""
+    """The run of which it is a part, if it is that of a sub-agent."""
+    origin: tuple[str, int] | None = None
+    """The run that it was forked from, and the last entry that both have."""
+    unlearned: tuple[str, ...] = ()
+    """The paths of the taps that failed to learn. They are tried again when the run is resumed."""
+    claim: Claim | None = None
+    """The process that executes it."""
+    damaged: str = ""
+    """The damage, if the header cannot be read; then only owner and id are known."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a process executes it; a process that died does not."""
+        return self.claim is not None and self.claim.holds()
+
+    @property
+    def state(self) -> str:
+        """The status: `interrupted` if the process that executed it died, `damaged` if the header cannot be read."""
+        if self.damaged:
+            return "damaged"
+        lost = self.status == "running" and not self.running and not self.parent
+        return "interrupted" if lost else self.status
+
+    def __repr__(self) -> str:
+        """Return its id and status, and nothing that somebody wrote."""
+        return f"<header of run {self.run_id!r}: {self.status}>"
+
+    def renewed(self, last: int, payloads: int) -> RunHeader:
+        """Return the header as it is written now, with a claim that is valid for another lease."""
+        now = _clock.now()
+        claim = None if self.claim is None else self.claim.until_(now + LEASE)
+        return structs.replace(self, last=last, payloads=payloads, updated=now, claim=claim)
+
+    def pack(self) -> bytes:
+        """Return the header as bytes."""
+        return checked(_encoder.encode(self))
+
+    @staticmethod
+    def unpack(value: bytes, run_id: str, *, child: bool = False) -> RunHeader:
+        """Return the header in bytes that are stored as that of a run, or of a sub-agent in it.
+
+        Raises:
+            DamagedStoreError: they are no header, or that of another run.
+        """
+        where = f"the header of run {run_id!r}"
+        if not is_intact(value):
+            raise DamagedStoreError(where, "checksum mismatch")
+        try:
+            header = _decoder.decode(memoryview(value)[4:])
+        except msgspec.MsgspecError as error:
+            reason = str(error) if isinstance(error, msgspec.ValidationError) else "not MessagePack"
+        else:
+            if header.run_id.startswith(f"{run_id}/") if child else header.run_id == run_id:
+                return header
+            reason = "it is that of another run"
+        raise DamagedStoreError(where, reason)
+
+
+def child_header(run: RunHeader, agent: Activation, began: int, now: int) -> RunHeader:
+    """Return the header of the run of a sub-agent, which is a part of a run."""
+    frame = agent.frame
+    task = getattr(frame.transcript.versions[0], "task", None)
+    above = agent.parent.path if agent.parent is not None else ""
+    return RunHeader(
+        run_id=f"{run.run_id}/{agent.path}", owner=run.owner, strategy=agent.strategy.name if agent.strategy is not None else "",
+        started=began, updated=now, last=agent.number, status=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
+        parent=f"{run.run_id}/{above}" if above else run.run_id,
+    )  # fmt: skip
+
+
+def child_of(child: RunHeader, run: RunHeader | None) -> RunHeader:
+    """Return the header of the run of a sub-agent with its status: one that did not end is where the whole run is."""
+    if run is None or child.status != "running" or run.state == "running":
+        return child
+    return structs.replace(child, status="cancelled" if run.status == "done" else run.state)
+
+
+def cost_of(usage: Usage) -> str:
+    """Return a cost as a header has it. Nothing is the default itself, so that equal headers are equal bytes."""
+    return str(usage.cost) if usage.cost else "0"
+
+
+def title_of(task: object) -> str:
+    """Return the beginning of a task that is text."""
+    return storable(task[:_TITLE]) if isinstance(task, str) else ""
+
+
+def storable(text: str) -> str:
+    """Return text without halves of surrogate pairs, which no store takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+_TITLE = 80
+"""The number of characters of a text task that are the title of a run."""
+_encoder = Encoder()
+_decoder = Decoder(RunHeader)
+
+
+def header_key(owner: str, run_id: str) -> Key:
+    """Return the key of a run's header, and the prefix of those of its sub-agents, which are followed by their numbers."""
+    return (ROOM, owner, HEADERS, run_id)
+
+
+def rows_key(owner: str, run_id: str) -> Key:
+    """Return the prefix of the keys of a run's rows and payloads."""
+    return (ROOM, owner, ROWS, run_id)
+
+
+def thread_key(owner: str, thread: str) -> Key:
+    """Return the key of the item that names the last run of a thread. One below it is there as long as the thread is."""
+    return (ROOM, owner, THREADS, thread)

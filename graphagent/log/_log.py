@@ -1,0 +1,532 @@
+"""The log of a run: append, commit, read.
+
+`append` makes the bytes of an entry, applies it to the state, and keeps the bytes for the next commit; `commit` makes durable what
+anybody has appended. Without a store both work, and the second returns at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+from msgspec import structs
+
+from graphagent import _clock
+from graphagent.errors import (
+    ConflictError,
+    DamagedStoreError,
+    JournalError,
+    RunClaimedError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
+from graphagent.log._bytes import EntryCodec, is_intact, payloads_in, plain, row_of
+from graphagent.log._claim import LEASE
+from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
+from graphagent.log._header import RunHeader, child_header, header_key, rows_key
+from graphagent.log._state import State
+from graphagent.store import Exists, Put
+from graphagent.store._internal import collect
+
+if TYPE_CHECKING:
+    from graphagent.log._bytes import Types
+    from graphagent.log._entries import Entry
+    from graphagent.log._state import Activation, Frame
+    from graphagent.protocols import Store
+    from graphagent.store import Change
+
+LookUp = Callable[[EntryCodec, Sequence[bytes]], Awaitable[None]]
+"""Looks up the facts and notes to which rows refer, and gives them to the codec."""
+Watch = Callable[["Entry", int, State, bytes, int], None]
+"""Is called before an entry is applied that was read, with its number, the state, its row, and its place in the row."""
+
+
+class Segment(NamedTuple):
+    """A run in a log, as the store has it."""
+
+    header: RunHeader
+    rows: list[tuple[int, bytes]]
+    """The rows by the numbers of their first entries; 0 for what earlier runs left visible that are not there any more."""
+    payloads: dict[int, bytes]
+
+
+class _Tried:
+    """What a commit contains."""
+
+    __slots__ = ("agents", "along", "blobs", "entries", "row")
+
+    def __init__(
+        self, entries: list[bytes], along: int, agents: dict[str, tuple[Activation, int]], blobs: dict[int, bytes]
+    ) -> None:
+        self.entries = entries
+        self.along = along
+        """How many changes it makes in the same commit."""
+        self.agents = agents
+        self.blobs = blobs
+        self.row = b""
+
+
+class StaleLogError(RunError):
+    """A commit failed, so the state may be ahead of the store. The run has to be read again."""
+
+
+class Log:
+    """The only writer of a state. `Log()` is for a run without a store."""
+
+    def __init__(
+        self, store: Store | None = None, header: RunHeader | None = None, *, types: Types | None = None
+    ) -> None:
+        self.state = State()
+        self.store = store
+        self.durable = store is not None
+        """Whether values are bytes, and commits do something."""
+        self.types = types
+        """Returns the declared types of values."""
+        if header is not None:
+            self.header = header
+        self._new: list[bytes] = []
+        """The entries that no commit has taken yet."""
+        self._along: list[Change] = []
+
+    # What a log without a store never uses costs a run nothing.
+    header = RunHeader(run_id="")
+    """The header, as it is written with the next commit that writes it."""
+    executed: Callable[[], float] = float
+    """Returns for how many seconds the run was executed."""
+    lost = False
+    """Whether somebody else has the run. Nothing is written any more."""
+    version = 0
+    """The version of the header in the store; 0: it is not there yet."""
+    stale: BaseException | None = None
+    """The error of a commit that failed."""
+    _first = 1
+    """The number of the first entry that no commit has taken yet."""
+    _tried: _Tried | None = None
+    """The last commit, whose outcome may be unknown."""
+    _unsure = ""
+    """The token of a renewal that failed, and may be in the store all the same."""
+    _since = 0.0
+    """When the header was written last, by the monotonic clock."""
+
+    @cached_property
+    def codec(self) -> EntryCodec:
+        """Makes bytes of entries and values."""
+        return EntryCodec(self.types)
+
+    @cached_property
+    def _lock(self) -> anyio.Lock:
+        return anyio.Lock(fast_acquire=True)
+
+    @cached_property
+    def _agents(self) -> dict[str, tuple[Activation, int]]:
+        """The runs of sub-agents whose rows are written with the next commit, and when they began."""
+        return {}
+
+    @cached_property
+    def _began(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def committed(self) -> int:
+        """The number of the last entry that is in the store."""
+        return self._first - 1
+
+    # ---- values
+
+    def keep(self, value: Any, kind: Any = Any) -> Any:
+        """Return a user's value as an entry has it: the value itself, or its bytes in a log with a store.
+
+        Raises:
+            SerializationError: it cannot be stored.
+        """
+        return self.codec.keep(value, kind) if self.durable else value
+
+    def take(self, stored: Any, kind: Any = Any) -> Any:
+        """Return a user's value that an entry has: the object itself, or a new one of a declared type in a log with a store."""
+        if not self.durable:
+            return stored
+        try:
+            return self.codec.take(stored, kind)
+        except ValueError as error:
+            reason = str(error)
+        raise DamagedStoreError(f"run {self.header.run_id!r}", reason)
+
+    # ---- writing
+
+    def append(self, entry: Entry) -> None:
+        """Append an entry. It is applied at once, and durable with the next commit.
+
+        Raises:
+            SerializationError: a value in it cannot be stored; nothing has changed.
+            StaleLogError: a commit failed.
+        """
+        if self.durable:
+            if self.stale is not None:
+                raise self._is_stale()
+            data, entry = self.codec.write(entry, self.state)
+            self._new.append(data)
+        self.state.number += 1
+        entry.apply(self.state)
+        if self.durable and isinstance(entry, AgentStarted | AgentStopped):
+            self._note_agent(entry)
+
+    def finish_node(
+        self, frame: Frame, to: str, value: Any, kind: Any, *, tap: bool, edge: int | None, mapped: bool, nodes: int
+    ) -> None:
+        """Append that a node ended: the most frequent entry, which need not exist in a log without a store.
+
+        Raises:
+            SerializationError: the value cannot be stored; nothing has changed.
+        """
+        if self.durable:
+            kept = NIL if tap else self.codec.keep(value, kind)
+            entry = NodeFinished(at=frame.path, to=to, value=kept, tap=tap, edge=edge, mapped=mapped, nodes=nodes)
+            self.append(entry)
+        else:
+            state = self.state
+            state.number += 1
+            finish_node(state, frame, to, frame.value if tap else value, frame.source, nodes)
+
+    def _note_agent(self, entry: AgentStarted | AgentStopped) -> None:
+        agent = self.state.frames[entry.at].agent
+        activation = agent.children[-1] if isinstance(entry, AgentStarted) else agent
+        began = self._began.setdefault(activation.path, _clock.now())
+        self._agents[activation.path] = activation, began
+
+    def along(self, *changes: Change) -> None:
+        """Make changes in the same commit as the next entries."""
+        self._along += changes
+
+    async def commit(self, *, header: bool = False) -> None:
+        """Make the entries durable that were appended; with `header` also the header.
+
+        Raises:
+            RunClaimedError: somebody else continued the run.
+            RunNotFoundError: the run was removed.
+            JournalError: the store failed. The log is stale.
+            StaleLogError: an earlier commit failed.
+        """
+        if self.store is None:
+            return
+        # A task whose entries another one commits waits here. Cancelled in its middle, nobody would know what is stored.
+        async with self._lock:
+            with anyio.CancelScope(shield=True):
+                if self.lost:
+                    raise await self._taken(self.store)
+                if self.stale is not None:
+                    raise self._is_stale()
+                if self._new or header:
+                    await self._commit(self.store, header=header)
+
+    async def renew(self) -> None:
+        """Renew the claim, while there is one.
+
+        Raises:
+            RunClaimedError: somebody else continued the run.
+            RunNotFoundError: the run was removed.
+            StoreError: it could not be committed.
+        """
+        async with self._lock:
+            store, run = self.store, self.header
+            if (
+                run.claim is None or store is None or self.stale is not None
+            ):  # it was released meanwhile, or a commit failed
+                return
+            with anyio.CancelScope(shield=True):
+                await self._find_version(store)
+                # Without entries: of a renewal that fails, nothing is unknown but the version.
+                renewed = run.renewed(self.committed, self.codec.blobs.last)
+                self._unsure = run.claim.token
+                try:
+                    await store.commit(Put(header_key(run.owner, run.run_id), renewed.pack(), expected=self.version))
+                except ConflictError as error:
+                    raise await self._taken(store) from error
+                self._renewed(run, renewed)
+
+    def _renewed(self, before: RunHeader, renewed: RunHeader) -> None:
+        self.version, self._since, self._unsure = self.version + 1, time.monotonic(), ""
+        if self.header is before:
+            self.header = renewed
+
+    async def _find_version(self, store: Store) -> None:
+        """Find the version of the header after a renewal that failed, which may be in the store."""
+        run = self.header
+        if self._unsure:
+            item = await store.get(header_key(run.owner, run.run_id))
+            claim = None if item is None else RunHeader.unpack(item.value, run.run_id).claim
+            if item is not None and claim is not None and claim.token == self._unsure:
+                self.version = item.version
+            self._unsure = ""
+
+    async def _commit(self, store: Store, *, header: bool) -> None:
+        state, codec, run = self.state, self.codec, self.header
+        key, place = rows_key(run.owner, run.run_id), header_key(run.owner, run.run_id)
+        renewed = None
+        changes: list[Change] = [*self._along]
+        if header or self._is_lease_short():
+            await self._find_version(store)
+            renewed = run.renewed(state.number, codec.blobs.last)
+            changes.append(Put(place, renewed.pack(), expected=self.version))
+        else:
+            changes.append(Exists(place))
+        # What other tasks append while the store works belongs to the next commit.
+        tried = self._tried = _Tried(list(self._new), len(self._along), dict(self._agents), dict(codec.blobs.new))
+        if tried.entries:
+            now, ran = _clock.now(), round(self.executed() * 1000)
+            changes += [Put((*key, 0, number), data) for number, data in tried.blobs.items()]
+            tried.row = row_of(now, ran, tried.entries)
+            changes.append(Put((*key, self._first), tried.row, expected=0))
+            state.time, state.ran = now, ran
+            for activation, began in tried.agents.values():
+                child = child_header(run, activation, began, now)
+                changes.append(Put((*place, activation.number), child.pack()))
+        try:
+            await store.commit(*changes)
+        except ConflictError as error:
+            self.stale = error
+            raise await self._taken(store) from error
+        except StoreError as error:
+            self.stale = error
+            raise JournalError(run.run_id, error) from error
+        except BaseException as error:
+            self.stale = error
+            raise
+        self._landed(tried)
+        if renewed is not None:
+            self._renewed(run, renewed)
+
+    def _landed(self, tried: _Tried) -> None:
+        """Note that a commit is in the store."""
+        blobs = self.codec.blobs
+        del self._new[: len(tried.entries)], self._along[: tried.along]
+        self._first, self._tried = self._first + len(tried.entries), None
+        for path, agent in tried.agents.items():
+            if self._agents[path] is agent:
+                del self._agents[path]
+        for number in tried.blobs:
+            blobs.stored[number] = blobs.new.pop(number)
+
+    async def recover(self) -> None:
+        """Find out what became of a commit that failed: if it is not in the store, the next one makes it.
+
+        Raises:
+            RunClaimedError: somebody else continued the run.
+            RunNotFoundError: the run was removed.
+            StoreError: it could not be read.
+        """
+        store, run, tried = self.store, self.header, self._tried
+        assert store is not None
+        item = await store.get((*rows_key(run.owner, run.run_id), self._first))
+        header = await store.get(header_key(run.owner, run.run_id))
+        if item is not None and (tried is None or item.value != tried.row):
+            raise await self._taken(store)
+        if header is None and self.version:
+            raise RunNotFoundError(run.run_id, run.owner)
+        if item is not None and tried is not None:
+            self._landed(tried)
+        self.version = header.version if header is not None else 0
+        self.stale = None
+
+    def _is_lease_short(self) -> bool:
+        """Return whether a third of the lease is over. Both clocks count: one may be set, and the other one may stand still."""
+        claim = self.header.claim
+        if claim is None:
+            return False
+        return claim.until - _clock.now() < LEASE * 2 // 3 or (time.monotonic() - self._since) * 1000 > LEASE // 3
+
+    async def _taken(self, store: Store) -> RunClaimedError | RunNotFoundError:
+        header = self.header
+        if self.version and await store.get(header_key(header.owner, header.run_id)) is None:
+            return RunNotFoundError(header.run_id, header.owner)
+        return RunClaimedError(header.run_id, "another process, which continued it")
+
+    def _is_stale(self) -> StaleLogError:
+        run_id = self.header.run_id
+        error = StaleLogError(f"a commit of run {run_id!r} failed; resume it, so that it is read again")
+        error.run_id, error.__cause__ = run_id, self.stale
+        return error
+
+    # ---- reading
+
+    @staticmethod
+    async def read(
+        store: Store, owner: str, run_id: str, *, types: Types | None = None, look_up: LookUp | None = None,
+        until: int | None = None, watch: Watch | None = None,
+    ) -> Log:  # fmt: skip
+        """Return the log of a run, read and folded.
+
+        Args:
+            store: Where it is.
+            owner: Whose run it is.
+            run_id: Which run.
+            types: Returns declared types of values; without it, values of users' classes are plain data.
+            look_up: Looks up the facts and notes to which it refers.
+            until: The last entry that is applied.
+            watch: Is called before each entry of the run itself is applied.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            DamagedStoreError: it is not what was written.
+            StoreError: it could not be read.
+        """
+        header, version = await read_header(store, owner, run_id)
+        log = Log(store, header, types=types)
+        log.version = version
+        segments = await read_segments(store, header)
+        if look_up is not None:
+            await look_up(log.codec, [row for segment in segments for _, row in segment.rows])
+        log.fold(segments, until=until, watch=watch)
+        return log
+
+    def fold(self, segments: Sequence[Segment], *, until: int | None = None, watch: Watch | None = None) -> None:
+        """Apply the entries of runs, the first of which began the log; `until` and `watch` are for the last one.
+
+        Raises:
+            DamagedStoreError: they are not what was written.
+        """
+        for segment in segments:
+            for number, data in segment.payloads.items():
+                self.codec.blobs.read(number, data)
+            last = segment is segments[-1]
+            self.state.number = 0
+            end = until if last else None
+            for first, row in segment.rows:
+                if end is None or self.state.number < end:
+                    self.fold_row(segment.header, first, row, until=end, watch=watch if last else None)
+            if end is None and self.state.number < segment.header.last:
+                raise _missing(segment.header, self.state.number + 1)
+        self._first = self.state.number + 1
+
+    def fold_row(
+        self, header: RunHeader, first: int, row: bytes, *, until: int | None = None, watch: Watch | None = None
+    ) -> None:
+        """Apply the entries of a row.
+
+        Raises:
+            DamagedStoreError: it is not the next one, or not what was written.
+        """
+        state, codec = self.state, self.codec
+        where = f"entry {first} of run {header.run_id!r}"
+        if first and first != state.number + 1:
+            raise _missing(header, state.number + 1)
+        state.time, state.ran, entries = codec.read(row, where)
+        if first < 2 and not (entries and isinstance(entries[0], Started if first else Carried)):
+            raise DamagedStoreError(where, "the run does not begin with its start")
+        for place, entry in enumerate(entries):
+            if until is not None and state.number >= until:
+                break
+            self._apply(entry, header, state.number + 1 if first else 0, watch, row, place)
+        self._first = state.number + 1
+
+    def _apply(self, entry: Entry, header: RunHeader, number: int, watch: Watch | None, row: bytes, place: int) -> None:
+        state = self.state
+        try:
+            revived = self.codec.revived(entry, state)
+            if watch is not None and number:
+                watch(revived, number, state, row, place)
+            state.number = number
+            revived.apply(state)
+        except (ValueError, LookupError, AttributeError, TypeError, AssertionError) as error:
+            reason = (
+                str(error)
+                if isinstance(error, ValueError)
+                else f"it does not follow from the entries before ({type(error).__name__})"
+            )
+        else:
+            return
+        raise DamagedStoreError(f"entry {number} of run {header.run_id!r}", reason)
+
+
+def _missing(header: RunHeader, number: int) -> DamagedStoreError:
+    return DamagedStoreError(f"entry {number} of run {header.run_id!r}", "it is missing")
+
+
+async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader, int]:
+    """Return the header of a run, and its version in the store.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+    """
+    item = await store.get(header_key(owner, run_id))
+    if item is not None:
+        return RunHeader.unpack(item.value, run_id), item.version
+    async for _ in store.scan(rows_key(owner, run_id), limit=1):
+        raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
+    raise RunNotFoundError(run_id, owner)
+
+
+async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
+    """Return a run with those whose transcript it continues, the first one first.
+
+    Raises:
+        DamagedStoreError: something is missing.
+        StoreError: it could not be read.
+    """
+    found: list[Segment] = []
+    each: RunHeader | None = header
+    while each is not None:
+        found.append(await read_segment(store, each))
+        each = await _previous(store, each)
+    return found[::-1]
+
+
+def check_segments(segments: Sequence[Segment]) -> None:
+    """Check that runs are what was written, with all payloads to which they refer.
+
+    Raises:
+        DamagedStoreError: they are not.
+    """
+    log = Log()
+    log.codec.keeps_values = True
+    log.fold(segments)
+    for segment in segments:
+        for first, row in segment.rows:
+            for number in payloads_in(plain(row)):
+                data = log.codec.blobs.stored.get(number)
+                if data is not None and not is_intact(data):
+                    raise DamagedStoreError(
+                        f"entry {first} of run {segment.header.run_id!r}", "checksum mismatch in a payload"
+                    )
+
+
+async def read_segment(store: Store, header: RunHeader) -> Segment:
+    """Return the rows and payloads of a run.
+
+    Raises:
+        DamagedStoreError: it has none.
+        StoreError: they could not be read.
+    """
+    key = rows_key(header.owner, header.run_id)
+    segment = Segment(header, [], {})
+    for item in await collect(store.scan(key)):
+        number, *rest = item.key[len(key) :]
+        if rest:
+            segment.payloads[int(rest[0])] = item.value
+        else:
+            segment.rows.append((int(number), item.value))
+    segment.rows.sort()  # a row 0 comes after the payloads, which are below the same number
+    if not segment.rows:
+        raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
+    return segment
+
+
+async def _previous(store: Store, header: RunHeader) -> RunHeader | None:
+    if not header.previous:
+        return None
+    try:
+        return (await read_header(store, header.owner, header.previous))[0]
+    except RunNotFoundError:
+        pass
+    raise DamagedStoreError(
+        f"the log of run {header.run_id!r}", f"run {header.previous!r}, which it continues, is missing"
+    )
+
+
+def released(header: RunHeader, **changes: Any) -> RunHeader:
+    """Return a header with changes, and without a claim."""
+    return structs.replace(header, claim=None, **changes)

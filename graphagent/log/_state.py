@@ -1,0 +1,307 @@
+"""The state of a run: the fold of the entries of its log.
+
+Only `apply` of entries changes it, in the process that executes the run as in one that reads it. The engine reads it, and owns nothing
+that it does not have besides live things: clients, handlers, cancel scopes, timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+
+from graphagent.llm import Usage
+from graphagent.log._ledger import Charge
+from graphagent.memory._internal import Transcript
+
+QuestionKind = Literal["question", "approval", "result", "in_flight"]
+
+if TYPE_CHECKING:
+    from graphagent.graph import Outline
+    from graphagent.log._status import Status
+
+_NOTHING = Usage()
+UNSET: Any = object()
+"""The input of a frame that its caller passes: that of the enclosing node, or an item of it."""
+
+NUMBERED = frozenset(("add", "decision", "edit", "results", "settle", "sleep", "turn"))
+"""The kinds of effects that a retry of the node takes back. Others are done under a key, and stay done in each attempt."""
+
+
+class Source(NamedTuple):
+    """The origin of a value, by which its declared type is found."""
+
+    path: str
+    """The path of the node that returned it; empty for the task."""
+    edge: int | None = None
+    """The number of the edge that passed it on, where there was a choice."""
+
+
+TASK = Source("")
+PLACED = -1
+"""The edge of a value that somebody put before a node, or at the end of a strategy."""
+
+
+class Effect(NamedTuple):
+    """The recorded outcome of an effect."""
+
+    number: int
+    """The entry that has it."""
+    value: Any = None
+    """The outcome: an object without a store, and its bytes with one. Of a turn the id of its step."""
+    error: tuple[str, str] | None = None
+    """The type and the text of the error that is the outcome."""
+
+
+@final
+class Question(NamedTuple):
+    """An open question, as the log has it."""
+
+    id: str
+    at: str
+    """The path of the frame whose node asks."""
+    key: str
+    """The key of the answer among the effects of the node."""
+    node: str
+    """The path of the node."""
+    text: str
+    kind: QuestionKind
+    about: Any
+    """The subject, as a stored value."""
+    schema: Any
+    """The JSON schema of the answer, as a stored value."""
+    asked: int
+    """When it was asked, in milliseconds UTC."""
+
+
+@final
+class Activation:
+    """One run of an agent: the run itself, or that of a sub-agent inside of it."""
+
+    __slots__ = (
+        "asked", "charged", "charges", "children", "finish_reason", "frame", "listed", "name", "node", "number", "output",
+        "parent", "status", "strategy", "task",
+    )  # fmt: skip
+
+    def __init__(self, frame: Frame, number: int, task: Any, parent: Activation | None = None) -> None:
+        self.frame = frame
+        """The frame of its strategy."""
+        self.number = number
+        """The entry with which it began."""
+        self.task = task
+        """The task, as a stored value."""
+        self.parent = parent
+        self.name = ""
+        """The name of the sub-agent."""
+        self.node = ""
+        """The path of the node that called it."""
+        self.status: Status = "running"
+        self.strategy: Outline | None = None
+        """The outline of its strategy, with which it was begun or resumed last; None in a run without a store."""
+        self.output: Any = None
+        """The answer, as a stored value."""
+        self.asked = ""
+        """The node of its own strategy that asked a model last."""
+        self.finish_reason: str | None = None
+        """Why the model stopped when it was asked for an answer last."""
+        self.charges: list[Charge] = []
+        """The rows of its ledger, without those of its sub-agents."""
+        self.charged = 0 if parent is None else len(parent.charges)
+        """How many rows the ledger around it had when it began."""
+        self.children: list[Activation] = []
+        """The runs of sub-agents that it began, in their order."""
+        self.listed: dict[str, Any] = {}
+        """The tools of servers, by the names of the servers, as stored values."""
+
+    @property
+    def path(self) -> str:
+        """Its name below the run, such as `mid/5`; empty for the run itself."""
+        own = f"{self.name}/{self.number}" if self.parent is not None else ""
+        above = self.parent.path if self.parent is not None else ""
+        return f"{above}/{own}" if above else own
+
+
+class Frame:
+    """One activation of a strategy, or of a branch of a fork: where it is, and what the current execution of its node has done.
+
+    The frames of a run are a tree: those inside a frame are branches, subgraphs and sub-agents of its current node.
+    """
+
+    __slots__ = (
+        "activation", "attempts", "born", "effects", "ended", "entered", "executions", "inside", "latest", "node", "nodes", "owns",
+        "parent", "path", "since", "source", "started", "transcript", "turns", "usage", "value",
+    )  # fmt: skip
+
+    def __init__(self, path: str, parent: Frame | None, transcript: Transcript, *, owns: bool, born: int = 0) -> None:
+        self.path = path
+        """Such as `count/` or `parallel/0/`; empty for the run's own strategy."""
+        self.parent = parent
+        self.transcript = transcript
+        self.owns = owns
+        """Whether the transcript is its own: then nothing outside can undo what a node that ended has changed."""
+        self.born = born
+        """The entry with which it began."""
+        self.node: str | None = None
+        """The name of the node that is executed, or comes next; empty at END; None before the first one."""
+        self.value: Any = UNSET
+        """The input of that node, as a stored value."""
+        self.source = TASK
+        """The origin of that value."""
+        self.entered = self.since = self.latest = born
+        """The entries with which the node was entered, with which this attempt began, and the last one with an effect of it."""
+        self.effects: dict[tuple[str, str], Effect] = {}
+        """What this execution has done, by kind and key."""
+        self.started: dict[tuple[str, str], int] = {}
+        """What was begun and has no outcome yet, with the entries."""
+        self.inside: dict[str, list[Frame]] = {}
+        """The frames inside the node, by what they are for."""
+        self.attempts: dict[str, int] = {}
+        """How often something was begun here that is being retried, by the names of the policies."""
+        self.executions: dict[str, int] = {}
+        """How often each node was entered."""
+        self.nodes = self.turns = 0
+        """How many nodes were executed, and how many model turns there were, here and inside, without sub-agents."""
+        self.usage = _NOTHING
+        """The tokens and money that were spent here and inside."""
+        self.ended = 0
+        """The entry with which it came to END."""
+        self.activation: Activation | None = None
+        """The run of an agent whose strategy this is."""
+
+    @property
+    def node_path(self) -> str:
+        """The path of the current node."""
+        return self.path + (self.node or "")
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt of the node."""
+        return 1 + sum(count for name, count in self.attempts.items() if name.isdecimal())
+
+    @property
+    def agent(self) -> Activation:
+        """The run of an agent to which the frame belongs."""
+        frame: Frame | None = self
+        while frame is not None and frame.activation is None:
+            frame = frame.parent
+        assert frame is not None
+        assert frame.activation is not None
+        return frame.activation
+
+    def begin(self, node: str, number: int, value: Any = UNSET, source: Source = TASK) -> None:
+        """Put it before its first node."""
+        self.node, self.value, self.source = node, value, source
+        self.entered = self.since = self.latest = number
+        self.executions[node] = self.executions.get(node, 0) + 1
+
+    def moved(self, node: str, value: Any, source: Source, number: int) -> None:
+        """The current node ended, and another one comes next."""
+        self.node, self.value, self.source = node, value, source
+        # Most nodes leave none of these.
+        if self.effects or self.started or self.inside or self.attempts:
+            self.attempts, self.effects, self.started, self.inside = {}, {}, {}, {}
+        self.entered = self.since = self.latest = number
+        if node:
+            self.executions[node] = self.executions.get(node, 0) + 1
+        else:
+            self.ended = number
+        if self.owns and self.transcript.changes:
+            self.transcript.forget_changes()
+
+    def retried(self, number: int) -> None:
+        """The current node is tried again: what the attempt did under numbers is taken back."""
+        self.transcript.rewind(self.since)
+        self.effects = {place: effect for place, effect in self.effects.items() if place[0] not in NUMBERED}
+        self.inside = {}
+        self.since = self.latest = number
+
+    def count(self, nodes: int = 0, turns: int = 0, usage: Usage | None = None) -> None:
+        """Count what was spent, here and in the frames around. The nodes and turns of a sub-agent are its own."""
+        frame: Frame | None = self
+        while frame is not None:
+            frame.nodes += nodes
+            frame.turns += turns
+            if usage is not None:
+                frame.usage += usage
+            if frame.activation is not None:
+                nodes = turns = 0
+            frame = frame.parent
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frame and those inside it."""
+        yield self
+        for frames in self.inside.values():
+            for frame in frames:
+                yield from frame.frames()
+
+    def of_agent(self) -> Iterator[Frame]:
+        """Yield the frame and those inside it, without those of sub-agents."""
+        yield self
+        for frames in self.inside.values():
+            for frame in frames:
+                if frame.activation is None:
+                    yield from frame.of_agent()
+
+    def __repr__(self) -> str:
+        return f"<frame {self.path!r} at {self.node!r}, entry {self.entered}>"
+
+
+@final
+class State:
+    """Where a run is: the fold of its entries."""
+
+    __slots__ = (
+        "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.number = 0
+        """The number of the last entry."""
+        self.root = Frame("", None, Transcript(), owns=True)
+        """The frame of the run's own strategy."""
+        self.run = Activation(self.root, 0, None)
+        self.root.activation = self.run
+        self.frames: dict[str, Frame] = {"": self.root}
+        """The frames by their paths."""
+        self.status: Status = "new"
+        self.reason = ""
+        """Why it stopped, for people."""
+        self.failure: tuple[str, str, str] | None = None
+        """The type, the text and the traceback of the error with which it stopped."""
+        self.questions: dict[str, Question] = {}
+        """The open questions, by their ids."""
+        self.unlearned: tuple[str, ...] = ()
+        """The paths of the taps that failed to learn."""
+        self.time = self.ran = 0
+        """When the last entries were committed, in milliseconds UTC, and for how many milliseconds the run had been executed."""
+
+    def add_frame(self, frame: Frame, key: str) -> None:
+        """Add a frame inside the current node of its parent."""
+        assert frame.parent is not None
+        frame.parent.inside.setdefault(key, []).append(frame)
+        self.frames[frame.path] = frame
+
+    def drop(self, frame: Frame, *, itself: bool = False) -> None:
+        """Remove the frames inside a frame, whose node has ended or is executed again, and the questions asked there."""
+        gone = {each.path for each in frame.frames() if itself or each is not frame}
+        for path in gone:
+            self.frames.pop(path, None)
+        if self.questions:
+            node = frame.path if itself else frame.node_path
+            self.questions = {
+                id_: question
+                for id_, question in self.questions.items()
+                if question.at not in gone and question.node != node
+            }
+
+    def activations(self) -> Iterator[Activation]:
+        """Yield the run and the runs of sub-agents in it."""
+        waiting: list[Activation] = [self.run]
+        while waiting:
+            found = waiting.pop(0)
+            yield found
+            waiting[:0] = found.children
+
+
+def spent(charges: Sequence[Charge]) -> Usage:
+    """Return the sum of rows of a ledger."""
+    return sum((each.usage for each in charges), _NOTHING)

@@ -1,0 +1,20 @@
+"""The status of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Status = Literal[
+    "new",
+    "queued",
+    "running",
+    "sleeping",
+    "waiting",
+    "paused",
+    "done",
+    "failed",
+    "cancelled",
+    "interrupted",
+    "unsupported",
+]
+"""Where a run is: `new` before its first node, `waiting` for answers, `paused` on request, `interrupted` if its process died."""

@@ -1,0 +1,119 @@
+"""Facts and notes in the steps of a transcript, looked up again: some may have been forgotten since they were read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from graphagent.codec._internal import cached
+from graphagent.llm import Message
+from graphagent.memory._blocks import FactsMessage, KnownFact, KnownNote, NotesMessage, facts_message, notes_message
+from graphagent.memory.steps._note_references import shortened_note
+from graphagent.memory.transcript._fields import form_of
+from graphagent.memory.transcript._prompt import Prompt, Versions
+
+if TYPE_CHECKING:
+    from graphagent.memory.steps._types import Step
+    from graphagent.memory.transcript._transcript import Transcript
+
+Known: TypeAlias = KnownFact | KnownNote
+
+
+def known_in(transcripts: Iterable[Transcript]) -> tuple[list[KnownFact], list[KnownNote]]:
+    """Return the facts and notes that are kept elsewhere, and stand in steps of transcripts or in what models were sent."""
+    facts: dict[int, KnownFact] = {}
+    notes: dict[int, KnownNote] = {}
+    for versions in _versions(transcripts):
+        for step in versions:
+            for known in _known(step):
+                if known.kept and isinstance(known, KnownFact):
+                    facts[id(known)] = known
+                elif known.kept and isinstance(known, KnownNote):
+                    notes[id(known)] = known
+    return [*facts.values()], [*notes.values()]
+
+
+def show_again(transcripts: Iterable[Transcript], before: Iterable[Known], after: Iterable[Known]) -> None:
+    """Make transcripts show facts and notes as they were looked up again, in the place of those of `known_in`.
+
+    It is no change of a transcript: a version refers to the same facts and notes as before.
+    """
+    pairs = zip(before, map(_as_shown, after), strict=True)
+    found = {id(one): two for one, two in pairs if one != two or one.kept != two.kept}
+    if not found:
+        return
+    made: dict[int, tuple[Step, Step]] = {}  # transcripts of branches have the same objects, and compare them
+    for versions in _versions(transcripts):
+        for number, step in enumerate(versions):
+            if any(id(known) in found for known in _known(step)):
+                if id(step) not in made:
+                    made[id(step)] = step, _step(step, found)
+                versions.show(number, made[id(step)][1])
+
+
+def _versions(transcripts: Iterable[Transcript]) -> Iterator[Versions]:
+    """Yield the versions of steps of transcripts, and those to which prompts of the steps refer."""
+    waiting, seen = [each.versions for each in transcripts], set[int]()
+    while waiting:
+        versions = waiting.pop()
+        if id(versions) not in seen:
+            seen.add(id(versions))
+            yield versions
+            prompts = (getattr(step, "prompt", None) for step in versions)
+            waiting += {id(each.versions): each.versions for each in prompts if each is not None}.values()
+
+
+@cached
+def _fields(kind: type[Step]) -> tuple[str, ...]:
+    """Return the names of the fields of a type of steps that may have facts or notes in them."""
+    holders = (KnownFact, KnownNote, Message, Prompt)
+    return tuple(
+        name for name, _, _, kinds, items in form_of(kind) if items in holders or not {*kinds}.isdisjoint(holders)
+    )
+
+
+def _known(step: Step) -> Iterator[Known]:
+    for name in _fields(type(step)):
+        yield from _known_of(getattr(step, name, None))
+
+
+def _known_of(value: Any) -> Iterator[Known]:
+    if isinstance(value, KnownFact | KnownNote):
+        yield value
+    elif isinstance(value, FactsMessage):
+        yield from value.facts
+    elif isinstance(value, NotesMessage):
+        yield from value.notes
+    elif isinstance(value, tuple):
+        for each in cast("tuple[object, ...]", value):
+            yield from _known_of(each)
+    elif isinstance(value, Prompt):
+        yield from _known_of(value.parts)
+
+
+def _step(step: Step, found: Mapping[int, Known]) -> Step:
+    changed = copy.copy(step)
+    for name in _fields(type(step)):
+        value = getattr(step, name, None)
+        if any(id(known) in found for known in _known_of(value)):
+            object.__setattr__(changed, name, _value(value, found))
+    return changed
+
+
+def _as_shown(known: Known) -> Known:
+    return shortened_note(known, known.cut) if isinstance(known, KnownNote) and known.cut else known
+
+
+def _value(value: Any, found: Mapping[int, Known]) -> Any:
+    if isinstance(value, KnownFact | KnownNote):
+        return found.get(id(value), value)
+    if isinstance(value, FactsMessage):
+        return facts_message(_value(value.facts, found))
+    if isinstance(value, NotesMessage):
+        return notes_message(_value(value.notes, found))
+    if isinstance(value, tuple):
+        return tuple(_value(each, found) for each in cast("tuple[object, ...]", value))
+    if isinstance(value, Prompt):
+        return Prompt(value.versions, value.rules, value.ranges, value.as_of, _value(value.parts, found))
+    return value

@@ -1,0 +1,476 @@
+"""`RunMemory`: the transcript as users see it, to read and to change."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast, overload
+from weakref import ref
+
+from graphagent._article import a
+from graphagent.memory.facts._types import TRUST_LEVELS
+from graphagent.memory.steps._projection import seen
+from graphagent.memory.steps._types import ActionStep, Step, SystemPromptStep, field_names
+from graphagent.memory.transcript._fields import check_field, check_step
+from graphagent.memory.transcript._transcript import Item, Transcript
+
+if TYPE_CHECKING:
+    from graphagent.llm import Message
+
+_set = object.__setattr__
+
+
+def id_of(step: Step) -> int:
+    """Return the id that a step has in the transcript that it is in."""
+    return cast("int", object.__getattribute__(step, "_id"))
+
+
+class Editor(Protocol):
+    """Records the changes of a transcript that belongs to a run."""
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript as it is seen from here: a node that is executed again sees it as it did the first time."""
+        ...
+
+    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`; -1 stands for the open step."""
+        ...
+
+    def set_rules(self, rules: str) -> None:
+        """Replace the system prompt."""
+        ...
+
+    def lower(self, trust: str) -> None:
+        """Record that content flowed in that can be trusted no more than this."""
+        ...
+
+
+class Detached:
+    """The editor of a transcript that belongs to no run."""
+
+    __slots__ = ("transcript",)
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+
+    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`."""
+        if start < 0:
+            self.transcript.put_open(0, steps[0])
+        else:
+            self.transcript.change(0, start, end, steps)
+        self.transcript.forget_changes()
+
+    def set_rules(self, rules: str) -> None:
+        """Replace the system prompt."""
+        self.transcript.set_rules(0, rules)
+        self.transcript.forget_changes()
+
+    def lower(self, trust: str) -> None:
+        """Note that content flowed in that can be trusted no more than this."""
+        self.transcript.lower(trust)
+
+
+class RunMemory:
+    """The transcript of a run: the system prompt, and the steps in the order in which they happened.
+
+    `RunMemory("You compute.", steps)` makes one by hand, to begin a run with. Two are equal if their contents are.
+    """
+
+    __slots__ = ("__weakref__", "_editor", "_handles", "_rules", "_self")
+
+    def __init__(self, system_prompt: str = "", steps: Iterable[Step] = (), *, editor: Editor | None = None) -> None:
+        if editor is None:
+            # What was removed from another transcript was read there all the same.
+            floor = steps.memory.transcript.floor if isinstance(steps, Steps) else "trusted"
+            editor = Detached(Transcript(system_prompt, _checked(steps), floor))
+        self._editor: Editor = editor
+        # Weak, since a circle of steps and memory would wait for the garbage collector.
+        self._self = ref(self)
+        self._handles: dict[int, tuple[Step, Step]] = {}
+        """The steps that someone has looked at, by their ids, each with the version that it showed last."""
+        self._rules: SystemPromptStep | None = None
+
+    @property
+    def editor(self) -> Editor:
+        """Records its changes."""
+        return self._editor
+
+    @property
+    def transcript(self) -> Transcript:
+        """The value of the transcript."""
+        return self._editor.transcript
+
+    @property
+    def system_prompt(self) -> SystemPromptStep:
+        """The rules that the model is given. Assign another step, or its text, to change them."""
+        rules = self.transcript.rules
+        if self._rules is None or self._rules.system_prompt != rules:
+            self._rules = SystemPromptStep(rules)
+            _set(self._rules, "_home", self._self)
+        return self._rules
+
+    @system_prompt.setter
+    def system_prompt(self, step: SystemPromptStep) -> None:
+        if not isinstance(step, SystemPromptStep):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"the system prompt of a transcript is a SystemPromptStep(text), not {a(type(step).__name__)}"
+            )
+        check_step(step)
+        self._editor.set_rules(step.system_prompt)
+
+    @property
+    def steps(self) -> Steps:
+        """The steps. Change them like a list: append, assign, delete, or assign a field of a step."""
+        return Steps(self)
+
+    @steps.setter
+    def steps(self, steps: Iterable[Step]) -> None:
+        self.steps[:] = steps
+
+    @property
+    def run_steps(self) -> list[Step]:
+        """The steps of this run, without those before it."""
+        return self.steps[self.transcript.begun :]
+
+    @property
+    def visible(self) -> list[Step]:
+        """The steps that a model is sent, without those that a summary replaces."""
+        steps = self.steps
+        return [steps[place] for place in seen(self.transcript.steps)]
+
+    @property
+    def open(self) -> ActionStep | None:
+        """The model turn whose tool calls are being executed, with the results so far; it joins the steps when it has all of them."""
+        transcript = self.transcript
+        if transcript.open is None or transcript.open_turn is None:
+            return None
+        return cast("ActionStep", self.handle(transcript.open, transcript))
+
+    @property
+    def last_turn(self) -> ActionStep | None:
+        """The last turn that the model answered."""
+        transcript = self.transcript
+        for item in (*([transcript.open] if transcript.open else ()), *reversed(transcript.items)):
+            step = transcript.versions[item.version]
+            if isinstance(step, ActionStep) and step.model_output_message is not None:
+                return cast("ActionStep", self.handle(item, transcript))
+        return None
+
+    @property
+    def turns(self) -> int:
+        """The number of the last model turn; 0 if there was none."""
+        transcript = self.transcript
+        steps = (transcript.versions[item.version] for item in reversed(transcript.items))
+        turn = transcript.open_turn
+        if turn is not None and turn.step_number:
+            return turn.step_number
+        return next((step.step_number for step in steps if isinstance(step, ActionStep) and step.step_number), 0)
+
+    @property
+    def trust(self) -> str:
+        """How far content made of the transcript can be trusted, one of TRUST_LEVELS: the least of everything that flowed in.
+
+        The task is trusted, in a sub-agent only as far as the run that called it. What a tool returned is untrusted. What a
+        model said is inferred at most. Facts and notes keep their own trust. Steps that were removed still count.
+        """
+        return self.transcript.trust
+
+    def lower_trust(self, level: str) -> None:
+        """Record that content of this trust level flowed in, other than in a step."""
+        if level not in TRUST_LEVELS:
+            raise ValueError(f"{level!r} is not a trust level; the levels are {', '.join(TRUST_LEVELS)}")
+        if level != "trusted" and TRUST_LEVELS.index(level) < TRUST_LEVELS.index(self.transcript.trust):
+            self._editor.lower(level)
+
+    def to_messages(self) -> list[Message]:
+        """Return the messages that a model would be sent now. Facts loaded before the first turn precede the task."""
+        return self.transcript.prompt()[0]
+
+    def to_text(self, *, detailed: bool = False, inside: Mapping[str, str] | None = None) -> str:
+        """Return the transcript as text for people, and for other agents.
+
+        Args:
+            detailed: Whether it includes what the model was sent.
+            inside: The texts of runs of sub-agents, by their ids, which are placed below their calls.
+        """
+        from graphagent.memory.steps._render import to_text
+
+        return to_text(self.system_prompt, self.steps, self.open, detailed=detailed, inside=inside or {})
+
+    def full_steps(self) -> list[dict[str, Any]]:
+        """Return the steps as plain JSON data, with everything that the model was sent."""
+        from graphagent.memory.steps._dump import plain_steps
+
+        return plain_steps(self.transcript.steps, self.transcript.open_turn)
+
+    def succinct_steps(self) -> list[dict[str, Any]]:
+        """Return the steps as plain JSON data, without what the model was sent."""
+        from graphagent.memory.steps._dump import plain_steps
+
+        return plain_steps(self.transcript.steps, self.transcript.open_turn, without="model_input_messages")
+
+    def to_json(self) -> str:
+        """Return the transcript as JSON text, without loss.
+
+        Raises:
+            SerializationError: a value in it cannot be stored; the error names the step.
+        """
+        from graphagent.memory.transcript._saved import to_json
+
+        return to_json(self.transcript)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> RunMemory:
+        """Load what `to_json` returned.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        from graphagent.memory.transcript._saved import from_json
+
+        return RunMemory(editor=Detached(from_json(text)))
+
+    def detached(self) -> RunMemory:
+        """Return a copy that belongs to no run."""
+        return RunMemory(editor=Detached(self.transcript.copied()))
+
+    def detach(self) -> Detached:
+        """Make it a copy that belongs to no run: what is changed from now on is changed in it alone."""
+        self._editor = editor = Detached(self.transcript.copied())
+        return editor
+
+    # ---- steps that someone has looked at
+
+    def known(self, id_: int) -> Step | None:
+        """Return the object of a step, if somebody has looked at it."""
+        found = self._handles.get(id_)
+        return None if found is None else found[0]
+
+    def take(self, step: Step, item: Item, transcript: Transcript) -> None:
+        """Make an object that somebody has looked at the one of a step."""
+        _set(step, "_home", self._self)
+        _set(step, "_id", item.id)
+        self._handles[item.id] = step, transcript.versions[item.version]
+
+    def adopt(self, steps: Iterable[tuple[Step, Item]], transcript: Transcript) -> None:
+        """Make objects that somebody has looked at those of other steps, and forget all others."""
+        self._handles.clear()
+        for step, item in steps:
+            self.take(step, item, transcript)
+
+    def handle(self, item: Item, transcript: Transcript) -> Step:
+        """Return the object of a step that users get: the same for each look at it. Its fields are those of the present version."""
+        version = transcript.versions[item.version]
+        found = self._handles.get(item.id)
+        if found is None or type(found[0]) is not type(version):
+            step = copy.copy(version)
+            _set(step, "_home", self._self)
+            _set(step, "_id", item.id)
+        else:
+            step, shown = found
+            if shown is version:
+                return step
+            for name in field_names(type(version)):
+                if hasattr(version, name):
+                    _set(step, name, getattr(version, name))
+        self._handles[item.id] = step, version
+        return step
+
+    def expect(self, step: Step, name: str, value: object) -> None:
+        """Check that a value may be assigned to a field of a step.
+
+        Raises:
+            TypeError: it has another type than the field.
+        """
+        check_field(type(step), name, value)
+
+    def edited(self, step: Step, name: str) -> None:
+        """Record that a field of a step was assigned.
+
+        Raises:
+            SerializationError: the value cannot be stored. The step keeps the one that it had.
+        """
+        if self._rules is not None and step is self._rules:
+            self._editor.set_rules(self._rules.system_prompt)
+            return
+        if name not in field_names(type(step)):
+            return  # a property, whose own fields are assigned
+        transcript = self.transcript
+        place = transcript.find(id_of(step))
+        if place is None:
+            return  # it was removed, and belongs to nobody
+        item = transcript.open if place < 0 else transcript.items[place]
+        assert item is not None
+        version = copy.copy(transcript.versions[item.version])
+        _set(version, name, getattr(step, name))
+        try:
+            self._editor.edit(place, place + 1, (version,))
+        except BaseException:
+            _set(step, name, getattr(transcript.versions[item.version], name))
+            raise
+        self._handles[item.id] = step, version
+
+    def change(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`. Steps that are in no other transcript become those that are in this one."""
+        steps = list(steps)
+        versions = _checked(steps)
+        gone = self.transcript.items[start:end]
+        self._editor.edit(start, end, versions)
+        for item in gone:
+            handle = self._handles.pop(item.id, None)
+            if handle is not None:
+                _set(handle[0], "_home", None)
+        transcript = self.transcript
+        for place, (step, version) in enumerate(zip(steps, versions, strict=True), start):
+            put = transcript.items[place] if place < len(transcript.items) else None
+            home = getattr(step, "_home", None)
+            is_free = home is None or home() is None
+            if put is not None and is_free and transcript.versions[put.version] is version:
+                self.take(step, put, transcript)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RunMemory):
+            return NotImplemented
+        one, two = self.transcript, other.transcript
+        return (one.rules, one.steps, one.open_step) == (two.rules, two.steps, two.open_step)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        transcript = self.transcript
+        return _restored, (transcript.rules, transcript.steps, transcript.open_step, transcript.floor, transcript.begun)
+
+    def __repr__(self) -> str:
+        return f"<transcript of {len(self.transcript)} steps>"
+
+
+def _restored(rules: str, steps: list[Step], open_step: Step | None, floor: str, begun: int) -> RunMemory:
+    transcript = Transcript(rules, steps, floor)
+    transcript.begun = begun
+    if open_step is not None:
+        transcript.put_open(0, open_step)
+        transcript.forget_changes()
+    return RunMemory(editor=Detached(transcript))
+
+
+def _checked(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Return steps as they are put into a transcript: as values of their own.
+
+    Raises:
+        TypeError: one is not a step, or a field of one has another type than it is declared with.
+    """
+    given = tuple(steps)
+    for step in given:
+        if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"a transcript is made of steps, such as TaskStep or MessageStep, not of {type(step).__name__}"
+            )
+        check_step(step)
+    return tuple(map(copy.copy, given))
+
+
+class Steps(MutableSequence[Step]):
+    """The steps of a transcript, as a list. Each change of it, or of a field of a step in it, is recorded in the run."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: RunMemory) -> None:
+        self.memory = memory
+
+    def __len__(self) -> int:
+        return len(self.memory.transcript.items)
+
+    def __iter__(self) -> Iterator[Step]:
+        place, memory = 0, self.memory
+        while place < len((transcript := memory.transcript).items):
+            yield memory.handle(transcript.items[place], transcript)
+            place += 1
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Step | list[Step]:
+        memory = self.memory
+        transcript = memory.transcript
+        if isinstance(index, slice):
+            return [memory.handle(item, transcript) for item in transcript.items[index]]
+        return memory.handle(transcript.items[index], transcript)
+
+    @overload
+    def __setitem__(self, index: SupportsIndex, value: Step) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[Step]) -> None: ...
+    def __setitem__(self, index: SupportsIndex | slice, value: Step | Iterable[Step]) -> None:
+        if not isinstance(index, slice):
+            place = range(len(self))[index]
+            self.memory.change(place, place + 1, (cast("Step", value),))
+            return
+        start, end, step = index.indices(len(self))
+        steps = list(cast("Iterable[Step]", value))
+        if step == 1:
+            self.memory.change(start, max(start, end), steps)
+            return
+        places = range(start, end, step)
+        if len(places) != len(steps):
+            raise ValueError(f"{len(steps)} steps cannot replace {len(places)}")
+        for place, each in zip(places, steps, strict=True):
+            self.memory.change(place, place + 1, (each,))
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        if not isinstance(index, slice):
+            place = range(len(self))[index]
+            self.memory.change(place, place + 1, ())
+            return
+        start, end, step = index.indices(len(self))
+        if step == 1:
+            self.memory.change(start, max(start, end), ())
+            return
+        for place in sorted(range(start, end, step), reverse=True):
+            self.memory.change(place, place + 1, ())
+
+    def insert(self, index: SupportsIndex, value: Step) -> None:
+        """Insert a step before a place."""
+        place = slice(index, None).indices(len(self))[0]
+        self.memory.change(place, place, (value,))
+
+    def extend(self, values: Iterable[Step]) -> None:
+        """Add steps at the end, as one change."""
+        self.memory.change(len(self), len(self), list(values))
+
+    def sort(self, *, key: Callable[[Step], Any], reverse: bool = False) -> None:
+        """Sort the steps by a key."""
+        self[:] = sorted(self, key=key, reverse=reverse)
+
+    def reverse(self) -> None:
+        """Reverse the order of the steps."""
+        self[:] = list(reversed(self))
+
+    def copy(self) -> list[Step]:
+        """Return the steps as an ordinary list."""
+        return list(self)
+
+    def __iadd__(self, values: Iterable[Step]) -> Self:
+        self.extend(values)
+        return self
+
+    def __add__(self, others: Iterable[Step]) -> list[Step]:
+        return [*self, *others]
+
+    def __imul__(self, count: SupportsIndex) -> Self:
+        raise TypeError("steps happen once; a transcript cannot be multiplied")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Steps):
+            return self.memory.transcript.steps == other.memory.transcript.steps
+        return list(self) == other if isinstance(other, list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self.memory.transcript.steps),)

@@ -1,0 +1,237 @@
+"""What a model was sent, as references to versions of steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+from graphagent.llm import Message
+
+if TYPE_CHECKING:
+    from graphagent.memory.steps._types import Step
+
+Slice: TypeAlias = tuple[int, int]
+"""The start and the end of a slice of messages."""
+Part: TypeAlias = Slice | Message
+"""A slice of the messages that the steps make, or a message that is in no step."""
+Range: TypeAlias = tuple[int, int] | tuple[int, int, int]
+"""The first and the last of consecutive steps in their latest versions, or one step twice and a version that is not its latest."""
+
+
+@final
+class Versions(list["Step"]):
+    """Every version of every step of a transcript, in the order in which they were made.
+
+    The messages that they make are derived once for all prompts that begin with the same versions.
+    """
+
+    __slots__ = ("_ends", "_last", "_latest", "_messages", "_numbers", "_rules", "ids")
+
+    def __init__(self, steps: Iterable[Step] = (), ids: Iterable[int] | None = None) -> None:
+        super().__init__(steps)
+        self.ids = [*range(len(self))] if ids is None else [*ids]
+        """The number of the first version of each; -1 for those that are not there any more."""
+        self._latest: list[int] = []
+        self._forget("")
+
+    def _forget(self, rules: str) -> None:
+        self._rules = rules
+        self._numbers: list[int] = []
+        self._messages: list[Message] = [Message.system(rules)] if rules else []
+        self._ends: list[tuple[int, int]] = [(0, len(self._messages))]
+        """How many versions and how many messages there are up to each model turn."""
+        self._last: tuple[list[int], list[Message]] = [], self._messages
+
+    def add(self, step: Step, id_: int | None = None) -> int:
+        """Add a version, the first one or another one of a step, and return its number."""
+        number = len(self)
+        self.append(step)
+        self.ids.append(number if id_ is None else id_)
+        return number
+
+    def show(self, number: int, step: Step) -> None:
+        """Show a version with the facts and notes that it refers to as they are known now."""
+        self[number] = step
+        self._forget(self._rules)
+
+    def copied(self) -> Versions:
+        """Return a copy."""
+        return Versions(self, self.ids)
+
+    def latest(self, as_of: int) -> list[int]:
+        """Return for each number the latest version of the step that began with it; -1 where none did."""
+        found, ids = self._latest, self.ids
+        if len(found) > as_of + 1:
+            found.clear()
+        for number in range(len(found), as_of + 1):
+            id_ = ids[number]
+            found.append(number if id_ == number else -1)
+            if 0 <= id_ < number:
+                found[id_] = number
+        return found
+
+    def visible(self, ranges: Iterable[Range], as_of: int) -> list[int]:
+        """Return the versions to which ranges refer."""
+        latest, found = self.latest(as_of), list[int]()
+        for first, last, *version in ranges:
+            found += version or [each for each in latest[first : last + 1] if each >= 0]
+        return found
+
+    def ranges(self, items: Iterable[tuple[int, int]], found: list[Range], as_of: int) -> None:
+        """Add steps, by their ids and versions, to ranges."""
+        latest = self.latest(as_of)
+        for id_, version in items:
+            if latest[id_] != version:
+                found.append((id_, id_, version))
+            elif (
+                found
+                and len(found[-1]) == 2
+                and (last := found[-1][1]) < id_
+                and max(latest[last + 1 : id_], default=-1) < 0
+            ):
+                found[-1] = (found[-1][0], id_)
+            else:
+                found.append((id_, id_))
+
+    def messages(self, rules: str, numbers: list[int]) -> list[Message]:
+        """Return the messages that versions of steps make."""
+        from graphagent.memory.steps._projection import tell  # steps have prompts, so the import would be a circle
+        from graphagent.memory.steps._types import ActionStep
+
+        if rules != self._rules:
+            self._forget(rules)
+        if numbers == self._last[0]:
+            return [*self._last[1]]
+        known = min(len(numbers), len(self._numbers))
+        if numbers[:known] != self._numbers[:known]:
+            known = next(n for n, (one, two) in enumerate(zip(numbers, self._numbers, strict=False)) if one != two)
+        end = bisect_right(self._ends, known, key=lambda each: each[0])
+        known, count = self._ends[end - 1]
+        found = self._messages[:count]
+        # What follows a model turn changes nothing in the messages up to it.
+        turns = [n for n in range(known, len(numbers)) if isinstance(self[numbers[n]], ActionStep)]
+        for turn in turns:
+            tell([self[number] for number in numbers[known : turn + 1]], found)
+            known = turn + 1
+            if turn == turns[0]:
+                del self._ends[end:]
+            self._ends.append((known, len(found)))
+        if turns:
+            self._numbers, self._messages = numbers[:known], [*found]
+        tell([self[number] for number in numbers[known:]], found)
+        self._last = numbers, found
+        return [*found]
+
+    def holds(self, other: Sequence[Step], number: int) -> bool:
+        """Return whether a list of versions is this one, or has the same beginning up to a number."""
+        return (
+            other is self
+            or number < 0
+            or (number < len(self) and number < len(other) and self[number] is other[number])
+        )
+
+
+@final
+class Prompt:
+    """The messages of one request to a model, as the steps that made them. Its size does not depend on their number."""
+
+    __slots__ = ("as_of", "parts", "ranges", "rules", "versions")
+
+    def __init__(
+        self,
+        versions: Versions,
+        rules: str,
+        ranges: tuple[Range, ...],
+        as_of: int,
+        parts: tuple[Part, ...] | None = None,
+    ) -> None:
+        self.versions = versions
+        """The versions of the steps of the transcript, by number."""
+        self.rules = rules
+        """The system prompt."""
+        self.ranges = ranges
+        """The steps that were visible, in the order in which the model saw them."""
+        self.as_of = as_of
+        """The number of the last version that there was; -1 if the messages are in no step."""
+        self.parts = parts
+        """What was sent of the messages that these make, and what else; None: these messages and no others."""
+
+    @staticmethod
+    def of(messages: Iterable[Message]) -> Prompt:
+        """Return a prompt whose messages are in no step."""
+        return Prompt(_NONE, "", (), -1, tuple(messages))
+
+    def differing(self, sent: Sequence[Message]) -> Prompt:
+        """Return the prompt that was really sent, where middleware or a node sent other messages than these."""
+        derived = self.messages()
+        if tuple(sent) == derived:
+            return self
+        return Prompt(self.versions, self.rules, self.ranges, self.as_of, parts_of(derived, sent))
+
+    def within(self, versions: Versions) -> Prompt:
+        """Return this prompt for other versions of steps, which may have the same beginning: what differs is in no step."""
+        if versions.holds(self.versions, self.as_of):
+            return self
+        shared = 0
+        end = min(len(versions), self.as_of + 1)
+        while shared < end:
+            middle = (shared + end) // 2
+            shared, end = (middle + 1, end) if versions.holds(self.versions, middle) else (shared, middle)
+        ids, ranges = self.versions.ids, list[Range]()
+        visible = self.versions.visible(self.ranges, self.as_of)
+        versions.ranges(((ids[number], number) for number in visible if number < shared), ranges, shared - 1)
+        return Prompt(versions, self.rules, tuple(ranges), shared - 1).differing(self.messages())
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the messages."""
+        versions = self.versions
+        derived: list[Message] = []
+        if self.ranges or self.rules:
+            derived = versions.messages(self.rules, versions.visible(self.ranges, self.as_of))
+        if self.parts is None:
+            return tuple(derived)
+        return tuple(
+            message
+            for part in self.parts
+            for message in ((part,) if isinstance(part, Message) else derived[part[0] : part[1]])
+        )
+
+    def kept_of(self, before: Prompt | None) -> int:
+        """Return how many of the first messages are those of an earlier prompt."""
+        earlier = before.messages() if before is not None else ()
+        own = self.messages()
+        if own[: len(earlier)] == earlier:
+            return len(earlier)
+        return next((n for n, (one, two) in enumerate(zip(earlier, own, strict=False)) if one != two), len(own))
+
+    def __eq__(self, other: object) -> bool:
+        return self.messages() == other.messages() if isinstance(other, Prompt) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prompt.of, (self.messages(),)
+
+    def __repr__(self) -> str:
+        return f"<prompt of {len(self.messages())} messages>"
+
+
+_NONE = Versions()
+
+
+def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part, ...]:
+    """Return messages that were sent as slices of those that the steps make, and as themselves where they are in no step."""
+    places = {id(message): place for place, message in enumerate(derived)}
+    parts: list[Part] = []
+    for place, message in enumerate(sent):
+        # Equal messages count as the same where they are at the same place: a recorded request was made of other objects.
+        found = places.get(id(message), place if place < len(derived) and derived[place] == message else -1)
+        last = parts[-1] if parts else None
+        if found < 0:
+            parts.append(message)
+        elif last is not None and not isinstance(last, Message) and last[1] == found:
+            parts[-1] = (last[0], found + 1)
+        else:
+            parts.append((found, found + 1))
+    return tuple(parts)

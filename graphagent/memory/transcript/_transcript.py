@@ -1,0 +1,302 @@
+"""The transcript as a value: the versions of its steps, their order, and the inverse of each change.
+
+Only `change`, `add`, `open_step`, `settle` and `rewind` modify it, and only entries of the log call these. Each change keeps its inverse under
+the number of its entry until the node that owns the transcript ends. This one list serves two purposes: the entry that records
+a retry undoes what the failed attempt did, and a node that is executed again after its process died reads the transcript as it was
+when the node read it for the first time. That facts and notes to which steps refer are shown as they are known now (`_again`) is no
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from graphagent.memory.facts._types import least_trust
+from graphagent.memory.steps._projection import own_steps, seen
+from graphagent.memory.steps._trust import is_less, level_of, trust_of
+from graphagent.memory.steps._types import ActionStep, Step, SummaryStep
+from graphagent.memory.transcript._prompt import Prompt, Range, Versions
+
+if TYPE_CHECKING:
+    from graphagent.llm import Message, ToolResult
+
+
+class Item(NamedTuple):
+    """A step in a transcript: its id, which is the number of its first version, and the number of its present one."""
+
+    id: int
+    version: int
+
+
+class Change(NamedTuple):
+    """A change and its inverse: at `start`, the items `removed` gave way to `added`."""
+
+    number: int
+    """The entry that made it."""
+    start: int
+    removed: tuple[Item, ...]
+    added: tuple[Item, ...]
+    open: Item | None
+    """The open step before it."""
+    rules: str
+    """The system prompt before it."""
+    lasting: bool
+    """Whether a retry does not take it back: a request that failed, or an edit that no node made."""
+
+
+@final
+class Transcript:
+    """The steps of a run, or of a branch, in their order. Steps in it are never modified; an edit makes another version."""
+
+    __slots__ = (
+        "_ranges", "_settled", "_shared", "_visible", "begun", "changes", "floor", "inherited", "items", "open", "rules",
+        "versions",
+    )  # fmt: skip
+
+    _settled: int
+
+    def __init__(self, rules: str = "", steps: Iterable[Step] = (), floor: str = "trusted") -> None:
+        self.rules = rules
+        """The system prompt."""
+        self.versions = Versions(steps)
+        """Every version of every step, in the order in which they were made."""
+        self.items = [Item(number, number) for number in range(len(self.versions))]
+        """The steps, in order."""
+        self.open: Item | None = None
+        """The step that is not among the steps yet: callbacks see it, or its tool calls are being executed."""
+        self.floor = floor
+        """The least trust of what flowed in without being a step, or is no longer one."""
+        self.begun = self.inherited = len(self.items)
+        """How many steps there were when the run, and when the branch, began."""
+        self.changes: list[Change] = []
+        self._shared = False
+        self._forget_messages()
+
+    # ---- reading
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps in their order. They must not be modified."""
+        versions = self.versions
+        return [versions[item.version] for item in self.items]
+
+    @property
+    def open_step(self) -> Step | None:
+        """The open step."""
+        return None if self.open is None else self.versions[self.open.version]
+
+    @property
+    def open_turn(self) -> ActionStep | None:
+        """The model turn whose tool calls are being executed."""
+        step = self.open_step
+        return step if isinstance(step, ActionStep) else None
+
+    @property
+    def calling(self) -> tuple[Item, ActionStep] | None:
+        """The last model turn, if it calls tools: the open one, or one among the steps, as in a branch."""
+        for item in (*([self.open] if self.open is not None else ()), *reversed(self.items)):
+            step = self.versions[item.version]
+            if isinstance(step, ActionStep) and step.model_output_message is not None:
+                return (item, step) if step.tool_calls else None
+        return None
+
+    @property
+    def trust(self) -> str:
+        """The least trust of everything that flowed in."""
+        step = self.open_step
+        return trust_of(self.steps if step is None else (*self.steps, step), self.floor)
+
+    def find(self, id_: int) -> int | None:
+        """Return the place of a step; -1 for the open one, None for one that is not there any more."""
+        if self.open is not None and self.open.id == id_:
+            return -1
+        return next((place for place in range(len(self.items) - 1, -1, -1) if self.items[place].id == id_), None)
+
+    def results_of(self, id_: int) -> list[tuple[ToolResult, ...]]:
+        """Return the results that the versions of a model turn had."""
+        versions = zip(self.versions.ids[id_:], self.versions[id_:], strict=True)
+        return [step.results for each, step in versions if each == id_ and isinstance(step, ActionStep)]
+
+    def prompt(self) -> tuple[list[Message], Prompt]:
+        """Return the messages that a model is sent now, and the reference to them."""
+        versions, items = self.versions, self.items
+        tail = items[self._settled :]
+        if any(isinstance(versions[item.version], SummaryStep) for item in tail):
+            # A summary may replace steps that were settled before it.
+            self._forget_messages()
+            tail = [items[place] for place in seen(self.steps)]
+        last = next((n for n in range(len(tail), 0, -1) if isinstance(versions[tail[n - 1].version], ActionStep)), 0)
+        if last:
+            # What is visible up to the last model turn stays as it is, whatever follows.
+            self._visible += [item.version for item in tail[:last]]
+            versions.ranges(tail[:last], self._ranges, len(versions) - 1)
+            self._settled = len(items) - (len(tail) - last)
+            tail = tail[last:]
+        rest = tail if self.open is None else [*tail, self.open]
+        ranges = [*self._ranges]
+        versions.ranges(rest, ranges, len(versions) - 1)
+        messages = versions.messages(self.rules, [*self._visible, *(item.version for item in rest)])
+        return messages, Prompt(versions, self.rules, tuple(ranges), len(versions) - 1)
+
+    def as_of(self, number: int) -> Transcript:
+        """Return this transcript as it was at an entry, if that is in the current execution of the node."""
+        found = self.copied()
+        found.changes = list(self.changes)
+        found.rewind(number, keep_lasting=False)
+        return found
+
+    # ---- branches
+
+    def copied(self) -> Transcript:
+        """Return a transcript with the same steps. Whichever changes first copies the lists."""
+        found = Transcript(self.rules, floor=self.floor)
+        found.versions, found.items, found.open = self.versions, self.items, self.open
+        found.begun, found.inherited = self.begun, self.inherited
+        self._shared = found._shared = True
+        return found
+
+    def branch(self) -> Transcript:
+        """Return the transcript of a branch. A turn that is open here is one of its first steps, which only its parent completes."""
+        found = self.copied()
+        if self.open is not None:
+            found.items, found.open = [*self.items, self.open], None
+        found.inherited = len(found.items)
+        return found
+
+    @property
+    def own_steps(self) -> list[Step]:
+        """The steps of a branch without those that it began with."""
+        return own_steps(self.steps, self.inherited)
+
+    def joined_by(self, number: int, branch: Transcript) -> None:
+        """Take over the steps of a branch that has ended, which were added since it began."""
+        branch.settle(number)
+        steps = branch.own_steps
+        if steps:
+            self.settle(number)
+            self.change(number, len(self.items), len(self.items), steps)
+
+    # ---- changing
+
+    def change(self, number: int, start: int, end: int, steps: Sequence[Step], *, lasting: bool = False) -> None:
+        """Replace the steps from `start` to `end`. One in the place of one is another version of it."""
+        self._own()
+        removed = tuple(self.items[start:end])
+        if len(removed) == len(steps) == 1:
+            added: tuple[Item, ...] = (Item(removed[0].id, self.versions.add(steps[0], removed[0].id)),)
+        else:
+            added = tuple(Item(number, number) for number in map(self.versions.add, steps))
+        before = trust_of(self.versions[item.version] for item in removed)
+        self._note(number, start, removed, added, lasting=lasting)
+        self.items[start:end] = added
+        if is_less(before, trust_of(steps)):  # a model may have read what was replaced
+            self.lower(before)
+        if start < len(self.items) - len(added) or removed:
+            self._forget_messages()
+
+    def add(self, number: int, step: Step, *, lasting: bool = False) -> None:
+        """Add a step at the end: `change` for the most frequent case."""
+        self._own()
+        version = self.versions.add(step)
+        item = Item(version, version)
+        self._note(number, len(self.items), (), (item,), lasting=lasting)
+        self.items.append(item)
+
+    def put_open(self, number: int, step: Step) -> None:
+        """Set the open step, or make another version of it."""
+        self._own()
+        self._note(number, len(self.items), (), ())
+        before, id_ = self.open_step, None if self.open is None else self.open.id
+        version = self.versions.add(step, id_)
+        self.open = Item(version if id_ is None else id_, version)
+        if before is not None and is_less(lost := level_of(before), level_of(step)):
+            self.lower(lost)
+
+    def settle(self, number: int, *, lasting: bool = False) -> None:
+        """Put the open step among the steps."""
+        if self.open is None:
+            return
+        self._own()
+        self._note(number, len(self.items), (), (self.open,), lasting=lasting)
+        self.items.append(self.open)
+        self.open = None
+
+    def answer(self, number: int, results: Iterable[ToolResult]) -> None:
+        """Put results of tool calls into the last model turn, if it made the calls."""
+        found = self.calling
+        if found is None:
+            return
+        item, turn = found
+        calls = {call.id for call in turn.tool_calls}
+        given = [result for result in results if result.call_id in calls]
+        if not given:
+            return
+        if item is self.open:
+            self.put_open(number, turn.with_results(given))
+        else:
+            place = self.items.index(item)
+            self.change(number, place, place + 1, (turn.with_results(given),))
+
+    def set_rules(self, number: int, rules: str, *, lasting: bool = False) -> None:
+        """Replace the system prompt."""
+        self._note(number, len(self.items), (), (), lasting=lasting)
+        self.rules = rules
+        self._forget_messages()
+
+    def lower(self, trust: str) -> None:
+        """Note that content flowed in that can be trusted no more than this."""
+        if trust != "trusted":
+            self.floor = least_trust((self.floor, trust))
+
+    def rewind(self, number: int, *, keep_lasting: bool = True) -> None:
+        """Undo the changes after an entry. What was read can not be unread: trust does not rise."""
+        lasting: list[Change] = []
+        if self.changes and self.changes[-1].number > number:
+            self._own()
+            self._forget_messages()
+        while self.changes and self.changes[-1].number > number:
+            change = self.changes.pop()
+            self.lower(trust_of(self.versions[item.version] for item in change.added))
+            self.items[change.start : change.start + len(change.added)] = change.removed
+            self.open, self.rules = change.open, change.rules
+            if change.lasting and keep_lasting:
+                lasting.append(change)
+        for change in reversed(lasting):
+            self._again(change)
+        if lasting:
+            self._forget_messages()
+
+    def _again(self, change: Change) -> None:
+        """Make a lasting change again that was undone with others."""
+        removed = [place for each in change.removed if (place := self.find(each.id)) is not None and place >= 0]
+        start = removed[0] if removed else len(self.items)
+        end = removed[-1] + 1 if removed else start
+        self._note(change.number, start, tuple(self.items[start:end]), change.added, lasting=True)
+        self.items[start:end] = change.added
+
+    def forget_changes(self) -> None:
+        """Forget how to undo the changes: the node that made them has ended."""
+        if self.changes:
+            self.changes.clear()
+
+    def _note(
+        self, number: int, start: int, removed: tuple[Item, ...], added: tuple[Item, ...], *, lasting: bool = False
+    ) -> None:
+        self.changes.append(Change(number, start, removed, added, self.open, self.rules, lasting))
+
+    def _own(self) -> None:
+        """Copy the lists that are shared with a branch."""
+        if self._shared:
+            self.versions, self.items, self._shared = self.versions.copied(), list(self.items), False
+
+    def _forget_messages(self) -> None:
+        self._settled = 0
+        self._visible: list[int] = []
+        self._ranges: list[Range] = []
+
+    def __repr__(self) -> str:
+        return f"<transcript of {len(self.items)} steps>"

@@ -1,0 +1,102 @@
+"""Executing an agent's strategy until its answer is accepted: by the final checks, and by the callbacks that see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from graphagent.errors import CheckError
+from graphagent.graph._internal import fits
+from graphagent.log._internal import EffectRecorded, Placed
+from graphagent.memory import FinalAnswerStep, TaskStep
+from graphagent.run._callbacks import call_all
+from graphagent.run._compiled import DONE
+from graphagent.run._effects import Effects
+from graphagent.run._servers import list_tools
+from graphagent.run._steps import close_open
+
+if TYPE_CHECKING:
+    from graphagent.errors import RunError
+    from graphagent.run._runtime import Runtime
+
+
+async def begin_features(run: Runtime) -> None:
+    """Let the features see the beginning of the run, or refuse it."""
+    for feature in run.features.values():
+        await feature.begin(Effects(run.execution()).context())
+
+
+async def answer(run: Runtime) -> FinalAnswerStep:
+    """Execute the strategy from its current node until its answer is accepted, and return the step of the answer.
+
+    Raises:
+        RunError: a node failed, the answer was refused, or a budget is used up.
+        Suspend: the run waits for people, or is to pause.
+    """
+    if run.config.servers:
+        await list_tools(run)
+    await _show_task(run)
+    run.attention = run.attention or run.stepping
+    if run.max_seconds is None:
+        return await _answer(run)
+    left = run.max_seconds - run.elapsed
+    if left > 0:
+        with anyio.move_on_after(left):
+            return await _answer(run)
+    raise run.budget_error("seconds", run.max_seconds)
+
+
+async def _answer(run: Runtime) -> FinalAnswerStep:
+    if run.top.attention:
+        run.top.stop_if_due()
+    while True:
+        execution = run.execution()
+        output = await run.config.call(execution, None)
+        if run.frame.transcript.open is not None:
+            await close_open(Effects(execution))
+        step = FinalAnswerStep(output)
+        refusal = await _refusal(run, step) if run.checks_answer else None
+        if refusal is None:
+            return step
+        error, text = refusal
+        node = run.config.compiled.node(run.activation.asked) if run.activation.asked else None
+        if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):
+            raise run.of_run(error)  # there is no node that can be asked again
+        run.log.append(Placed(at=run.frame.path, to=node.name, value=run.log.keep(text), text=True))
+        await run.log.commit()
+
+
+async def _refusal(run: Runtime, step: FinalAnswerStep) -> tuple[RunError, str] | None:
+    """Return the refusal of an answer, and the text for the model; None if the answer is accepted."""
+    for check in run.config.checks:
+        text = await check.refusal(step.output, run.handle)
+        if text is not None:
+            return CheckError(check.name), text
+    if not run.calls_back(step):
+        return None
+    veto, failure = await call_all(run.step_callbacks, step, run.handle)
+    if failure is not None:
+        run.fail(failure)
+    return None if veto is None else (veto, f"Your answer was refused: {veto.reason}. Answer again.")
+
+
+async def _show_task(run: Runtime) -> None:
+    """Let the callbacks see the task, once."""
+    frame, transcript = run.frame, run.frame.transcript
+    if not run.step_callbacks or frame.entered != frame.born or ("settle", "task") in frame.effects:
+        return
+    for item in transcript.items[transcript.begun :]:
+        step = transcript.versions[item.version]
+        if isinstance(step, TaskStep) and run.calls_back(step):
+            before, run.editing = run.editing, Effects(run.execution(), "task@")
+            try:
+                veto, failure = await call_all(run.step_callbacks, run.memory.handle(item, transcript), run.handle)
+            finally:
+                run.editing = before
+            if failure is not None:
+                run.fail(failure)
+            if veto is not None:
+                run.fail(veto)
+                return
+    run.log.append(EffectRecorded(at=frame.path, kind="settle", key="task", value=run.log.keep(None)))

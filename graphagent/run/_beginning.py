@@ -1,0 +1,233 @@
+"""How a run begins, and how it is resumed: its log begins in the store, or is claimed there, before anything is executed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from msgspec import structs
+
+from graphagent import _clock
+from graphagent.errors import RunClaimedError, RunExistsError
+from graphagent.events import RunResumed, RunStarted
+from graphagent.llm import Approve, Deny
+from graphagent.log._internal import (
+    Claim,
+    EffectRecorded,
+    Log,
+    Resumed,
+    RunHeader,
+    Started,
+    Token,
+    header_key,
+    read_header,
+    title_of,
+)
+from graphagent.memory import TaskStep
+from graphagent.memory._internal import Detached, RunMemory, Transcript
+from graphagent.run._answering import begin_features
+from graphagent.run._effects import RunEditor
+from graphagent.run._reading import look_up_again, look_up_again_in
+from graphagent.run._runtime import Draft, Runtime
+from graphagent.run._threads import continued, continued_by_steps
+
+if TYPE_CHECKING:
+    from graphagent.memory import Step
+    from graphagent.memory._internal import Prompt
+    from graphagent.protocols import Store
+    from graphagent.run._config import RunConfig
+
+
+def begin(
+    config: RunConfig, task: Any, *, run_id: str | None, owner: str, earlier: RunMemory | None = None,
+    images: Iterable[Any] = (), thread: str = "",
+) -> Runtime:  # fmt: skip
+    """Return a run that has not begun."""
+    steps: list[Step] = []
+    floor = "trusted"
+    if earlier is not None:
+        given = earlier.transcript
+        open_ = given.open_step
+        steps = [*given.steps, *((open_,) if open_ is not None else ())]
+        floor = given.floor
+    transcript = Transcript(config.system_prompt, steps, floor)
+    transcript.add(0, TaskStep(task, images))
+    transcript.forget_changes()
+    log = Log()
+    run = Runtime(config, log, log.state.root, run_id=run_id or _clock.new_id(), owner=owner)
+    run.thread = thread
+    run.draft = Draft(task, RunMemory(editor=Detached(transcript)), _stored(config, owner, earlier))
+    return run
+
+
+def _stored(config: RunConfig, owner: str, memory: RunMemory | None) -> Runtime | None:
+    """Return the run of a transcript, if it is in the same store, belongs to the same owner, and has ended."""
+    editor = None if memory is None else memory.editor
+    if not isinstance(editor, RunEditor) or config.store is None:
+        return None
+    run = editor.run
+    is_whole = run.parent is None and run.owner == owner and run.log.store is config.store
+    return run if is_whole and run.done and run.log.stale is None else None
+
+
+def _taken_over(step: Step) -> Step:
+    """Return a step of an earlier run without what the model was sent for it, if that is in the steps of that run."""
+    prompt: Prompt | None = getattr(step, "prompt", None)
+    if prompt is None or not prompt.ranges:
+        return step
+    found = copy.copy(step)
+    object.__setattr__(found, "prompt", None)
+    return found
+
+
+async def take_up(run: Runtime) -> None:
+    """Begin the run, or resume it. Errors before it is claimed change nothing.
+
+    Raises:
+        RunExistsError: there is a run of this id.
+        ThreadBusyError: the last run of its thread has not ended.
+        RunClaimedError: somebody executes it, or resumed it since it was read.
+        StoreError: it could not be read or written.
+    """
+    config = run.config
+    if run.draft is not None:
+        if run.features:
+            await look_up_again(run.features, run.owner, [run.draft.memory.transcript])
+        if config.store is None:
+            await _begin(run, run.draft)
+        else:
+            await _begin_stored(run, run.draft, config.store)
+        run.draft, run.begun, run.claimed = None, True, True
+        if run.handlers:
+            run.emit(RunStarted(run.run_id, config.strategy.name, run.owner))
+        return
+    config.check_deps(config.deps, "agent.resume(run_id, deps=…)")
+    if run.log.stale is not None:
+        await run.log.recover()
+    await look_up_again_in(run)
+    if config.store is not None:
+        await _claim(run, config.store)
+    else:
+        _record_answers(run)
+        run.log.append(Resumed())
+    run.claimed, run.idle, run.unlearned = True, False, run.log.state.unlearned
+    await begin_features(run)
+    run.emit(RunResumed(run.run_id, config.strategy.name, run.owner))
+
+
+async def _begin(run: Runtime, draft: Draft) -> None:
+    """Append the beginning of the run."""
+    if run.log.state.number:  # an earlier attempt, in which a feature refused the run
+        run.log = Log()
+    _append_start(run, run.log, draft)
+    await begin_features(run)
+
+
+async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
+    """Append the beginning of the run, and commit it."""
+    config = run.config
+    if run.log.stale is not None:  # an earlier attempt, whose commit failed
+        try:
+            await run.log.recover()
+        except RunClaimedError as error:
+            raise RunExistsError(run.run_id, run.owner) from error
+    if run.log.durable and run.log.committed:
+        run.draft = None
+        await _claim(run, store)
+        return
+    while True:
+        before = await (continued(run, store) if run.thread else continued_by_steps(run, draft, store))
+        earlier = before.header if before is not None else None
+        token, now = Token(), _clock.now()
+        header = RunHeader(
+            run_id=run.run_id, owner=run.owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
+            started=now, updated=now, title=title_of(draft.task), thread=run.thread, claim=Claim.of(token),
+            previous="" if earlier is None else earlier.run_id, place=0 if earlier is None else earlier.place + 1,
+        )  # fmt: skip
+        log = run.log = Log(store, header, types=config.kind_of_step)
+        if before is not None:
+            log.state.root.transcript = before.transcript
+            log.along(*before.changes)
+            log.codec.blobs.last = before.payloads
+        log.codec.refers[""] = config.refers
+        log.executed = lambda: run.elapsed
+        _append_start(run, log, draft)
+        await begin_features(run)
+        try:
+            with token, anyio.CancelScope(shield=True):  # cancelled in its middle, nobody would release the run
+                await log.commit(header=True)
+        except RunClaimedError as error:
+            if before is not None and await store.get(header_key(run.owner, run.run_id)) is None:
+                continue  # somebody else continued the thread since it was read, or the earlier run was removed
+            raise RunExistsError(run.run_id, run.owner) from error
+        run.token = token
+        return
+
+
+def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
+    config, transcript = run.config, draft.memory.transcript
+    # Steps that somebody has looked at before the run began are handles of the same steps afterwards.
+    looked_at = [
+        (run.memory.handle(item, transcript), place)
+        for place, item in enumerate(transcript.items)
+        if run.memory.known(item.id) is not None
+    ]
+    before, steps = len(log.state.root.transcript), transcript.steps
+    known = before if before and not run.thread else 0  # steps of an earlier run that the log has
+    if run.recorded is not None:
+        run.recorded.begin(log)
+    log.append(
+        Started(
+            first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
+            steps=tuple(map(_taken_over, steps[known:])), begun=max(transcript.begun - known, 0), rules=transcript.rules,
+            trust=transcript.floor, strategy=config.strategy.outline if log.durable else None,
+        )
+    )  # fmt: skip
+    run.frame = run.limits.frame = log.state.root
+    begun = log.state.root.transcript
+    run.memory.adopt([(step, begun.items[before - known + place]) for step, place in looked_at], begun)
+    if run.recorded is not None:
+        run.recorded.begun(log)
+
+
+async def _claim(run: Runtime, store: Store) -> None:
+    """Claim a run that nobody executes, and write that it is resumed, with the answers to its questions.
+
+    Raises:
+        RunClaimedError: somebody executes it, or resumed it since it was read.
+        StoreError: it could not be read or written.
+    """
+    header, version = await read_header(store, run.owner, run.run_id)
+    if header.claim is not None and header.claim.holds():
+        raise RunClaimedError(run.run_id, header.claim.holder)
+    log = run.log
+    if header.last > log.committed:
+        raise RunClaimedError(run.run_id, "another process, which continued it")
+    token, outline = Token(), run.config.strategy.outline
+    log.header = structs.replace(
+        header, claim=Claim.of(token), status="running", reason="", strategy_digest=outline.digest
+    )
+    log.version, log.lost = version, False
+    _record_answers(run)
+    log.append(Resumed(strategy=outline if outline.digest != header.strategy_digest else None))
+    with token, anyio.CancelScope(shield=True):
+        await log.commit(header=True)
+    run.token = token
+
+
+def _record_answers(run: Runtime) -> None:
+    """Append the answers that were given, where the nodes find them that asked."""
+    log = run.log
+    for id_, answer in run.answers.items():
+        question, stored = run.question(id_), log.state.questions.get(id_)
+        if stored is None:
+            continue
+        kind = question.type if question.kind == "question" else Any
+        if question.kind in ("approval", "in_flight"):
+            kind = Approve | Deny
+        log.append(EffectRecorded(at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind)))
+        run.asked.pop(id_, None)
+    run.answers.clear()
+    run.idle = False  # the commit may fail, and the answers are there all the same

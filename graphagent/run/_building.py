@@ -1,0 +1,115 @@
+"""Compiling a strategy: what executes each of its nodes, with their policies."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from graphagent.errors import NodeFailedError, RunError
+from graphagent.graph import Each, Node, Parallel, Race, Strategy, ToolSelection
+from graphagent.log._internal import BranchesStarted
+from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
+from graphagent.run._context import Context
+from graphagent.run._forks import each_call, parallel_call, race_call, with_same_items
+from graphagent.run._learning import learning
+from graphagent.run._loop import execute
+from graphagent.run._policies import with_policies
+from graphagent.run._selection import choose_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from graphagent.graph._internal import Element
+    from graphagent.run._scope import Execution
+
+
+def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
+    """Compile an agent's own strategy. Return it, and the call that executes it in the frame of the run.
+
+    Its nodes are executed in the frame of the run itself, so its name is not part of their paths.
+    """
+    compiled = compile_strategy(strategy, partial(_compile_node, around=f"{strategy.name}/"))
+
+    async def enter(execution: Execution, value: Any) -> Any:
+        return await execute(execution)
+
+    if not strategy.policies:
+        return compiled, enter
+    call = with_policies(enter, strategy, strategy.name, whole=True)
+
+    async def named(execution: Execution, value: Any) -> Any:
+        try:
+            return await call(execution, value)
+        except RunError:
+            raise
+        except Exception as error:  # of its policies; errors of nodes are RunErrors
+            raise execution.run.of_run(NodeFailedError(strategy.name, error)) from error
+
+    return compiled, named
+
+
+def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
+    """Return the call of a user's function: the one place that makes a context for it."""
+
+    async def call(execution: Execution, value: Any) -> Any:
+        return await function(Context(execution), value)
+
+    return call
+
+
+def _compile_node(element: Element, around: str) -> CompiledNode:
+    """Compile an element. `around` begins its path, in which all items of an `each` have one branch, with the agent's strategy."""
+    path = around + element.name
+    if not isinstance(element, Node):
+        call = with_policies(in_context(element.function), element, path)
+        learns = getattr(element.function, "learns", False)
+        return CompiledNode(
+            element.name, learning(call) if learns else call, counts=True, passes_input=True, element=element,
+            function=None if learns or element.policies else element.function,
+        )  # fmt: skip
+    inside: Inside = ()
+    if isinstance(element, Strategy):
+        inside = compile_strategy(element, partial(_compile_node, around=f"{path}/"))
+        call = with_policies(_strategy_call(inside, element), element, path)
+    elif isinstance(element, Each):
+        inside = _compile_branches(element, path)
+        call = with_same_items(with_policies(each_call(element, inside), element, path))
+    elif isinstance(element, Race):
+        inside = _compile_branches(element, path)
+        call = with_policies(race_call(element, inside), element, path)
+    elif isinstance(element, Parallel):
+        inside = _compile_branches(element, path)
+        call = with_policies(parallel_call(element, inside), element, path)
+    else:
+        call = with_policies(in_context(element.function), element, path)
+    plain = type(element) is Node and not element.policies
+    return CompiledNode(
+        element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside,
+        function=element.function if plain else None,
+    )  # fmt: skip
+
+
+def _compile_branches(fork: Each | Parallel | Race, path: str) -> tuple[CompiledNode, ...]:
+    """Compile the branches of a fork: nodes that END follows."""
+    compiled = tuple(_compile_node(node, f"{path}/{number}/") for number, node in enumerate(fork.branches))
+    for each in compiled:
+        each.following = DONE
+    return compiled
+
+
+def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> Call:
+    setting = strategy.setting
+    selection = setting.tools if setting is not None and isinstance(setting.tools, ToolSelection) else None
+
+    async def enter(execution: Execution, value: Any) -> Any:
+        frame, log = execution.frame, execution.run.log
+        inside = frame.inside.get("branches")
+        if inside is None:
+            if selection is not None and setting is not None:
+                await choose_tools(Context(execution), selection, setting, execution.available(setting), value)
+            log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,)))
+            inside = frame.inside["branches"]
+        given = execution.input if log.durable else lambda: value
+        return await execute(execution.inside(inside[0], compiled, given, setting))
+
+    return enter

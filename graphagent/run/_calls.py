@@ -1,0 +1,163 @@
+"""Tool calls: callbacks, middleware, the cache, the tool itself, and what happens if the process dies meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent._features import implementing
+from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
+from graphagent.events import CacheUsed, ToolCalled, ToolReturned
+from graphagent.llm import Approve, Deny, ToolResult
+from graphagent.llm._internal import BROKEN_OFF, refused
+from graphagent.llm._internal import call_tool as execute_tool
+from graphagent.run._cached import CacheEntry
+from graphagent.run._callbacks import call_all
+from graphagent.run._middleware import pass_through
+from graphagent.run._people import ask
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.llm import Tool, ToolCall
+    from graphagent.run._effects import Effects
+    from graphagent.run._runtime import Runtime
+
+
+async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False) -> Deny | None:
+    """Show a tool call once to the callbacks for calls. Return a refusal, or None."""
+    run = effects.run
+    if not run.guards:
+        return None
+    key = f"{effects.scope}{call.id}:changed" if changed else f"{effects.scope}{call.id}"
+    found = effects.find("check", key)
+    if found is None:
+        veto, failure = await call_all(run.guards, call, run.handle)
+        if failure is not None:
+            raise failure
+        await effects.record_object("check", key, None if veto is None else Deny(veto.reason))
+        found = effects.find("check", key)
+        assert found is not None
+    return found.value if isinstance(found.value, Deny) else None
+
+
+async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
+    """Execute a tool call, and record its result."""
+    key, run = f"{effects.scope}{call.id}", effects.run
+    found = effects.find("tool", key)
+    if found is not None:
+        return cast("ToolResult", found.value)
+    again = run.top.recorded
+    result = None if again is None else again.result(run.log, effects.frame, key, call)
+    if result is None:
+        refusal = await check_call(effects, call)
+        if refusal is not None:
+            result = refused(call, f"this call was refused: {refusal.reason}")
+        else:
+            effects.check_live()
+            result = await _made(effects, tool, call)
+            for feature in implementing(run.features, "shown"):
+                result = feature.shown(result)
+    await effects.record_object("tool", key, result)
+    return result
+
+
+async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
+    """Make a call, or return what a person answers in its place."""
+    if tool is None:
+        return await _called(effects, tool, call)
+    key = f"{effects.scope}{call.id}"
+    if tool.deferred:
+        if not effects.times_started("tool", key):  # whoever is asked may act before the run waits
+            await effects.start("tool", key, durable=False)
+        answer = await ask(effects, f"What is the result of {call.name!r}?", kind="result", about=call)
+        return tool.result_of(call, answer)
+    unknown = await _in_flight(effects, tool, call) if tool.in_flight != "retry" else None
+    return unknown or await _called(effects, tool, call)
+
+
+async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult | None:
+    """Return the result of a call that was broken off and is not repeated; None if it is made now."""
+    times = effects.times_started("tool", f"{effects.scope}{call.id}")
+    if not times:
+        return None
+    if tool.in_flight == "fail":
+        return refused(call, BROKEN_OFF)
+    again = f"{call.id}:again" if times == 1 else f"{call.id}:again:{times}"
+    asked = f"The run was broken off while {call.name!r} was being called. Call it again?"
+    verdict: Approve | Deny = await ask(effects, asked, kind="in_flight", about=call, id_=again)
+    return refused(call, because(BROKEN_OFF, verdict)) if isinstance(verdict, Deny) else None
+
+
+def because(what: str, verdict: Deny) -> str:
+    """Return a refusal with its reason."""
+    return f"{what}: {verdict.reason}" if verdict.reason else what
+
+
+async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
+    """Call a tool, within the middleware around tool calls."""
+    features = effects.run.around_tool
+    if features is None or tool is None:
+        return await _returned(effects, tool, call)
+
+    async def proceed(changed: ToolCall) -> ToolResult:
+        if changed.name != call.name:  # a person may have to approve the other one
+            raise FeatureError(
+                f"around_tool calls {changed.name!r} in place of {call.name!r}; change the arguments, or return a ToolResult"
+            )
+        return await _returned(effects, tool, changed if changed.id == call.id else replace(changed, id=call.id))
+
+    around = effects.within(call.id, call).within("call:around")
+    try:
+        result = await pass_through(
+            features, "around_tool", around, call, proceed, kind=ToolResult, kept_on=(Exception, Suspend)
+        )
+    except ToolError as error:
+        return refused(call, str(error))
+    return result if result.call_id == call.id else replace(result, call_id=call.id)
+
+
+async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
+    run, node = effects.run, effects.node
+    run.emit(ToolCalled(run.run_id, node, call))
+    entry = None if tool is None or call.malformed else _entry(run, tool, call)
+    found = await entry.get(ToolResult) if entry is not None else None
+    if found is not None:
+        result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
+        run.emit(CacheUsed(run.run_id, node, call))
+        run.emit(ToolReturned(run.run_id, node, result))
+        return result
+    # Of a call that is simply repeated, the beginning is durable with whatever comes next.
+    await effects.start("tool", f"{effects.scope}{call.id}", durable=tool is not None and tool.in_flight != "retry")
+    started, inside = time.perf_counter(), effects.within(call.id, call)
+    known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
+    result = await execute_tool(tool, call, known=known, context=inside.context())
+    if _ends_run(result.value, run):
+        raise result.value
+    if entry is not None and not result.is_error:
+        await entry.put(replace(result, call_id=""), ToolResult)
+    children = run.children_of(effects.frame, inside.scope)
+    result = replace(
+        result,
+        seconds=round(time.perf_counter() - started, 6),
+        run_id=children[0] if len(children) == 1 else "",
+    )
+    run.emit(ToolReturned(run.run_id, node, result))
+    return result
+
+
+def _entry(run: Runtime, tool: Tool, call: ToolCall) -> CacheEntry | None:
+    """Return the place of the result of a call in the store, if the tool is cached."""
+    policy = tool.cached
+    if policy is None:
+        return None
+    name = {"key": policy.key} if policy.key else [tool.name, tool.description]
+    identity = ["tool", name, dict(tool.parameters)]
+    arguments = dict(sorted(call.arguments.items()))  # in what order a model names them means nothing
+    return CacheEntry(run, policy, identity, arguments, Any, what=f"tool {tool.name!r}")
+
+
+def _ends_run(error: object, run: Runtime) -> bool:
+    """Return whether an error ends the run itself, such as a used-up budget, and is not a result for the model."""
+    return isinstance(error, ScriptError) or (isinstance(error, RunError) and error.run_id in run.lineage)

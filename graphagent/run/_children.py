@@ -1,0 +1,139 @@
+"""Sub-agents: agents that are called as tools, or by a node. Their runs are frames in the log of the run that calls them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from graphagent._dispatch import handlers_of_child
+from graphagent.errors import (
+    DivergedError,
+    HandlerError,
+    JournalError,
+    NodeFailedError,
+    RunClaimedError,
+    RunError,
+    RunNotFoundError,
+    ScriptError,
+    ToolError,
+)
+from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended
+from graphagent.log._internal import AgentStarted, AgentStopped
+from graphagent.memory import TaskStep
+from graphagent.run._after import look_back
+from graphagent.run._answering import answer, begin_features
+from graphagent.run._reading import look_up_again_in
+from graphagent.run._runtime import Runtime
+from graphagent.run._sites import AgentTool
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.run._config import RunConfig
+    from graphagent.run._effects import Effects
+
+
+async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -> Any:
+    """Run an agent as a part of a run, and return its answer. Its own features count, and the rest is the parent's.
+
+    Raises:
+        ToolError: it failed.
+        Suspend: it waits for a person, or is to pause, and so does the parent.
+        RunError: it met an end of the parent.
+    """
+    run = _child(name, config, effects, task)
+    log = run.log
+    if run.activation.status == "done":
+        return run.answer_read()
+    run.since, run.at_rest = run.config.clock(), None
+    try:
+        started = RunStarted if run.frame.latest == run.frame.born and not run.begun else RunResumed
+        if not run.begun:
+            await look_up_again_in(run)
+            await begin_features(run)
+            run.begun = True
+        run.emit(started(run.run_id, config.strategy.name, run.owner))
+        step = await answer(run)
+        log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
+    except Suspend:
+        reason, questions = run.top.pausing, run.questions
+        if reason is not None or questions:
+            run.report_steps()
+            run.emit(RunSuspended(run.run_id, reason if reason is not None else "waiting", questions))
+        raise
+    except Exception as error:
+        if isinstance(error, RunError) and error.run_id in run.lineage[1:]:
+            raise
+        if log.stale is None:
+            log.append(AgentStopped(at=run.frame.path, status="failed"))
+        run.report_steps()
+        run.emit(RunFailed(run.run_id, error))
+        shown = _error_in_parent(error, effects.run.run_id, name)
+        raise shown from shown.__cause__
+    finally:
+        run.before, run.since = run.elapsed, None
+    output = run.answer_read()
+    await look_back(run)
+    run.added_answer(step)
+    run.report_steps()
+    run.emit(RunFinished(run.run_id, output, run.result.usage))
+    return output
+
+
+def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime:
+    """Return the run of a sub-agent that the node has begun under the same key, or begin it."""
+    parent, frame, log = effects.run, effects.frame, effects.log
+    key, within = effects.next("agent"), _within(config, effects)
+    found = frame.inside.get(f"agent {key}")
+    if found is None:
+        effects.record(
+            AgentStarted(
+                at=frame.path, key=key, name=name, first=within.compiled.first.name,
+                value=log.keep(task, within.strategy.input_type), task=TaskStep(task), rules=within.system_prompt,
+                strategy=within.strategy.outline if log.durable else None,
+            )
+        )  # fmt: skip
+        found = frame.inside[f"agent {key}"]
+    inside = found[0]
+    assert inside.activation is not None
+    effects.clock = max(effects.clock, inside.born)
+    run_id = parent.child_id(inside.activation)
+    run = parent.children.get(run_id)
+    if run is None or run.frame is not inside or not run.begun:  # one that was only looked at knows less of its parent
+        run = parent.children[run_id] = Runtime(
+            within, log, inside, run_id=run_id, owner=parent.owner, parent=parent, limits=effects.execution.limits
+        )
+    run.handlers = handlers_of_child(parent.handlers, config.handlers)
+    if log.durable:
+        log.codec.refers[inside.path] = within.refers
+    return run
+
+
+def _within(config: RunConfig, effects: Effects) -> RunConfig:
+    """Return the configuration of an agent whose run is a part of another one: it takes from the parent what it lacks."""
+    parent, execution, tools = effects.run, effects.execution, config.tools
+    if config.inherits_tools:  # without itself: a call would begin another one, and so on
+        strategy = config.strategy
+        tools = tuple(
+            each for each in execution.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
+        )
+    return replace(
+        config, tools=tools, store=parent.config.store, model=config.model or execution.model,
+        features={**parent.features, **config.features}, handlers=handlers_of_child(parent.handlers, config.handlers),
+        deps=parent.config.deps,
+    )  # fmt: skip
+
+
+def _error_in_parent(error: Exception, run_id: str, name: str) -> Exception:
+    """Return the error that the model is shown for an agent that failed; or the error itself, if it ends the parent too."""
+    cause: BaseException | None = error
+    while isinstance(cause, NodeFailedError):
+        cause = cause.__cause__
+    if isinstance(cause, ScriptError):
+        return cause
+    if isinstance(cause, DivergedError | HandlerError | JournalError | RunClaimedError | RunNotFoundError):
+        cause.run_id = run_id
+        return cause
+    shown = ToolError(f"the agent {name!r} failed: {error}")
+    shown.__cause__ = error
+    return shown

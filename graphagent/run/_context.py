@@ -1,0 +1,506 @@
+"""What a node, a tool or a feature can see and do in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
+
+from graphagent._article import kind_of
+from graphagent._features import implementing
+from graphagent.errors import FeatureError, RunError
+from graphagent.llm import Deny
+from graphagent.log._internal import Charge, EffectRecorded, Spent
+from graphagent.memory import ActionStep, PlanningStep
+from graphagent.run._calls import call_tool, check_call
+from graphagent.run._children import run_agent
+from graphagent.run._concurrently import together
+from graphagent.run._effects import Effects
+from graphagent.run._people import ask
+from graphagent.run._steps import add, add_results
+from graphagent.run._suspend import Suspend
+from graphagent.run._turns import decide, turn
+
+if TYPE_CHECKING:
+    from graphagent.events import Event, ModelOutput
+    from graphagent.llm import (
+        Approve,
+        Message,
+        ModelRequest,
+        ModelResponse,
+        Tool,
+        ToolCall,
+        ToolResult,
+        ToolResults,
+        Usage,
+    )
+    from graphagent.memory import Step
+    from graphagent.memory._internal import RunMemory
+    from graphagent.protocols import Model
+    from graphagent.run._budgets import Budgets
+    from graphagent.run._config import RunConfig
+    from graphagent.run._scope import Execution
+
+D = TypeVar("D")
+F = TypeVar("F")
+P = TypeVar("P", ActionStep, PlanningStep)
+S = TypeVar("S", bound="Step")
+T = TypeVar("T")
+if TYPE_CHECKING:
+    # Type checkers bring typing_extensions themselves. When the program runs, nobody asks for the default.
+    from typing_extensions import TypeVar as Variable
+
+    Deps = Variable("Deps", covariant=True, default=None)
+else:
+    Deps = TypeVar("Deps", covariant=True)
+
+_UNSET: Any = object()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Context(Generic[Deps]):
+    """What a node, a tool or a feature can see and do in a run. It is valid until the node returns.
+
+    Methods that are coroutines are effects: their outcome is recorded, and a node that is executed again after its process died
+    gets the recorded outcome instead of causing the effect twice. `Context[Db]` is that of a run that was passed `deps=` of the
+    type `Db`; a plain `Context` uses none.
+    """
+
+    __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
+    __slots__ = ("_clock", "_effects", "_execution", "_known", "_since")
+
+    def __init__(self, execution: Execution, effects: Effects | None = None, clock: int = 0) -> None:
+        # Most nodes use nothing of their context, so this is as little as it can be.
+        self._execution, self._effects, self._clock = execution, effects, clock
+        frame = execution.frame
+        self._since, self._known = frame.since, frame.latest
+
+    @property
+    def effects(self) -> Effects:
+        """The engine's side of the context."""
+        if self._effects is None:
+            self._effects = Effects(self._execution, "", self._clock, known=self._known, since=self._since)
+        return self._effects
+
+    # ---- where it is
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.effects.run.run_id
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The ids of the run, and of the runs around it."""
+        return self.effects.run.lineage
+
+    @property
+    def owner(self) -> str:
+        """The user or tenant of the run, or an empty string."""
+        return self.effects.run.owner
+
+    @property
+    def node(self) -> str:
+        """The path of the node, such as `draft` or `count/words`."""
+        return self.effects.node
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The tool call that is being executed, or None outside of a tool."""
+        return self.effects.call
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt: 1, and more if the node is retried."""
+        return self.effects.frame.attempt
+
+    @property
+    def executions(self) -> int:
+        """How often the node has been entered since its strategy was entered, including this time."""
+        frame = self.effects.frame
+        return frame.executions.get(frame.node or "", 1)
+
+    @property
+    def idempotency_key(self) -> str:
+        """A unique name of this tool call or, outside of a tool, of this execution of the node. It survives a restart.
+
+        Pass it to a service that does nothing twice under one key.
+        """
+        frame = self.effects.frame
+        call = f":{self.call.id}" if self.call is not None else ""
+        return f"{self.effects.run.top.run_id}:{frame.node_path}:{frame.entered}{call}"
+
+    # ---- what it can use
+
+    @property
+    def deps(self) -> Deps:
+        """The object that was passed to the run as `deps=`."""
+        return cast("Deps", self.effects.run.config.deps)
+
+    @property
+    def model(self) -> Model | None:
+        """The model of the enclosing strategy or agent, or None."""
+        return self.effects.execution.model
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools available here, including those of tool servers and, where there are others, those of features."""
+        return self.effects.execution.offered
+
+    @property
+    def remaining(self) -> Budgets:
+        """What is left of the budgets, including those of enclosing strategies and runs. None means no limit."""
+        return self.effects.execution.limits.remaining()
+
+    @property
+    def planning_interval(self) -> int | None:
+        """The number of model turns after which the model makes a plan; None if it makes none."""
+        return self.effects.run.config.planning_interval
+
+    def check_turn(self) -> None:
+        """Check that a model turn is left.
+
+        Raises:
+            BudgetError: none is left.
+        """
+        self.effects.execution.limits.check_turn()
+
+    @overload
+    def feature(self, kind: type[F]) -> F: ...
+    @overload
+    def feature(self, kind: type[F], default: D) -> F | D: ...
+    def feature(self, kind: type[F], default: Any = _UNSET) -> Any:
+        """Return an installed feature, bound to this run.
+
+        Raises:
+            FeatureError: the feature is not installed, and there is no default.
+        """
+        found = self.effects.run.features.get(kind)
+        if found is not None:
+            return found.bind(self)
+        if default is _UNSET:
+            raise missing(kind, self.node)
+        return default
+
+    # ---- transcript
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript: in a branch, that of the branch. Each change of it is recorded."""
+        return self.effects.memory
+
+    async def add(self, *steps: S) -> S:
+        """Add steps to the transcript, and return the last one as recorded. Step callbacks see each first, and may change it.
+
+        Raises:
+            VetoError: a callback refused a step.
+            SerializationError: a value in a step cannot be stored.
+        """
+        found: Any = None
+        for step in steps:
+            found = await add(self.effects, step)
+        return cast("S", found)
+
+    async def add_results(self, results: ToolResults) -> ActionStep | None:
+        """Record the results of the tool calls of the last turn, and return the completed turn. Step callbacks see it first.
+
+        Results that are recorded already are not recorded again.
+
+        Raises:
+            VetoError: a callback refused the turn.
+        """
+        return await add_results(self.effects, results)
+
+    # ---- model
+
+    async def build_prompt(self, tools: Sequence[Tool] = ()) -> tuple[Message, ...]:
+        """Return the messages of the next turn. Features update the transcript first: they recall notes or compress the history.
+
+        Raises:
+            PromptTooLongError: the messages do not fit into the context window.
+        """
+        for feature in implementing(self.effects.run.features, "before_request"):
+            await feature.before_request(self, tools)
+        return tuple(self.memory.to_messages())
+
+    async def compact(self, tools: Sequence[Tool] = ()) -> bool:
+        """Let features shorten the transcript after a PromptTooLongError. Return whether they did."""
+        features = implementing(self.effects.run.features, "make_room")
+        return any([await feature.make_room(self, tools) for feature in features])
+
+    @overload
+    async def turn(
+        self, request: ModelRequest, *, parse: Callable[[Message], object] | None = None, attempts: int = 2,
+        purpose: ModelOutput = "answer",
+    ) -> ActionStep: ...  # fmt: skip
+    @overload
+    async def turn(
+        self, request: ModelRequest, *, step: type[P], parse: Callable[[Message], object] | None = None,
+        attempts: int = 2, purpose: ModelOutput = "answer",
+    ) -> P: ...  # fmt: skip
+    async def turn(
+        self, request: ModelRequest, *, step: type[Any] = ActionStep, parse: Callable[[Message], object] | None = None,
+        attempts: int = 2, purpose: ModelOutput = "answer",
+    ) -> Any:  # fmt: skip
+        """Send a request to the model, append its answer to the transcript as a step, and return the step.
+
+        The request, the answer and the step are recorded as one entry. An ActionStep counts as a turn in the budget.
+
+        Args:
+            request: What the model is sent.
+            step: The type of the step.
+            parse: Returns the `action_output` of the turn. If it raises OutputError, the model is sent its answer and the error,
+                and asked again.
+            attempts: How often the model is asked before OutputError is raised.
+            purpose: What the answer is for, as events report it.
+
+        Raises:
+            BudgetError: a budget is used up.
+            OutputError: no answer could be parsed.
+            PromptTooLongError: the model refused the prompt as too long, and a feature can shorten it.
+            ModelError: the request failed. A step with the error is added.
+            VetoError: a callback refused the answer. The model sees the reason in the next turn.
+        """
+        return await turn(self.effects, request, step, parse, attempts, purpose)
+
+    async def request(
+        self,
+        request: ModelRequest,
+        *,
+        key: str = "",
+        parse: Callable[[Message], object] | None = None,
+        attempts: int = 2,
+        purpose: ModelOutput = "decision",
+        model: Model | None = None,
+        counts: bool = False,
+        record: bool = True,
+    ) -> ModelResponse:
+        """Send a request to the model and return its answer. The transcript does not change.
+
+        Args:
+            request: What the model is sent.
+            key: Identifies the request in this execution of the node. Default: its number.
+            parse: Checks an answer: see `turn`. The usage of the response is that of all attempts.
+            attempts: How often the model is asked before OutputError is raised.
+            purpose: What the answer is for, as events report it.
+            model: The model to ask instead of `ctx.model`.
+            counts: Whether it counts as a turn in the budget.
+            record: Whether the answer is recorded. Its usage always is.
+
+        Raises:
+            BudgetError, OutputError, PromptTooLongError, ModelError: see `turn`.
+            FeatureError: there is no model.
+        """
+        return await decide(self.effects, request, key, parse, attempts, purpose, model, counts=counts, record=record)
+
+    # ---- tools
+
+    async def check_call(self, call: ToolCall, *, changed: bool = False) -> Deny | None:
+        """Show a tool call to the callbacks for calls, once. Return a refusal, or None.
+
+        Args:
+            call: The call.
+            changed: Whether a person has changed it since: then they see it again.
+        """
+        return await check_call(self.effects, call, changed=changed)
+
+    async def call_tool(self, tool: Tool | None, call: ToolCall) -> ToolResult:
+        """Execute a tool call and return the result as the model sees it. An exception of the tool becomes an error result.
+
+        Executes `check_call`, the `around_tool` methods of features, the cache, and the tool with its timeout and retries. If the
+        process dies during the call, the tool's `in_flight` decides whether it is repeated. The result of a deferred tool is
+        asked for.
+
+        Raises:
+            RunError: the run itself has to stop, for example because a budget is used up.
+        """
+        return await call_tool(self.effects, tool, call)
+
+    # ---- effects
+
+    async def once(
+        self, key: str, work: Callable[[], Awaitable[T]], *, in_flight: Literal["retry", "ask", "fail"] = "retry"
+    ) -> T:
+        """Return the recorded outcome of an effect, or cause it and record its outcome.
+
+        Args:
+            key: Identifies the effect in this execution of the node.
+            work: Causes the effect. Its result is plain data, or of a type that the codec knows. If it raises, nothing is recorded.
+            in_flight: What happens if the process died during `work`: it is repeated, a person is asked, or UnknownOutcomeError is
+                raised.
+
+        Raises:
+            SerializationError: the outcome cannot be stored.
+        """
+        effects, log = self.effects, self.effects.log
+        key = f"{effects.scope}{key}"
+        found = effects.find_or_copy("once", key)
+        if found is None:
+            effects.check_live()
+            if in_flight != "retry":
+                await _start(effects, key, in_flight)
+            outcome = await work()
+            effects.record(EffectRecorded(at=effects.frame.path, kind="once", key=key, value=log.keep(outcome)))
+            await log.commit()
+            return log.take(effects.frame.effects["once", key].value) if log.durable else outcome
+        return cast("T", log.take(found.value))
+
+    def next_key(self, name: str) -> str:
+        """Return `name:1`, then `name:2`, and so on: a key for an effect that occurs several times.
+
+        In `gather` and in tools, the names are others, since several may be executed at once.
+        """
+        return f"{self.effects.scope}{name}:{self.effects.count(name)}"
+
+    async def gather(
+        self, works: Iterable[Callable[[Context[Deps]], Awaitable[T]]], *, limit: int | None = None
+    ) -> list[T]:
+        """Execute several functions concurrently and return their results in order. Each gets a context with its own effects.
+
+        If one raises, the others are cancelled. If one waits for an answer, the others finish first.
+
+        Args:
+            works: Coroutine functions of a context.
+            limit: How many are executed at once. Default: all.
+        """
+        effects, given = self.effects, list(works)
+        place = effects.count("gather")
+        results: dict[int, T] = {}
+
+        async def execute(number: int) -> None:
+            own = effects.within(f"{place}.{number}")
+            try:
+                results[number] = await given[number](Context(effects.execution, own))
+            except Suspend:  # the others finish first
+                return
+            finally:
+                effects.clock = max(effects.clock, own.clock)
+
+        if limit == 1 or len(given) < 2:
+            for number in range(len(given)):
+                await execute(number)
+        else:
+            await together(execute, len(given), limit)
+        if len(results) < len(given):
+            raise Suspend
+        return [results[number] for number in range(len(given))]
+
+    async def sleep_until(self, time: datetime) -> None:
+        """Sleep until a time, by the wall clock. The time is recorded, and the process need not stay alive.
+
+        Args:
+            time: A datetime with a time zone, such as `datetime.now(UTC) + timedelta(hours=8)`.
+
+        Raises:
+            TypeError: the time is not a datetime.
+            ValueError: it has no time zone.
+        """
+        if not isinstance(time, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]  users without a type checker
+            raise TypeError(
+                f"node {self.node!r} sleeps until {kind_of(time)}; "
+                "give a datetime, such as datetime.now(UTC) + timedelta(hours=8)"
+            )
+        if time.utcoffset() is None:
+            raise ValueError(
+                f"node {self.node!r} sleeps until a datetime without a time zone; write datetime.now(UTC) + …, "
+                "datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of this machine"
+            )
+        effects, log = self.effects, self.effects.log
+        key = effects.next("sleep")
+        found = effects.find_or_copy("sleep", key)
+        if found is None:
+            effects.check_live()
+            wake = -((_EPOCH - time) // timedelta(milliseconds=1))  # rounded up
+            effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
+            await log.commit()
+            found = effects.frame.effects["sleep", key]
+        await effects.run.top.sleep(log.take(found.value))
+
+    def spend(self, usage: Usage, what: str = "", model: str = "") -> None:
+        """Charge tokens and money to the budget and the ledger.
+
+        Args:
+            usage: The tokens and the money.
+            what: The purpose, as the ledger shows it.
+            model: The model that was paid, as its server names it.
+        """
+        effects = self.effects
+        effects.record(Spent(at=effects.frame.path, charges=(Charge(effects.node, what, model, usage),)))
+
+    def emit(self, event: Event) -> None:
+        """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
+        if self.effects.is_live:
+            self.effects.run.emit(event)
+
+    # ---- people and agents
+
+    @overload
+    async def ask(
+        self, question: str, *, kind: Literal["approval", "in_flight"], about: ToolCall, id: str = ""
+    ) -> Approve | Deny: ...
+    @overload
+    async def ask(self, question: str, *, kind: Literal["result"], about: ToolCall) -> Any: ...
+    @overload
+    async def ask(self, question: str, type: type[T], *, about: object = None, id: str = "") -> T: ...
+    @overload
+    async def ask(self, question: str, type: Any = str, *, about: object = None, id: str = "") -> Any: ...
+    async def ask(
+        self, question: str, type: Any = str, *, kind: Any = "question", about: object = None, id: str = ""
+    ) -> Any:
+        """Return the answer to a question. The run waits for it, and the process need not stay alive.
+
+        Args:
+            question: The text of the question.
+            type: The type of the answer, which is checked before it is recorded.
+            kind: `approval` of a tool call, or its `result`. Default: a question to a person.
+            about: What it is about, for those who answer.
+            id: Identifies it among the open questions of the run. Default: an id of the node, or of the call.
+
+        Raises:
+            QuestionError: another question was asked under this id.
+        """
+        return await ask(self.effects, question, type, kind=kind, about=about, id_=id)
+
+    async def run_agent(self, agent: Any, task: Any) -> Any:
+        """Run another agent as a part of this run and return its answer. Its budget, questions and pauses are also those of this run.
+
+        Raises:
+            ToolError: the agent failed.
+        """
+        config: RunConfig = agent._config()  # noqa: SLF001  of agents, which this room does not import
+        return await run_agent(agent.name or agent.strategy.name, config, self.effects, task)
+
+
+class UnknownOutcomeError(RunError):
+    """Something that must not be done twice was begun, and nobody knows whether it was done."""
+
+    def __init__(self, node: str, key: str) -> None:
+        self.node = node
+        """The path of the node."""
+        self.key = key
+        super().__init__(f"node {node!r} was broken off during {key!r}, and the outcome is unknown")
+
+
+async def _start(effects: Effects, key: str, in_flight: str) -> None:
+    """Record that something is about to be done under a key, unless it was begun before, and must not be done again.
+
+    Raises:
+        UnknownOutcomeError: it must not.
+    """
+    times = effects.times_started("once", key)
+    if times:
+        again: Approve | Deny = Deny("")
+        if in_flight != "fail":
+            asked = f"The run was broken off during {key!r}. Do it again?"
+            again = await ask(effects, asked, kind="in_flight", id_=f"{key}:again:{times}")
+        if isinstance(again, Deny):
+            raise effects.run.of_run(UnknownOutcomeError(effects.node, key))
+    await effects.start("once", key, durable=True)
+
+
+def missing(kind: type[Any], node: str) -> FeatureError:
+    """Return the error of a feature that is missing, with the line to add."""
+    return FeatureError(
+        f"node {node!r} needs {kind.__name__}, which is not installed; "
+        f"add agent.install({kind.__name__}, …) before the first run"
+    )

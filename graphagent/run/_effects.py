@@ -1,0 +1,281 @@
+"""The effects of an execution of a node: found where they are recorded, and recorded where they are not.
+
+An effect is found by its kind and key among what this execution of the node has done. A node that is executed again after its
+process died passes its recorded effects first. Meanwhile it reads the transcript as it was after the last effect that it has
+passed, so it decides again as it decided the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from graphagent.errors import RunError
+from graphagent.log._internal import NIL, EffectRecorded, EffectStarted, Held, TranscriptEdited
+from graphagent.memory._internal import Detached, RunMemory
+
+if TYPE_CHECKING:
+    from graphagent.llm import ToolCall
+    from graphagent.log._internal import Effect, Entry, Frame, Log
+    from graphagent.memory import Step
+    from graphagent.memory._internal import Transcript
+    from graphagent.run._runtime import Runtime
+    from graphagent.run._scope import Execution
+
+
+class EndedError(RunError):
+    """An execution of a node has ended, and a task that it left behind tries to record something."""
+
+
+@final
+class Effects:
+    """The effects of an execution of a node, or of a part of it such as a tool call, and the clock by which it sees the transcript."""
+
+    __slots__ = ("_known", "_memory", "_numbers", "_since", "asked", "call", "clock", "execution", "scope")
+
+    def __init__(
+        self, execution: Execution, scope: str = "", clock: int = 0, call: ToolCall | None = None,
+        known: int | None = None, since: int | None = None,
+    ) -> None:  # fmt: skip
+        since = execution.frame.since if since is None else since
+        self.execution = execution
+        self.scope = scope
+        """The beginning of the keys of its effects. Tools, middleware and tasks of a node have keys of their own."""
+        self.clock = clock or since
+        """The last entry that it has recorded or passed."""
+        self.call = call
+        """The tool call that is being executed, or None outside of a tool."""
+        self._known = execution.frame.latest if known is None else known
+        """The last entry of an earlier process. What others record beside it from now on happens in the same execution."""
+        self._since = since
+        """The entry with which this attempt of the node began: a task that an earlier attempt left behind must not record any more."""
+        self._numbers: dict[str, int] | None = None
+        self._memory: RunMemory | None = None
+        self.asked: dict[str, str] = {}
+        """The questions of this execution, by their keys."""
+
+    # ---- where it is
+
+    @property
+    def run(self) -> Runtime:
+        """The run."""
+        return self.execution.run
+
+    @property
+    def frame(self) -> Frame:
+        """The frame whose node is executed."""
+        return self.execution.frame
+
+    @property
+    def log(self) -> Log:
+        """The log of the run."""
+        return self.execution.run.log
+
+    @property
+    def node(self) -> str:
+        """The path of the node within the run."""
+        return self.execution.run.node_of(self.execution.frame)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript as the node sees it."""
+        frame = self.execution.frame
+        transcript = frame.transcript
+        return transcript if self.clock >= frame.latest else transcript.as_of(self.clock)
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript as the node sees it, for users. Each change of it is recorded."""
+        if self._memory is None:
+            self._memory = RunMemory(editor=NodeEditor(self))
+        return self._memory
+
+    @property
+    def is_in_middleware(self) -> bool:
+        """Whether it is that of middleware around a request."""
+        return self.scope.endswith(":around/")
+
+    def within(self, scope: str, call: ToolCall | None = None) -> Effects:
+        """Return effects with keys of their own: those of a tool, or of middleware."""
+        return Effects(self.execution, f"{self.scope}{scope}/", self.clock, call or self.call, self._known)
+
+    def of_callbacks(self, name: str) -> Effects:
+        """Return the effects of the callbacks that see a step."""
+        return Effects(self.execution, f"{self.scope}{name}@", self.clock, self.call, self._known)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has passed all that was recorded before this process executed the node."""
+        return self.clock >= self._known
+
+    def context(self) -> Any:
+        """Return the `Context` that users' functions get."""
+        return self.execution.run.config.context(self.execution, self)
+
+    # ---- keys
+
+    def count(self, name: str) -> int:
+        """Return 1, then 2, and so on."""
+        if self._numbers is None:
+            self._numbers = {}
+        self._numbers[name] = number = self._numbers.get(name, 0) + 1
+        return number
+
+    def next(self, kind: str) -> str:
+        """Return the key of the next effect of a kind that has numbers."""
+        return f"{self.scope}{self.count(kind)}"
+
+    # ---- finding
+
+    def find(self, kind: str, key: str) -> Effect | None:
+        """Return the recorded outcome of an effect, and note that the node has come to it."""
+        frame = self.execution.frame
+        if frame.since != self._since:
+            raise self._ended()
+        found = frame.effects.get((kind, key))
+        if found is not None and found.number > self.clock:
+            self.clock = found.number
+        return found
+
+    def find_or_copy(self, kind: str, key: str) -> Effect | None:
+        """Return the recorded outcome of an effect: of this run, or of the one that it does again; then it is recorded here too."""
+        found, run = self.find(kind, key), self.execution.run
+        recorded = run.top.recorded
+        if found is not None or recorded is None:
+            return found
+        entry = recorded.entry(run.log, self.frame, kind, key)
+        if entry is None:
+            return None
+        self.record(entry)
+        return self.frame.effects[kind, key]
+
+    def times_started(self, kind: str, key: str) -> int:
+        """Return how often something was begun that has no outcome."""
+        return self.frame.started.get((kind, key), 0)
+
+    # ---- recording
+
+    def record(self, entry: Entry) -> None:
+        """Append an entry of the node.
+
+        Raises:
+            SerializationError: a value in it cannot be stored; nothing has changed.
+            EndedError: the execution has ended.
+        """
+        frame, log = self.execution.frame, self.execution.run.log
+        if frame.since != self._since:
+            raise self._ended()
+        log.append(entry)
+        self.clock = log.state.number
+
+    async def record_object(self, kind: str, key: str, value: Any) -> None:
+        """Record the outcome of an effect that is an object of the library, and commit it."""
+        held = None if value is None else Held(value)
+        stored = NIL if held is not None else self.log.keep(None)
+        self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, value=stored))
+        await self.log.commit()
+
+    async def start(self, kind: str, key: str, *, durable: bool) -> None:
+        """Record that something is about to be done, which must not be done twice."""
+        self.record(EffectStarted(at=self.frame.path, kind=kind, key=key))
+        if durable:
+            await self.log.commit()
+
+    def check_live(self) -> None:
+        """Stop here, before something live is done, if the run is to stop.
+
+        Raises:
+            Suspend: it is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        top = self.execution.run.top
+        if top.attention:
+            top.stop_if_due()
+
+    def _ended(self) -> RunError:
+        text = f"this execution of node {self.node!r} has ended, and can record nothing more"
+        return self.run.of_run(EndedError(text))
+
+
+@final
+class NodeEditor:
+    """Records the changes that a node makes in its transcript."""
+
+    __slots__ = ("_effects",)
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript as the node sees it."""
+        return self._effects.transcript
+
+    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`."""
+        _record_edit(self._effects, start=start, end=end, steps=tuple(steps))
+
+    def set_rules(self, rules: str) -> None:
+        """Replace the system prompt."""
+        _record_edit(self._effects, rules=rules)
+
+    def lower(self, trust: str) -> None:
+        """Record that content flowed in that can be trusted no more than this."""
+        effects = self._effects
+        # Trust does not rise when a node is executed again, so its edits are not counted together with this.
+        _record_edit(effects, f"{effects.scope}trust:{trust}", trust=trust)
+
+
+def _record_edit(effects: Effects, key: str = "", **changes: Any) -> None:
+    key = key or effects.next("edit")
+    if effects.find("edit", key) is None:
+        effects.record(TranscriptEdited(at=effects.frame.path, key=key, **changes))
+
+
+@final
+class RunEditor:
+    """Records the changes that are made in the transcript of a run from outside of its nodes."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Runtime) -> None:
+        self.run = run
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript."""
+        run = self.run
+        return run.frame.transcript if run.draft is None else run.draft.memory.transcript
+
+    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
+        """Replace the steps from `start` to `end`."""
+        self._edit({"start": start, "end": end, "steps": tuple(steps)})
+
+    def set_rules(self, rules: str) -> None:
+        """Replace the system prompt."""
+        self._edit({"rules": rules})
+
+    def lower(self, trust: str) -> None:
+        """Record that content flowed in that can be trusted no more than this."""
+        self._edit({"trust": trust})
+
+    def _edit(self, changes: Mapping[str, Any]) -> None:
+        run = self.run
+        if run.draft is not None:
+            _apply(Detached(run.draft.memory.transcript), changes)
+        elif run.activation.status == "done":
+            # It has ended: what is changed now is changed in this object alone.
+            _apply(run.memory.detach(), changes)
+        elif run.editing is not None:
+            _record_edit(run.editing, **changes)
+        else:
+            run.log.append(TranscriptEdited(at=run.frame.path, **changes))
+
+
+def _apply(editor: Detached, changes: Mapping[str, Any]) -> None:
+    if "rules" in changes:
+        editor.set_rules(changes["rules"])
+    elif "trust" in changes:
+        editor.lower(changes["trust"])
+    else:
+        editor.edit(changes["start"], changes["end"], changes["steps"])

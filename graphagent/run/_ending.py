@@ -1,0 +1,144 @@
+"""How a run comes to rest: it ends, waits, is paused, fails or is cancelled. Then nobody executes it, and its claim is released."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from traceback import TracebackException
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from graphagent.errors import GraphAgentError, NodeFailedError
+from graphagent.events import RunFailed, RunFinished, RunSuspended
+from graphagent.log._internal import Stopped, cost_of, released, storable
+from graphagent.run._after import look_back
+
+if TYPE_CHECKING:
+    from graphagent.log._internal import RunHeader
+    from graphagent.memory import FinalAnswerStep
+    from graphagent.run._runtime import Runtime
+
+_log = logging.getLogger("graphagent")
+_WITHOUT_STORE = (
+    "it is in no store, so it can be continued in this process alone: run = agent.start(…), or agent.last after agent.run(…); "
+    "run.answer(…); await run.finish()"
+)
+
+
+async def suspend(run: Runtime) -> bool:
+    """Record that the run waits for answers, or is paused. Return whether it does: else it stops for its next step alone."""
+    if run.stepping:
+        run.handed += run.added
+    reason, run.pausing = run.pausing, None
+    questions = run.questions
+    if reason is not None:
+        await stop(run, "paused", f"it was paused: {reason}")
+    elif questions:
+        asked = "; ".join(question.question for question in questions)
+        how = "" if run.log.durable else f"; {_WITHOUT_STORE}"
+        await stop(run, "waiting", f"it waits for an answer: {asked}{how}")
+        run.idle = True
+    else:
+        run.at_rest = run.result_now(status="running", unfinished="it is being stepped through")
+        return False
+    run.report_steps()
+    run.emit(RunSuspended(run.run_id, reason if reason is not None else "waiting", questions))
+    return True
+
+
+async def fail(run: Runtime, error: BaseException) -> None:
+    """Record that the run failed, or was cancelled."""
+    cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+    reason = "it was cancelled" if cancelled else f"it failed with {type(error).__name__}"
+    reason += f": {error}" if isinstance(error, GraphAgentError) else ""  # texts of others may contain a value
+    run.pausing, run.idle = None, False
+    with anyio.CancelScope(shield=True):
+        await stop(run, "cancelled" if cancelled else "failed", reason, error if isinstance(error, Exception) else None)
+    run.report_steps()
+    run.emit(RunFailed(run.run_id, error))
+
+
+async def stop(run: Runtime, status: Any, reason: str, failure: Exception | None = None) -> None:
+    """Record that the run stops, and release it. If it failed, or was cancelled, no other error is raised."""
+    log = run.log
+    try:
+        if log.stale is not None and not log.lost:
+            await log.recover()
+            if run.activation.status == "done":  # it was the end that could not be written
+                await write_end(run)
+                return
+        if not log.lost:
+            shown = None if failure is None else _failure_of(failure)
+            log.append(Stopped(status=status, reason=reason, failure=shown))
+            log.header = _header(run, status, reason)
+            await log.commit(header=True)
+    except GraphAgentError as error:
+        if status not in ("failed", "cancelled"):
+            raise
+        _log.warning("run %r could not be released: %s", run.run_id, type(error).__name__)
+    finally:
+        run.token = None
+        run.claimed = False
+    run.at_rest = run.result_now(status=status, unfinished=reason)
+
+
+async def write_end(run: Runtime) -> None:
+    """Write the end of the run, whose commit failed.
+
+    Raises:
+        StoreError: the commit failed again.
+    """
+    run.log.header = _header(run, "done", "")
+    await run.log.commit(header=True)
+    run.at_rest, run.claimed = run.result_now(run.answer_read()), False
+
+
+async def end(run: Runtime, step: FinalAnswerStep) -> None:
+    """Record the answer, and let the features look back.
+
+    Raises:
+        StoreError: it could not be written.
+        RunError: a callback failed when it saw the answer.
+    """
+    log = run.log
+    if run.recorded is not None:
+        run.recorded.ended(log, run.frame)
+    log.append(Stopped(status="done", step=copy.copy(step)))
+    if log.durable:
+        # Cancelled while it waits for its turn, the end would be in the state and not in the store.
+        with anyio.CancelScope(shield=True):
+            log.header = _header(run, "done", "")
+            await log.commit(header=True)
+    run.token = None
+    run.added_answer(step)
+    output = run.answer_read()
+    run.at_rest, run.claimed = run.result_now(output), False
+    failure, run.failure, run.pausing = run.failure, None, None
+    try:
+        await look_back(run)
+    finally:
+        run.at_rest = run.result_now(output) if run.after is not None else run.at_rest
+        if run.stepping:
+            run.handed += run.added
+        run.report_steps()
+        if run.handlers:
+            run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
+    if failure is not None:
+        raise failure
+
+
+def _header(run: Runtime, status: Any, reason: str) -> RunHeader:
+    frame = run.frame
+    return released(
+        run.log.header, status=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
+        cost=cost_of(frame.usage), seconds=round(run.elapsed, 3), unlearned=run.log.state.unlearned,
+    )  # fmt: skip
+
+
+def _failure_of(error: BaseException) -> tuple[str, str, str]:
+    """Return the error of a node, or else of the run itself, for people: without the values of variables."""
+    while isinstance(error, NodeFailedError) and error.__cause__ is not None:
+        error = error.__cause__
+    shown = TracebackException.from_exception(error)
+    return type(error).__name__, storable(str(shown)), storable("".join(shown.format()))

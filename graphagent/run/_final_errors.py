@@ -1,0 +1,62 @@
+"""Which errors handlers may take: those that no code of users within a run may undo, and which part of an error a handler takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphagent.errors import (
+    BudgetError,
+    DivergedError,
+    HandlerError,
+    JournalError,
+    NodeFailedError,
+    RunClaimedError,
+    RunNotFoundError,
+    ScriptError,
+    VetoError,
+)
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.run._runtime import Runtime
+
+
+def is_final(error: BaseException | None, run_id: str) -> bool:
+    """Return whether nothing may catch an error: the run's journal cannot be written, or a handler or callback ended the run."""
+    while isinstance(error, NodeFailedError):
+        error = error.__cause__
+    if isinstance(error, ScriptError | DivergedError):
+        return True
+    ends = (HandlerError, JournalError, RunClaimedError, RunNotFoundError, VetoError)
+    return isinstance(error, ends) and error.run_id == run_id
+
+
+def stops(error: BaseException, run_id: str) -> bool:
+    """Return whether an error stops a run whatever middleware makes of it: a final one, a used-up budget, or a suspension."""
+    if isinstance(error, Suspend):
+        return True
+    return is_final(error, run_id) or (isinstance(error, BudgetError) and error.run_id == run_id)
+
+
+def matching(error: Exception, kinds: tuple[type[Exception], ...], lineage: tuple[str, ...]) -> Exception | None:
+    """Return the part of an error that is of one of these types: the cause of a failed node inside, otherwise the error itself.
+
+    A used-up budget of this run, or of one around it, is only found by its own name: a handler that catches everything must not undo a
+    limit.
+    """
+    if any(is_final(error, run_id) for run_id in lineage):
+        return None
+    if isinstance(error, BudgetError) and error.run_id in lineage:
+        return error if error.run_id == lineage[0] and any(issubclass(kind, BudgetError) for kind in kinds) else None
+    if isinstance(error, NodeFailedError) and isinstance(error.__cause__, Exception) and NodeFailedError not in kinds:
+        cause = matching(error.__cause__, kinds, lineage)
+        if cause is not None:
+            return cause
+    return error if isinstance(error, kinds) else None
+
+
+def ends_all(error: Exception, run: Runtime) -> bool:
+    """Return whether an error of one branch ends a race: an error that is final, and a used-up budget of the whole run."""
+    if isinstance(error, BudgetError) and error.run_id in run.lineage:
+        return not error.where or error.run_id != run.run_id
+    return any(is_final(error, run_id) for run_id in run.lineage)

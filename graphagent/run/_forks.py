@@ -1,0 +1,211 @@
+"""Forks: branches that are executed concurrently. Tasks exist only here, and where a node gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from graphagent.errors import NodeFailedError
+from graphagent.llm import ToolResults
+from graphagent.log._internal import BranchesJoined, BranchesStarted, BranchFailed, Held, ResultsAdded, known_results
+from graphagent.run._compiled import CompiledStrategy, items_of
+from graphagent.run._concurrently import together
+from graphagent.run._effects import Effects
+from graphagent.run._final_errors import ends_all, is_final
+from graphagent.run._loop import execute
+from graphagent.run._steps import close_open
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.graph import Each, Parallel, Race
+    from graphagent.log._internal import Frame
+    from graphagent.run._compiled import Call, CompiledNode
+    from graphagent.run._scope import Execution
+
+
+def parallel_call(node: Parallel, branches: tuple[CompiledNode, ...]) -> Call:
+    """Return the call of a fork whose branches have the same input."""
+
+    async def fork(execution: Execution, value: Any) -> Any:
+        return tuple(await _join(execution, node, branches, [value] * len(branches), items=False))
+
+    return fork
+
+
+def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
+    """Return the call of a fork that has a branch for each item of its input."""
+
+    async def fork(execution: Execution, values: Any) -> Any:
+        items = items_of(values)
+        if not items:
+            # Nothing in it is executed and counted, so a loop around it would have no end, and let no other task run.
+            if "branches" not in execution.frame.inside:
+                execution.limits.enter_node()
+                execution.limits.count_running(-1)
+                _frames(execution, ())
+            await checkpoint()
+            return []
+        return await _join(execution, node, branches * len(items), items, items=True)
+
+    return fork
+
+
+def with_same_items(call: Call) -> Call:
+    """Return a call that finds its items again when it is made again: an iterator yields them only once."""
+
+    async def again(execution: Execution, values: Any) -> Any:
+        if not isinstance(values, Iterator):
+            return await call(execution, values)
+        iterator = cast("Any", values)
+        known = execution.run.items.get(id(execution.frame))
+        if known is None or known[0] is not iterator:
+            known = execution.run.items[id(execution.frame)] = iterator, items_of(iterator)
+        return await call(execution, known[1])
+
+    return again
+
+
+def _frames(execution: Execution, branches: Sequence[CompiledNode]) -> list[Frame]:
+    """Return the frames of the branches: those that they had before they were interrupted, or new ones."""
+    frame = execution.frame
+    found = frame.inside.get("branches")
+    if found is None or len(found) < len(branches):  # a strategy that was changed may have more
+        firsts = tuple(branch.name for branch in branches[len(found or ()) :])
+        execution.run.log.append(BranchesStarted(at=frame.path, firsts=firsts, own=True))
+        found = frame.inside["branches"]
+    return found
+
+
+def _branch(
+    execution: Execution, frame: Frame, node: CompiledNode, value: Any, number: int, *, items: bool
+) -> Execution:
+    log = execution.run.log
+
+    def given() -> Any:
+        if not log.durable:
+            return value
+        whole = execution.input()
+        return items_of(whole)[number] if items else whole
+
+    return execution.inside(frame, CompiledStrategy(node, {node.name: node}), given)
+
+
+async def _join(
+    execution: Execution, node: Parallel | Each, branches: Sequence[CompiledNode], values: Sequence[Any], *, items: bool
+) -> list[Any]:
+    """Execute branches concurrently, as many as the node allows, and return their results in order."""
+    run, outer = execution.run, execution.frame
+    log = run.log
+    results: list[Any] = [None] * len(branches)
+    suspended: list[int] = []
+    frames = _frames(execution, branches)
+
+    async def execute_branch(number: int) -> None:
+        frame = frames[number]
+        inside = _branch(execution, frame, branches[number], values[number], number, items=items)
+        if frame.ended:
+            results[number] = inside.input()
+            return
+        try:
+            if run.top.attention:
+                run.top.stop_if_due()
+            results[number] = await execute(inside)
+        except Suspend:
+            suspended.append(number)
+        except NodeFailedError as error:
+            if node.failures != "collect" or any(is_final(error, run_id) for run_id in run.lineage):
+                raise
+            results[number] = error
+            log.append(BranchFailed(at=frame.path, value=log.keep(error)))
+            await log.commit()
+
+    if ("join", "") not in outer.effects:
+        await together(execute_branch, len(branches), node.limit)
+        if suspended:
+            raise Suspend
+        if node.transcript == "keep":
+            ended = zip(frames, branches, values, strict=True)
+            await _close_turns(
+                execution, [_branch(execution, *each, number, items=items) for number, each in enumerate(ended)]
+            )
+        log.append(BranchesJoined(at=outer.path, merged=node.transcript == "keep"))
+    else:
+        for number in range(len(branches)):
+            await execute_branch(number)
+    return results
+
+
+def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
+    """Return the call of a fork whose first result counts."""
+
+    async def fork(execution: Execution, value: Any) -> Any:
+        run, outer = execution.run, execution.frame
+        log, failed = run.log, dict[int, Exception]()
+        suspended: list[int] = []
+        known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
+        frames = _frames(execution, branches)
+        inside = [
+            _branch(execution, frame, branch, value, number, items=False)
+            for number, (frame, branch) in enumerate(zip(frames, branches, strict=True))
+        ]
+        joined = outer.effects.get(("join", ""))
+        if joined is not None:
+            return inside[cast("int", joined.value)].input()
+
+        async def execute_branch(number: int) -> None:
+            try:
+                if run.top.attention:
+                    run.top.stop_if_due()
+                await execute(inside[number])
+            except Suspend:
+                suspended.append(number)
+                return
+            except Exception as error:  # noqa: BLE001  a race fails only when all branches do, and then raises the first one's
+                failed[number] = error
+                if not ends_all(error, run):
+                    return
+            scope.cancel()
+
+        with anyio.CancelScope() as scope:
+            if known is not None:
+                await execute_branch(known)
+            elif not any(frame.ended for frame in frames):
+                await together(execute_branch, len(frames))
+        broken = next((error for error in failed.values() if ends_all(error, run)), None)
+        # The first entry decides, not the task that woke first, so a run that is read again has the same winner.
+        won = min(((frame.ended, number) for number, frame in enumerate(frames) if frame.ended), default=None)
+        if broken is not None or won is None:
+            if broken is None and suspended:
+                raise Suspend
+            raise broken or _all_failed(failed)
+        winner = won[1]
+        if node.transcript == "keep":
+            await _close_turns(execution, [inside[winner]])
+        log.append(BranchesJoined(at=outer.path, winner=winner, merged=node.transcript == "keep"))
+        return inside[winner].input()
+
+    return fork
+
+
+async def _close_turns(execution: Execution, branches: Sequence[Execution]) -> None:
+    """Let the callbacks see the turns that are open, before the steps of branches come after them."""
+    for branch in branches:
+        await close_open(Effects(branch))
+    if any(branch.frame.transcript.own_steps for branch in branches):
+        frame = execution.frame
+        open_, known = frame.transcript.open, known_results(frame)
+        if open_ is not None and known and ("results", "join") not in frame.effects:
+            results = Held(ToolResults(known))
+            execution.run.log.append(ResultsAdded(at=frame.path, key="join", turn=open_.id, results=results, open=True))
+        await close_open(Effects(execution))
+
+
+def _all_failed(failed: dict[int, Exception]) -> Exception:
+    first = failed[min(failed)]
+    for number in sorted(failed):
+        if failed[number] is not first:
+            first.add_note(f"branch {number} failed too: {failed[number]}")
+    return first

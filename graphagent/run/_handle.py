@@ -1,0 +1,224 @@
+"""A run of an agent, as users have it: it is executed, stepped through, paused, answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from graphagent._dispatch import Listener, by_type
+from graphagent.errors import RunError
+from graphagent.events import Event
+from graphagent.run._after import look_back
+from graphagent.run._answering import answer as answer_of
+from graphagent.run._assembly import check_prices
+from graphagent.run._beginning import take_up
+from graphagent.run._budgets import Budgets, check_budgets
+from graphagent.run._ending import end, fail, stop, suspend, write_end
+from graphagent.run._heartbeat import claimed
+from graphagent.run._people import only_question, take_answers
+from graphagent.run._sites import sites, with_sub_agents
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from graphagent.log._internal import Status
+    from graphagent.memory import RunMemory, Step
+    from graphagent.run._questions import Question
+    from graphagent.run._result import RunResult
+    from graphagent.run._runtime import Runtime
+
+O = TypeVar("O", covariant=True)
+_NO_ANSWER: Any = object()
+
+
+class Run(Generic[O]):
+    """One run of an agent. `agent.start(…)` returns one that has not begun, `agent.read(run_id)` one from the store.
+
+    ```text
+    run = agent.start("What is new?")
+    while (step := await run.step()) is not None:
+        …
+    print(run.output)
+    ```
+    """
+
+    __graphagent_run__: ClassVar[bool] = True  # how a callback's parameter is recognised without importing this module
+
+    __slots__ = ("__weakref__", "_run", "_stopped")
+
+    def __init__(self, run: Runtime) -> None:
+        self._run = run
+        self._stopped = False
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run.run_id
+
+    @property
+    def owner(self) -> str:
+        """The user or tenant of the run, or an empty string."""
+        return self._run.owner
+
+    @property
+    def memory(self) -> RunMemory:
+        """The transcript. Edit it between steps, or in a step callback."""
+        return self._run.memory
+
+    @property
+    def result(self) -> RunResult[O]:
+        """The output, usage and ledger of the run, so far."""
+        return self._run.result
+
+    @property
+    def status(self) -> Status:
+        """The status of the run."""
+        return self.result.status
+
+    @property
+    def done(self) -> bool:
+        """Whether the run reached END."""
+        return self._run.done
+
+    @property
+    def output(self) -> O:
+        """The output of the run.
+
+        Raises:
+            RunError: the run has not reached END.
+        """
+        return self.result.output
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions."""
+        return self._run.questions
+
+    @property
+    def pending(self) -> Question | None:
+        """The first open question."""
+        return next(iter(self.questions), None)
+
+    def replay(self, *, detailed: bool = False) -> None:
+        """Print what happened, step by step; `detailed` adds what the model was sent."""
+        self.result.replay(detailed=detailed)
+
+    # ---- executing
+
+    async def step(self) -> Step | None:
+        """Execute the run until its next step, and return the step. Return None if the run ended, waits or is paused.
+
+        A fork is executed to its end, and the steps of its branches are returned one by one. No task outlives the call. Called
+        again after it returned None, it continues a run that was paused, or that was answered.
+
+        Raises:
+            RunError: see `finish`.
+        """
+        handed = self._run.handed
+        if not (handed or self._stopped or self.done):
+            await self._continue(stepping=True)
+        if handed:
+            return handed.pop(0)
+        self._stopped = False
+        return None
+
+    async def finish(self) -> RunResult[O]:
+        """Execute the run until it ends, waits or is paused, and return its result.
+
+        Raises:
+            NodeFailedError: a node raised an exception, which is the cause.
+            NoPathError: no edge accepts the output of a node.
+            BudgetError: a budget is used up; `.result` is what was done so far.
+            RunClaimedError: another process or task executes the run.
+            StoreError: an entry could not be stored. The run can be resumed.
+        """
+        run = self._run
+        run.handed.clear()
+        if not run.done:
+            await self._continue(stepping=False)
+        elif run.log.stale is not None:
+            await run.log.recover()
+            await write_end(run)
+        if run.done and not run.looked_back:
+            run.unlearned = run.log.header.unlearned
+            await look_back(run)  # the process in which it ended may have died before that
+        self._stopped = False
+        return self.result
+
+    async def _continue(self, *, stepping: bool) -> None:
+        run = self._run
+        if run.parent is not None:
+            raise run.of_run(RunError(f"run {run.run_id!r} is a part of run {run.top.run_id!r}; continue that"))
+        if run.since is not None:
+            raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
+        if run.idle and not run.answers:
+            return
+        run.since, run.at_rest = run.config.clock(), None
+        try:
+            if not run.claimed:
+                await take_up(run)
+            run.stepping = stepping
+            step = await (claimed(run, lambda: answer_of(run)) if run.log.durable else answer_of(run))
+            await end(run, step)
+        except Suspend:
+            self._stopped = await suspend(run)
+        except BaseException as error:
+            if run.claimed:
+                await fail(run, error)
+            raise
+        finally:
+            run.before = run.elapsed
+            if not run.log.durable:
+                run.log.state.ran = round(run.before * 1000)
+            run.since, run.stepping = None, False
+            run.backend = None  # it may be continued in another kind of event loop
+
+    def pause(self, reason: str = "") -> None:
+        """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
+        self._run.top.pause(reason)
+
+    def allow(
+        self, *, max_nodes: int | None = None, max_turns: int | None = None, max_tokens: int | None = None,
+        max_cost: Decimal | float | None = None, max_seconds: float | None = None,
+    ) -> None:  # fmt: skip
+        """Replace the budgets that are not None."""
+        check_budgets(
+            max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
+        )
+        run, config, limits = self._run, self._run.config, self._run.limits
+        if max_cost is not None:
+            own = sites(config.strategy, config.tools, model=config.model, max_cost=max_cost)
+            check_prices(with_sub_agents(own))
+        limits.replace(Budgets(max_nodes, max_turns, max_tokens, max_cost))
+        run.max_seconds = run.max_seconds if max_seconds is None else max_seconds
+
+    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
+        """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
+        self._run.handlers = by_type([Listener(Event, handler, all_text)], self._run.handlers)
+
+    def answer(self, answer: object = _NO_ANSWER, /, *, answers: Mapping[str, object] | None = None) -> None:
+        """Answer the open question, or several questions by id. The run continues with `finish` or `step`.
+
+        Raises:
+            AnswerError: an answer does not fit its question. None of the answers is recorded.
+        """
+        if answer is not _NO_ANSWER:
+            answers = {only_question(self._run): answer, **(answers or {})}
+        elif answers is None:
+            raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
+        take_answers(self._run, answers)
+
+    async def release(self) -> None:
+        """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
+        if self._run.claimed and self._run.log.durable:
+            await stop(self._run, "paused", "released")
+
+    async def __aenter__(self) -> Run[O]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id!r}: {self.status}>"

@@ -1,0 +1,73 @@
+"""Renewing the claim of a run while it is executed, and ending the execution of a run that lost it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio import sleep
+
+from graphagent.errors import RunClaimedError, RunNotFoundError
+from graphagent.log._internal import LEASE
+
+if TYPE_CHECKING:
+    from graphagent.log._internal import Log
+    from graphagent.run._runtime import Runtime
+
+T = TypeVar("T")
+_log = logging.getLogger("graphagent")
+
+PAUSE = LEASE / 3 / 1000
+"""Seconds between two renewals."""
+
+
+async def claimed(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
+    """Execute a run, and meanwhile renew its claim.
+
+    Raises:
+        RunClaimedError: somebody else has continued the run. What was being executed is cancelled.
+        RunNotFoundError: the run was removed. What was being executed is cancelled.
+        BaseException: what was raised while it was executed, as itself and not in a group.
+    """
+    given: list[T] = []
+    lost: list[Exception] = []
+    failed: list[BaseException] = []
+
+    async def renew() -> None:
+        try:
+            while True:
+                await sleep(PAUSE)
+                await _renew(run.log)
+        except (RunClaimedError, RunNotFoundError) as error:
+            error.run_id = run.run_id
+            lost.append(error)
+            run.log.lost = True
+        except KeyboardInterrupt as error:  # trio raises it in whichever task is running
+            failed.append(error)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(renew)
+        try:
+            given.append(await execute())
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001  raised again below, outside the group
+            failed.append(error)
+        group.cancel_scope.cancel()
+    if lost:
+        raise lost.pop()
+    if failed:
+        raise failed.pop(0)  # nothing here keeps it, or it would be in a circle with its own traceback
+    return given[0]
+
+
+async def _renew(log: Log) -> None:
+    try:
+        await log.renew()
+    except (RunClaimedError, RunNotFoundError):
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a store raises: the next renewal may succeed, and the next entry tells
+        _log.warning("the claim of run %r could not be renewed: %s", log.header.run_id, type(error).__name__)

@@ -1,0 +1,125 @@
+"""Middleware: the methods of features that are wrapped around requests to models, tool calls and nodes.
+
+A run without middleware pays nothing for it: it asks once, when it begins, which of its features define one of these methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from graphagent._article import a, kind_of
+from graphagent.errors import FeatureError, ToolError, note_source
+from graphagent.run._final_errors import stops
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Feature
+    from graphagent.run._effects import Effects
+
+R = TypeVar("R")
+
+Method: TypeAlias = Literal["around_model", "around_tool", "around_node"]
+Proceed: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+async def pass_through(
+    features: Sequence[Feature],
+    method: Method,
+    effects: Effects,
+    value: Any,
+    proceed: Proceed,
+    *,
+    kind: type[R],
+    kept_on: tuple[type[BaseException], ...] = (),
+) -> R:
+    """Return the result of passing a value through features: the first is the outermost.
+
+    Args:
+        features: Those that define the method.
+        method: The name of the method.
+        effects: The effects whose `Context` they get.
+        value: The request, the tool call, or the input of the node.
+        proceed: Does what they are wrapped around.
+        kind: The type of what each of them returns.
+        kept_on: If one of these ends the features, what `proceed` returned is recorded, and is not done again when the run is
+            resumed. A `ToolError` is not among them: it is an outcome, and may withhold the result.
+
+    Raises:
+        FeatureError: one returned something of another type.
+        Exception: as a feature or `proceed` raises it. The error of a feature names it, in a note. An error of `proceed` that
+            stops the run is raised whatever the features make of it.
+    """
+    raised: list[BaseException] = []
+    done: list[Any] = []
+    recorded = 0
+
+    async def watched(passed: Any) -> Any:
+        nonlocal recorded
+        if raised:
+            _stop(raised, effects)
+        found = effects.find("proceed", f"{effects.scope}{len(done) + 1}") if kept_on else None
+        if found is not None:
+            recorded += 1
+            done.append(found.value)
+            return done[-1]
+        try:
+            done.append(await proceed(passed))
+        except (Exception, Suspend) as error:
+            raised.append(error)
+            raise
+        return done[-1]
+
+    passing: Proceed = watched
+    ctx = effects.context()
+    for feature in reversed(features):
+        passing = _around(feature, method, ctx, passing, kind, raised)
+    try:
+        returned: R = await passing(value)
+    except (Exception, Suspend) as error:
+        if isinstance(error, kept_on) and not isinstance(error, ToolError):
+            for number in range(recorded, len(done)):
+                await effects.record_object("proceed", f"{effects.scope}{number + 1}", done[number])
+        _stop(raised, effects)  # what a feature raised instead could be caught, or be shown to a model
+        raise
+    if raised:  # a feature that catches everything
+        _stop(raised, effects)
+    return returned
+
+
+def _stop(raised: Sequence[BaseException], effects: Effects) -> None:
+    """Raise the first of some errors that stops the run, if one does."""
+    for error in raised:
+        if any(stops(error, run_id) for run_id in effects.run.lineage):
+            raise error
+
+
+def _around(
+    feature: Feature,
+    method: Method,
+    ctx: Any,
+    proceed: Proceed,
+    kind: type[Any],
+    raised: Sequence[BaseException],
+) -> Proceed:
+    """Return what passes a value through one feature; `raised` has the errors that come from inside all of them."""
+
+    async def call(value: Any) -> Any:
+        returned: object
+        try:
+            returned = await getattr(feature, method)(ctx, value, proceed)
+        except Exception as error:
+            if not any(error is each for each in raised):
+                note_source(error, f"{type(feature).__name__}.{method}")
+            raise
+        if iscoroutine(returned):  # an `await` was forgotten; for a node, any object would do
+            returned.close()
+        elif isinstance(returned, kind):
+            return returned
+        raise FeatureError(
+            f"{type(feature).__name__}.{method} returned {kind_of(returned)} and not "
+            f"{'the output' if kind is object else a(kind.__name__)}; end it with: return await proceed(…)"
+        )
+
+    return call

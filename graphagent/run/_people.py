@@ -1,0 +1,123 @@
+"""Waiting for people: a question is recorded, the run stops until it has an answer, and answers are checked before they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphagent import _clock
+from graphagent.codec._internal import HeldBlobs, encode
+from graphagent.errors import AnswerError, ArgumentsError, QuestionError, SerializationError
+from graphagent.llm import Approve, Tool, ToolCall
+from graphagent.log._internal import Asked
+from graphagent.run._questions import Question
+from graphagent.run._sites import sites
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.run._effects import Effects
+    from graphagent.run._runtime import Runtime
+
+
+async def ask(
+    effects: Effects, question: str, type_: Any = str, *, kind: Any = "question", about: object = None, id_: str = ""
+) -> Any:
+    """Return the answer to a question: see `Context.ask`."""
+    run = effects.run
+    if not id_ and kind != "question" and isinstance(about, ToolCall):
+        id_ = about.id
+    # Numbers of entries are part of the id, but not of the key: they differ if the run is executed again.
+    key, id_ = (f"{effects.scope}{id_}", id_) if id_ else _next(effects)
+    before = effects.asked.setdefault(key, question)
+    if before != question:  # it would be given the answer to the other one
+        raise QuestionError(effects.node, before, question)
+    found = effects.find_or_copy("answer", key)
+    if found is not None:
+        return run.answer_of(found.value, kind, type_)
+    effects.check_live()
+    run_id = "" if run.parent is None else run.run_id
+    asked = Question(run.question_id(id_), question, effects.node, kind, about, type_, run_id)
+    known = run.log.state.questions.get(asked.id)
+    if known is not None and known.text != question:
+        raise QuestionError(effects.node, known.text, question)
+    if known is None:
+        effects.record(
+            Asked(
+                at=effects.frame.path, id=asked.id, key=key, text=question, kind=kind, about=run.keep_about(about),
+                asked=_clock.now(),
+            )
+        )  # fmt: skip
+    run.top.asked[asked.id] = asked
+    raise Suspend
+
+
+def _next(effects: Effects) -> tuple[str, str]:
+    """Return the key and the id of the next question of this execution of the node, which are the same in a fork of the run."""
+    number, name = effects.count("ask"), f"{effects.node}:{effects.frame.entered}"
+    key = f"{effects.scope}ask:{number}"
+    if effects.scope:  # tasks that a node gathers may ask at the same time
+        return key, f"{name}:{effects.scope}{number}"
+    return key, name if number == 1 else f"{name}:{number}"
+
+
+def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
+    """Take answers to open questions, by their ids, which are recorded when the run is resumed.
+
+    Raises:
+        AnswerError: one does not fit its question. None of the answers is taken.
+    """
+    checked: dict[str, object] = {}
+    for id_, each in answers.items():
+        if id_ not in run.log.state.questions:
+            ids = ", ".join(map(repr, run.log.state.questions)) or "none"
+            raise run.of_run(AnswerError(id_, f"run {run.run_id!r} has no open question {id_!r}; open are: {ids}"))
+        question = run.question(id_)
+        try:
+            checked[id_] = question.check(each)
+            _check_use(run, question, checked[id_])
+        except AnswerError as error:
+            raise run.of_run(error) from None
+    run.answers.update(checked)
+
+
+def only_question(run: Runtime) -> str:
+    """Return the id of the only open question.
+
+    Raises:
+        AnswerError: there is none, or there are several.
+    """
+    questions = run.log.state.questions
+    if len(questions) == 1:
+        return next(iter(questions))
+    if not questions:
+        ended = "has ended and " if run.done else ""
+        raise run.of_run(AnswerError("", f"run {run.run_id!r} {ended}waits for no answer; leave it out"))
+    ids = ", ".join(map(repr, questions))
+    text = f"run {run.run_id!r} waits for several answers: pass answers={{id: …}}; the ids are {ids}"
+    raise run.of_run(AnswerError("", text))
+
+
+def _check_use(run: Runtime, question: Question, answer: object) -> None:
+    """Check that a tool takes the arguments that were changed, and that the store can hold the answer."""
+    call, changed = question.call, answer.arguments if isinstance(answer, Approve) else None
+    if call is not None and changed is not None:
+        for tool in _known_tools(run):
+            try:
+                if tool.name == call.name:
+                    tool.check(changed)
+            except ArgumentsError as error:
+                text = f"the answer to {question.id!r} changes the call: {error}"
+                raise AnswerError(question.id, text) from None
+    if run.log.durable:
+        try:
+            encode(answer, HeldBlobs(), question.type)
+        except SerializationError as error:
+            raise AnswerError(question.id, f"the answer to {question.id!r} cannot be kept: {error}") from None
+
+
+def _known_tools(run: Runtime) -> Iterator[Tool]:
+    """Yield the tools that nodes may use, as far as they are known without executing anything."""
+    for site in sites(run.config.strategy, run.config.tools):
+        yield from (tool for tool in site.own_tools if isinstance(tool, Tool))
+    for tools in (run.listed or {}).values():
+        yield from tools

@@ -1,0 +1,151 @@
+"""The policies of a node: a time limit, retries, and the cache of its output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.lowlevel import current_token
+
+from graphagent.codec._internal import outline
+from graphagent.errors import CacheError
+from graphagent.events import CacheUsed, NodeFailed
+from graphagent.graph import CachePolicy, Node, Retry, Timeout
+from graphagent.log._internal import EffectRecorded, NodeRetried
+from graphagent.run._cached import CacheEntry
+from graphagent.run._compiled import Call, counts
+from graphagent.run._final_errors import matching
+
+if TYPE_CHECKING:
+    from graphagent.graph._internal import Element
+    from graphagent.run._scope import Execution
+
+
+def with_policies(call: Call, element: Element, path: str, *, whole: bool = False) -> Call:
+    """Return a call of an element with its policies around it, the first innermost.
+
+    Args:
+        call: The call.
+        element: The element.
+        path: The path of its declaration.
+        whole: Whether it is the strategy of an agent, which is executed in the same frame as its nodes.
+    """
+    for number, policy in enumerate(element.policies):
+        if isinstance(policy, Timeout):
+            call = _with_timeout(call, policy)
+        elif isinstance(policy, CachePolicy):
+            assert isinstance(element, Node)
+            call = _with_cache(call, policy, element, path)
+        else:
+            call = _with_retry(call, policy, element, f"all:{number}" if whole else str(number), whole=whole)
+    return call
+
+
+def _with_timeout(call: Call, policy: Timeout) -> Call:
+    seconds = policy.seconds
+
+    async def limited(execution: Execution, value: Any) -> Any:
+        # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
+        top = execution.run.top
+        backend = top.backend
+        if backend is None:
+            backend = top.backend = current_token().backend_class
+        scope = backend.create_cancel_scope(deadline=backend.current_time() + seconds)
+        scope.__enter__()
+        try:
+            returned = await call(execution, value)
+        except BaseException as error:
+            if scope.__exit__(type(error), error, error.__traceback__):
+                # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
+                raise TimeoutError  # noqa: B904  as with `fail_after`, it has a context and no cause
+            raise
+        scope.__exit__(None, None, None)
+        return returned
+
+    return limited
+
+
+def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole: bool) -> Call:
+    counted = counts(element)
+
+    async def retrying(execution: Execution, value: Any) -> Any:
+        run, frame = execution.run, execution.frame
+        log = run.log
+        while True:
+            attempt = 1 + frame.attempts.get(name, 0)
+            try:
+                return await call(execution, value)
+            except Exception as error:
+                caught = matching(error, policy.errors, run.lineage)
+                if caught is None or attempt >= policy.attempts or log.stale is not None:
+                    raise
+                wait = policy.pause(attempt, caught)
+                run.emit(NodeFailed(run.run_id, run.node_of(frame), error))
+                text = str(caught)
+            first = execution.strategy.first.name if whole else ""
+            log.append(
+                NodeRetried(
+                    at=frame.path, policy=name, error=(type(caught).__name__, text), wait=wait, first=first,
+                    nodes=int(counted),
+                )
+            )  # fmt: skip
+            if log.durable:
+                await log.commit()
+                value = value if whole else execution.input()
+            await anyio.sleep(wait)
+            if counted:
+                execution.limits.count_running(-1)
+                execution.limits.enter_node()
+
+    return retrying
+
+
+def _with_cache(call: Call, policy: CachePolicy, element: Node[Any, Any], path: str) -> Call:
+    taken, returned = element.input_type, element.output_type
+    identity = ["node", {"key": policy.key} if policy.key else path, outline(taken), outline(returned)]
+
+    async def cached(execution: Execution, value: Any) -> Any:
+        run, frame = execution.run, execution.frame
+        effect = frame.effects.get(("cached", ""))
+        if effect is not None:
+            return run.log.take(effect.value, returned)
+        again = run.top.recorded
+        known = None if again is None else again.entry(run.log, frame, "cached", "")
+        if known is not None:
+            run.log.append(known)
+            return run.log.take(frame.effects["cached", ""].value, returned)
+        if run.top.attention:
+            run.top.stop_if_due()
+        entry = CacheEntry(run, policy, identity, value, taken, what=f"node {run.node_of(frame)!r}")
+        found = await entry.get(returned)
+        if found is not None:
+            run.emit(CacheUsed(run.run_id, run.node_of(frame)))
+            output = found[0]
+        else:
+            output = await call(execution, value)
+            _check_silent(execution)
+            await entry.put(output, returned)
+        # One effect, whichever it was, so that a run that is resumed does not ask the cache a second time.
+        run.log.append(EffectRecorded(at=frame.path, kind="cached", key="", value=run.log.keep(output, returned)))
+        await run.log.commit()
+        return output
+
+    return cached
+
+
+def _check_silent(execution: Execution) -> None:
+    """Check that a cached node did nothing that would be missing in a run that finds its output.
+
+    Raises:
+        CacheError: it added to the transcript, or asked a model or a person.
+    """
+    kinds = {kind for kind, _ in execution.frame.effects}
+    if kinds & {"add", "edit"}:
+        what = "adds to the transcript"
+    elif kinds & {"turn", "decision"}:
+        what = "asks a model"
+    elif "answer" in kinds:
+        what = "asks a person"
+    else:
+        return
+    raise CacheError(execution.run.node_of(execution.frame), what)

@@ -1,0 +1,226 @@
+"""Reading the log of a run with the types that a strategy declares, and the facts and notes that it refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphagent._article import a
+from graphagent._features import implementing
+from graphagent.codec._internal import decode, undeclared
+from graphagent.errors import DamagedStoreError, StrategyChangedError
+from graphagent.graph import Each
+from graphagent.graph._internal import differences, is_a, show
+from graphagent.log._internal import PLACED, UNSET, Log, Source, plain, refers_to
+from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
+from graphagent.run._compiled import CompiledStrategy, items_of
+from graphagent.run._runtime import Runtime
+
+if TYPE_CHECKING:
+    from graphagent.log._internal import Activation, EntryCodec, Frame, Watch
+    from graphagent.memory._internal import Transcript
+    from graphagent.protocols import Feature
+    from graphagent.run._config import RunConfig
+
+
+async def read_log(
+    config: RunConfig, owner: str, run_id: str, *, until: int | None = None, watch: Watch | None = None
+) -> Log:
+    """Return the log of a run, read and folded: see `Log.read`.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        DamagedStoreError: it is not what was written.
+        StoreError: it could not be read.
+    """
+    assert config.store is not None
+
+    async def look_up(codec: EntryCodec, rows: Sequence[bytes]) -> None:
+        await look_up_references(config.features_at, owner, codec, rows)
+
+    log = await Log.read(
+        config.store, owner, run_id, types=config.kind_of_step, look_up=look_up, until=until, watch=watch
+    )
+    log.codec.refers[""] = config.refers
+    return log
+
+
+async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed: bool = False) -> Runtime:
+    """Return a run from the store. It is not claimed before it is resumed.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StrategyChangedError: the strategy is another one, and the run did not end with it.
+        ToolServerError: the settings of a server do not fit the tools that the run has of it.
+        DamagedStoreError: it is not what was written.
+    """
+    log = await read_log(config, owner, run_id)
+    return run_over(config, log, allow_changed=allow_changed)
+
+
+def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Runtime:
+    """Return a run over a log that was read.
+
+    Raises:
+        StrategyChangedError: the strategy is another one, and the run did not end with it.
+        ToolServerError: the settings of a server do not fit the tools that the run has of it.
+    """
+    header = log.header
+    run = Runtime(config, log, log.state.root, run_id=header.run_id, owner=header.owner)
+    run.begun, run.thread = True, header.thread
+    run.take_log(log)
+    if log.state.status != "done":
+        outline = config.strategy.outline
+        if not allow_changed and outline.digest != header.strategy_digest:
+            assert log.state.run.strategy is not None
+            raise StrategyChangedError(header.run_id, differences(log.state.run.strategy, outline))
+        _check_frames(run, log.state.root, config.compiled, None, allow_changed=allow_changed)
+        _check_agents(run, log, allow_changed=allow_changed)
+        if config.servers:
+            from graphagent.run._servers import take_tools
+
+            take_tools(run)
+    return run
+
+
+def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
+    """Check the same for sub-agents that have not ended."""
+    for agent in log.state.activations():
+        inside = run.run_of(agent) if agent.parent is not None and agent.frame.path in log.state.frames else None
+        if inside is None or agent.status != "running" or agent.strategy is None:
+            continue
+        outline = inside.config.strategy.outline
+        if not allow_changed and outline.digest != agent.strategy.digest:
+            raise StrategyChangedError(inside.run_id, differences(agent.strategy, outline))
+        _check_frames(inside, agent.frame, inside.config.compiled, None, allow_changed=allow_changed)
+
+
+def _check_frames(run: Runtime, frame: Frame, strategy: CompiledStrategy, given: Any, *, allow_changed: bool) -> None:
+    """Check that the strategy has the nodes in which the run is, and that these take the values that are there.
+
+    `given` is the input of the frame, where it has none of its own.
+    """
+    path = run.path_of(frame)
+    node = strategy.node(frame.node or "")
+    if node is None:
+        raise StrategyChangedError(run.run_id, [f"- {path + (frame.node or '')!r}, where the run is"])
+    value = given if frame.value is UNSET else _value_at(run, frame)
+    takes = getattr(node.element, "input_type", object)
+    if allow_changed and frame.node and not is_a(value, takes):
+        raise StrategyChangedError(
+            run.run_id, [f"+ node {path + frame.node!r} takes {show(takes)}, and {a(type(value).__name__)} is there"]
+        )
+    branches = frame.inside.get("branches", ())
+    if branches and isinstance(node.inside, CompiledStrategy) and not branches[0].owns:
+        _check_frames(run, branches[0], node.inside, value, allow_changed=allow_changed)
+        return
+    declared = () if isinstance(node.inside, CompiledStrategy) else node.inside
+    values = [value] * len(branches)
+    if declared and branches and isinstance(node.element, Each):
+        values = items_of(value)
+        declared = declared * len(values)
+    for number, inside in enumerate(branches):
+        gone = inside.path
+        if number < len(declared) and inside.owns:
+            branch = declared[number]
+            if inside.node or inside.source in (Source(gone + branch.name), Source(gone, PLACED)):
+                one = CompiledStrategy(branch, {branch.name: branch})
+                _check_frames(run, inside, one, values[number], allow_changed=allow_changed)
+                continue
+            gone = inside.source.path
+        gone = gone[len(run.frame.path) :].rstrip("/")
+        raise StrategyChangedError(run.run_id, [f"- {gone!r}, inside of which the run is"])
+
+
+def _value_at(run: Runtime, frame: Frame) -> Any:
+    """Return the input of the current node of a frame.
+
+    Raises:
+        StrategyChangedError: it does not fit the declared type any more.
+        DamagedStoreError: it is not what was written.
+    """
+    codec, source = run.log.codec, frame.source
+    try:
+        return codec.take(frame.value, run.kind_of(source))
+    except ValueError as error:
+        reason = str(error)
+    try:
+        decode(undeclared(codec.take_data(frame.value)), codec.blobs)
+    except ValueError as error:
+        damage = str(error)
+    else:
+        node = f"node {source.path[len(run.frame.path) :]!r}" if source.path else "the task"
+        raise StrategyChangedError(run.run_id, [f"- the type of the value of {node}: {reason}"])
+    raise DamagedStoreError(f"run {run.run_id!r}", damage)
+
+
+async def look_up_references(
+    features_at: Callable[[str], Mapping[type[Any], Feature]], owner: str, codec: EntryCodec, rows: Sequence[bytes]
+) -> None:
+    """Look up the facts and notes to which rows refer, so that transcripts show those that still exist.
+
+    Args:
+        features_at: Returns the features that hold in the frame of a path.
+        owner: Whose they are.
+        codec: Gets what was found.
+        rows: The rows.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    entries: dict[str, list[Any]] = {}
+    for row in rows:
+        if refers_to(row, "ref") or refers_to(row, "noted"):
+            for entry in plain(row)[2]:
+                entries.setdefault(entry.get("at", ""), []).append(entry)
+    facts: dict[Any, Any] = {}
+    notes: dict[Any, Any] = {}
+    for path, there in entries.items():
+        features = features_at(path)
+        with_facts, with_notes = implementing(features, "look_up"), implementing(features, "look_up_notes")[:1]
+        found = {name_of(known): known for known in references(there)} if with_facts else {}
+        for feature in with_facts if found else ():
+            found = dict(zip(found, await feature.look_up(list(found.values()), owner=owner), strict=True))
+        facts.update(found)
+        noted = {note_name(known): known for known in note_references(there)} if with_notes else {}
+        for feature in with_notes if noted else ():
+            noted = dict(zip(noted, await feature.look_up_notes(list(noted.values()), owner=owner), strict=True))
+        notes.update(noted)
+    codec.facts, codec.notes = facts, notes
+
+
+async def look_up_again(features: Mapping[type[Any], Feature], owner: str, transcripts: Iterable[Transcript]) -> None:
+    """Look up the facts and notes to which transcripts in memory refer: some may have been forgotten since.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    with_facts, with_notes = implementing(features, "look_up"), implementing(features, "look_up_notes")[:1]
+    if not (with_facts or with_notes):
+        return
+    transcripts = list(transcripts)
+    facts, notes = known_in(transcripts)
+    known_facts, known_notes = facts, notes
+    for feature in with_facts if facts else ():
+        known_facts = await feature.look_up(known_facts, owner=owner)
+    for feature in with_notes if notes else ():
+        known_notes = await feature.look_up_notes(known_notes, owner=owner)
+    show_again(transcripts, (*facts, *notes), (*known_facts, *known_notes))
+
+
+async def look_up_again_in(run: Runtime) -> None:
+    """Look up the facts and notes to which a run refers that continues, those of each agent in it by its own features.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    agents: dict[int, tuple[Activation, list[Transcript]]] = {}
+    for frame in run.frame.frames():
+        agents.setdefault(id(frame.agent), (frame.agent, []))[1].append(frame.transcript)
+    for agent, transcripts in agents.values():
+        if agent is run.activation:
+            await look_up_again(run.features, run.owner, transcripts)
+        elif any(known_in(transcripts)):
+            inside = run.top.run_of(agent)
+            if inside is not None:  # the features of one that a node runs by itself are known when it continues
+                await look_up_again(inside.features, run.owner, transcripts)

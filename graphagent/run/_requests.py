@@ -1,0 +1,169 @@
+"""Requests to a model: middleware, budgets, streaming, events. What they cost is collected for the entry that records the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from graphagent._features import implementing
+from graphagent.errors import FeatureError, ModelError, PromptTooLongError
+from graphagent.events import (
+    AnswerTruncated,
+    ModelRequested,
+    ModelRequestFailed,
+    ModelResponded,
+    OutputStreamed,
+    TextStreamed,
+)
+from graphagent.llm import ModelResponse
+from graphagent.llm._internal import PartialOutput, check_whole
+from graphagent.log._internal import Charge, Spent
+from graphagent.run._middleware import pass_through
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from graphagent.events import ModelOutput
+    from graphagent.llm import ModelRequest
+    from graphagent.protocols import Model
+    from graphagent.run._effects import Effects
+
+
+class Asking:
+    """One request of a node, which middleware may change, make several times, or answer itself."""
+
+    __slots__ = ("charges", "counts", "effect", "effects", "key", "model", "purpose", "sent", "turns")
+
+    def __init__(
+        self, effects: Effects, key: str, purpose: ModelOutput, model: Model | None, *, counts: bool,
+        effect: tuple[str, str] | None,
+    ) -> None:  # fmt: skip
+        self.effects = effects
+        self.key = key
+        self.purpose: ModelOutput = purpose
+        self.model = model
+        self.effect = effect
+        """The kind and the key under which the answer is recorded, if it is."""
+        self.counts = counts
+        """Whether it counts as a model turn."""
+        self.charges: list[Charge] = []
+        """What it cost so far."""
+        self.turns = 0
+        """How many model turns were made."""
+        self.sent: ModelRequest | None = None
+        """What the model was really sent."""
+
+    async def respond(self, request: ModelRequest) -> ModelResponse:
+        """Return the answer to a request.
+
+        What was spent counts with the entry that records the answer or a ModelError, and at once if anything else is raised.
+        """
+        try:
+            return await self._respond(request)
+        except ModelError:
+            raise
+        except BaseException:
+            if self.effects.log.stale is None:
+                self.count_spent()
+            raise
+
+    def count_spent(self) -> None:
+        """Count what was spent in the budgets and the ledger, though no answer is recorded with it."""
+        if self.charges or self.turns:
+            effects = self.effects
+            effects.record(Spent(at=effects.frame.path, charges=tuple(self.charges), turns=self.turns))
+            self.charges, self.turns = [], 0
+
+    async def _respond(self, request: ModelRequest) -> ModelResponse:
+        effects, run = self.effects, self.effects.run
+        recorded = run.top.recorded
+        if recorded is not None:
+            if self.effect is None:
+                recorded.refuse(effects.frame, "it asks a model")
+            elif (found := recorded.answer(effects.frame, *self.effect)) is not None:
+                self.charges, self.turns = list(found.charges), found.turns
+                if found.response is None:
+                    raise PromptTooLongError(found.error)
+                if self.counts:
+                    effects.execution.limits.check_turn()
+                return found.response
+        features = run.around_model
+        # What middleware asks a model itself does not pass through middleware: it would do so without end.
+        if features is None or effects.is_in_middleware:
+            return await self._answer(request)
+        answers: list[ModelResponse] = []
+
+        async def proceed(request: ModelRequest) -> ModelResponse:
+            answers.append(await self._answer(request))
+            return answers[-1]
+
+        response = await pass_through(
+            features, "around_model", effects.within(f"{self.key}:around"), request, proceed, kind=ModelResponse,
+            kept_on=(Suspend,),
+        )  # fmt: skip
+        if not any(response.message is each.message for each in answers):
+            response = run.with_ids(response)
+        return response
+
+    async def _answer(self, request: ModelRequest) -> ModelResponse:
+        effects, run, node = self.effects, self.effects.run, self.effects.node
+        model = self.model or effects.execution.model
+        if model is None:
+            raise no_model(node)
+        purpose = self.purpose
+        if effects.call is not None and not effects.is_in_middleware and purpose in ("answer", "decision"):
+            purpose = "tool"
+        self.count_spent()  # middleware asks again
+        for feature in implementing(run.features, "check_request"):
+            feature.check_request(effects.context(), request, purpose)
+        limits = effects.execution.limits
+        limits.check_spending()
+        self.sent = request
+        if self.counts:
+            limits.enter_turn()
+        try:
+            partial: PartialOutput | None = None
+            if request.output is not None and run.streams(purpose, OutputStreamed):
+                partial = PartialOutput(request.output)
+            listening = partial is not None or run.streams(purpose)
+            run.emit(ModelRequested(run.run_id, node, request))
+            if self.counts:
+                self.turns += 1
+            on_text = self._stream(node, purpose, partial) if listening else None
+            response = run.with_ids(await model.respond(request, on_text))
+        finally:
+            if self.counts:
+                limits.count_asking(-1)
+        self.charges.append(Charge(node, self.key, response.model, response.usage))
+        if partial is not None and not response.message.tool_calls:
+            self._emit_output(node, purpose, partial.end(response.message.text))
+        for failed in response.failed:
+            run.emit(ModelRequestFailed(run.run_id, node, failed.model, failed.reason))
+        run.emit(ModelResponded(run.run_id, node, response))
+        if response.finish_reason == "length":
+            run.emit(AnswerTruncated(run.run_id, node, response.usage.output_tokens, purpose))
+        # Before it is recorded: a run that is resumed with a higher limit asks again.
+        check_whole(response, request, half_text=purpose != "summary")
+        return response
+
+    def _stream(self, node: str, purpose: ModelOutput, partial: PartialOutput | None) -> Callable[[str], None]:
+        """Return a function that reports the pieces of an answer, and with `partial` the value so far."""
+        run = self.effects.run
+        tells_text = run.streams(purpose)
+
+        def report(text: str) -> None:
+            if tells_text:
+                run.emit(TextStreamed(run.run_id, node, text, purpose))
+            if partial is not None:
+                self._emit_output(node, purpose, partial.add(text))
+
+        return report
+
+    def _emit_output(self, node: str, purpose: ModelOutput, found: tuple[Any] | None) -> None:
+        if found is not None:
+            run = self.effects.run
+            run.emit(OutputStreamed(run.run_id, node, found[0], purpose))
+
+
+def no_model(node: str) -> FeatureError:
+    """Return the error of a node that asks a model where there is none, with the line to write."""
+    return FeatureError(f"node {node!r} asks a model, and there is none; write Agent(strategy, model=…)")

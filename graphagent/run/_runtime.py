@@ -1,0 +1,561 @@
+"""A run as the engine executes it: its part of a log, and the live things beside it.
+
+The state of a run is in its log. What is here is gone with the process: the configuration, handlers, clients, timers, answers that
+are not recorded yet, and why the run is to stop. The run of a sub-agent is a `Runtime` over a frame of the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import is_
+from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
+
+from anyio import move_on_after
+
+from graphagent import _clock
+from graphagent._concurrency import Reply
+from graphagent._dispatch import AnswerHandler
+from graphagent._features import implementing
+from graphagent.errors import BudgetError, SerializationError
+from graphagent.events import StepCommitted, TextStreamed
+from graphagent.llm import Approve, Deny, Message, Tool, ToolCall
+from graphagent.llm._internal import fresh_ids
+from graphagent.log._internal import Charge
+from graphagent.memory import ActionStep, FinalAnswerStep
+from graphagent.memory._internal import RunMemory
+from graphagent.run._effects import RunEditor
+from graphagent.run._questions import Question, answer_type
+from graphagent.run._result import RunResult
+from graphagent.run._scope import Execution, Limits
+from graphagent.run._sites import agents_of
+from graphagent.run._suspend import Suspend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from decimal import Decimal
+
+    from anyio.abc import AsyncBackend
+
+    from graphagent._dispatch import Handlers
+    from graphagent.errors import RunError
+    from graphagent.events import Event, ModelOutput, OutputStreamed
+    from graphagent.llm import ModelResponse
+    from graphagent.log._internal import Activation, Frame, Log, Source, Token
+    from graphagent.memory import Step
+    from graphagent.memory._internal import Item
+    from graphagent.protocols import Feature, ToolServer
+    from graphagent.run._callbacks import Callback
+    from graphagent.run._config import RunConfig
+    from graphagent.run._effects import Effects
+    from graphagent.run._recorded import RecordedOutcomes
+
+_LONGEST_SLEEP = 60
+"""Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
+
+
+class Draft:
+    """A run before it has begun: its task, and the transcript that it begins with."""
+
+    __slots__ = ("earlier", "memory", "task")
+
+    def __init__(self, task: Any, memory: RunMemory, earlier: Runtime | None) -> None:
+        self.task = task
+        self.memory = memory
+        self.earlier = earlier
+        """The stored run with whose transcript that begins."""
+
+    def continues(self) -> bool:
+        """Return whether it still begins with the steps of the earlier run, as they are."""
+        if self.earlier is None:
+            return False
+        before, steps = self.earlier.frame.transcript.steps, self.memory.transcript.steps
+        return len(steps) > len(before) and all(map(is_, before, steps))
+
+
+class Runtime:
+    """A run as the engine executes it."""
+
+    # Most runs never have these: as class attributes they cost nothing for each run.
+    around_model: tuple[Feature, ...] | None = None
+    around_node: tuple[Feature, ...] | None = None
+    around_tool: tuple[Feature, ...] | None = None
+    guards: Sequence[Callback] = ()
+    """The callbacks for tool calls."""
+    step_callbacks: Sequence[Callback] = ()
+    attention = False
+    """Whether something is to be done before the next node: steps were added, or the run is to stop."""
+    backend: type[AsyncBackend] | None = None
+    """The part of anyio for the kind of event loop that executes the run."""
+    failure: RunError | None = None
+    """The error of a callback, which is raised where nothing is lost."""
+    pausing: str | None = None
+    """Why the run is to pause."""
+    stepping = False
+    """Whether the run stops after each node that added a step."""
+    begun = False
+    """Whether the log has its beginning."""
+    claimed = False
+    """Whether this object executes the run, in a store or in none."""
+    idle = False
+    """Whether it waits for answers, and there is nothing to execute without one."""
+    token: Token | None = None
+    since: float | None = None
+    """The time of the clock since which it is being executed."""
+    before = 0.0
+    """For how many seconds it had been executed when it was resumed."""
+    unlearned: tuple[str, ...] = ()
+    """The paths of the taps that had failed to learn when it was resumed."""
+    looked_back = False
+    """Whether the features have seen its end."""
+    at_rest: RunResult[Any] | None = None
+    """The result when the run came to rest."""
+    thread: str = ""
+    listed: Mapping[str, Sequence[Tool]] | None = None
+    """The tools of servers, by the names of the servers."""
+    after: Log | None = None
+    """What was spent after the end: the log of those who learned from the run."""
+    recorded: RecordedOutcomes | None = None
+    """What another run did, which this one does again: it takes the recorded outcomes."""
+    editing: Effects | None = None
+    """The effects of the callback that is being called, whose edits are recorded under its own numbers."""
+    draft: Draft | None = None
+    """The run before it has begun."""
+    call_ids: set[str] | None = None
+    """The ids of tool calls that are taken."""
+    _handle: Callable[[], Any] | None = None
+
+    def __init__(
+        self, config: RunConfig, log: Log, frame: Frame, *, run_id: str, owner: str, parent: Runtime | None = None,
+        limits: Limits | None = None,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.log = log
+        self.frame = frame
+        """The frame of the agent's own strategy."""
+        self.run_id, self.owner = run_id, owner
+        self.parent = parent
+        """The run of which it is a part."""
+        self.top: Runtime = self if parent is None else parent.top
+        """The run of the whole log."""
+        self.lineage: tuple[str, ...] = (run_id,) if parent is None else (run_id, *parent.lineage)
+        """Its id, and those of the runs around it."""
+        self.handlers: Handlers = config.handlers
+        self.features: Mapping[type[Any], Feature] = config.features
+        if config.features:
+            self.around_model = tuple(implementing(config.features, "around_model")) or None
+            self.around_node = tuple(implementing(config.features, "around_node")) or None
+            self.around_tool = tuple(implementing(config.features, "around_tool")) or None
+        if config.callbacks:
+            self.step_callbacks = [
+                each for each in config.callbacks if any(kind is not ToolCall for kind in each.kinds)
+            ]
+            self.guards = [each for each in config.callbacks if ToolCall in each.kinds]
+        self.limits = Limits(self, frame, config.budgets, limits)
+        self.max_seconds = config.budgets.max_seconds
+        self.memory = RunMemory(editor=RunEditor(self))
+        """The transcript, as users see and edit it from outside of nodes."""
+        self.added: list[Step] = []
+        """The steps that were added and not yet reported."""
+        self.handed: list[Step] = []
+        """The steps that `step` returns next."""
+        self.asked: dict[str, Question] = {}
+        """The open questions with the types of their answers, as far as a node of this process asked them."""
+        self.answers: dict[str, object] = {}
+        """The answers that are given when the run is resumed."""
+        self.items: dict[int, tuple[Any, list[Any]]] = {}
+        """The items of forks whose input can be iterated only once, by the ids of the frames."""
+        self.children: dict[str, Runtime] = {}
+        """The runs of sub-agents that this process has begun or read, by their ids."""
+        self.sleeping: set[Reply] = set()
+
+    # ---- where it is
+
+    @property
+    def handle(self) -> Any:
+        """The `Run` that users get."""
+        found = None if self._handle is None else self._handle()
+        if found is None:
+            found = self.config.handle(self)
+            self._handle = ref(found)
+        return found
+
+    @property
+    def activation(self) -> Activation:
+        """What the log has of it besides its frames."""
+        assert self.frame.activation is not None
+        return self.frame.activation
+
+    @property
+    def done(self) -> bool:
+        """Whether the run reached END."""
+        return self.draft is None and self.activation.status == "done"
+
+    @property
+    def elapsed(self) -> float:
+        """For how many seconds the run was executed."""
+        return self.before + (self.config.clock() - self.since if self.since is not None else 0.0)
+
+    def path_of(self, frame: Frame) -> str:
+        """Return the path of a frame within this run."""
+        return frame.path[len(self.frame.path) :]
+
+    def node_of(self, frame: Frame) -> str:
+        """Return the path of the current node of a frame within this run."""
+        return frame.path[len(self.frame.path) :] + (frame.node or "")
+
+    def kind_of(self, source: Source) -> Any:
+        """Return the declared type of a value by its origin."""
+        return self.config.kind_of(source.path[len(self.frame.path) :] if source.path else "", source.edge)
+
+    def transcript_of(self, effects: Effects) -> RunMemory:
+        """Return the memory through which callbacks see a transcript: that of the run, or of a branch."""
+        return self.memory if effects.frame.transcript is self.frame.transcript else effects.memory
+
+    def listed_tools(self, declared: Sequence[Tool | ToolServer]) -> tuple[Tool, ...]:
+        """Return tools, with those of the servers among them in the place of the servers."""
+        listed = self.listed
+        if listed is None:  # there is no server
+            return cast("tuple[Tool, ...]", tuple(declared))
+        return tuple(
+            tool for each in declared for tool in ((each,) if isinstance(each, Tool) else listed.get(each.name, ()))
+        )
+
+    def execution(self) -> Execution:
+        """Return the execution of the agent's own strategy."""
+        config, setting = self.config, self.config.strategy.setting
+        task, kind, log = self.activation.task, config.strategy.input_type, self.log
+        outer = Execution(
+            self, self.frame, config.compiled, self.limits, config.model, config.tools, lambda: log.take(task, kind)
+        )
+        return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)
+
+    def take_log(self, log: Log) -> None:
+        """Take another log of the same run."""
+        self.log, self.frame = log, log.state.root
+        self.limits.frame = self.frame
+        self.limits.running = self.limits.asking = 0
+        self.before = log.state.ran / 1000
+        log.executed = lambda: self.elapsed
+        self.children.clear()
+        self.asked.clear()
+        self.call_ids = None
+
+    # ---- events
+
+    def emit(self, event: Event) -> None:
+        """Call the handlers of an event, one after the other. An error of a handler ends the run."""
+        if not self.handlers:
+            return
+        handlers = self.handlers.get(type(event))
+        if handlers is None:
+            # A type that was defined after the listeners were registered is delivered to those of its nearest base.
+            known = next((kind for kind in type(event).__mro__ if kind in self.handlers), None)
+            handlers = self.handlers[known] if known is not None else ()
+        for handler in handlers:
+            handler(event)
+
+    def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
+        """Return whether somebody listens to the pieces of such an output, or to its value so far."""
+        handlers = self.handlers.get(event, ())
+        return bool(handlers) and (output == "answer" or not all(isinstance(each, AnswerHandler) for each in handlers))
+
+    # ---- steps
+
+    def calls_back(self, step: Step) -> bool:
+        """Return whether callbacks see a step before it is among the steps."""
+        return any(isinstance(step, each.kinds) for each in self.step_callbacks)
+
+    @property
+    def checks_answer(self) -> bool:
+        """Whether somebody may refuse the answer: a final check, or a callback."""
+        return bool(self.config.checks) or any(issubclass(FinalAnswerStep, each.kinds) for each in self.step_callbacks)
+
+    def added_step(self, effects: Effects, item: Item) -> None:
+        """Note that a step was added to a transcript."""
+        self.added.append(self.transcript_of(effects).handle(item, effects.frame.transcript))
+        self.top.attention = True
+
+    def added_answer(self, step: FinalAnswerStep) -> None:
+        """Make the step of the answer, which callbacks have seen, the one in the transcript."""
+        transcript = self.frame.transcript
+        self.memory.take(step, transcript.items[-1], transcript)
+        self.added.append(step)
+
+    def report_steps(self) -> None:
+        """Emit an event for each step that was added."""
+        if StepCommitted in self.handlers:
+            for step in self.added:
+                self.emit(StepCommitted(self.run_id, step))
+        self.added.clear()
+
+    # ---- stopping
+
+    def between_nodes(self, frame: Frame) -> None:
+        """Report the steps that were added, and stop here if the run is to stop.
+
+        Raises:
+            Suspend: it is to stop here.
+            RunError: a callback refused a step, or raised.
+        """
+        top = self.top
+        in_branch = self.parent is not None or frame.transcript is not self.frame.transcript
+        if top.stepping and self is top:
+            self.handed += self.added
+        self.report_steps()
+        # Other branches are to stop too, so they must look as well.
+        top.attention = top.pausing is not None or (bool(top.handed) and in_branch) or top.failure is not None
+        top.stop_if_due()
+        if top.handed and not in_branch:
+            top.attention = False
+            raise Suspend
+
+    @property
+    def stops_soon(self) -> bool:
+        """Whether the run is to stop after this node."""
+        return self.stepping or self.pausing is not None or self.failure is not None
+
+    def fail(self, error: RunError) -> None:
+        """End the run before the next node or live call, when the step is in the transcript."""
+        top = self.top
+        top.failure = top.failure or error
+        top.attention = True
+
+    def stop_if_due(self) -> None:
+        """Stop here, before something live is done, if the run is to stop.
+
+        Raises:
+            Suspend: it is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        if self.pausing is not None:
+            raise Suspend
+
+    def pause(self, reason: str) -> None:
+        """Stop the run before its next effect or node, or while it sleeps."""
+        self.pausing = self.pausing or reason or "paused"
+        self.attention = True
+        for woken in tuple(self.sleeping):
+            woken.send()
+
+    async def sleep(self, wake: int) -> None:
+        """Return when the wall clock shows a time in milliseconds UTC; at once if it is past.
+
+        Raises:
+            Suspend: the run is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        while (left := wake - _clock.now()) > 0:
+            woken = Reply()
+            self.sleeping.add(woken)
+            try:
+                self.stop_if_due()  # only now, since another thread may pause the run at any moment
+                with move_on_after(min(left / 1000, _LONGEST_SLEEP)):
+                    await woken.wait()
+            finally:
+                self.sleeping.remove(woken)
+
+    # ---- ids of tool calls
+
+    def with_ids(self, response: ModelResponse) -> ModelResponse:
+        """Return a response whose tool calls have unique ids in the run.
+
+        The order of its parts stays: a server that has reasoning returned wants it right before what came of it.
+        """
+        calls = response.message.tool_calls
+        if not calls:
+            return response
+        own = iter(self.with_own_ids(calls))
+        parts = tuple(next(own) if isinstance(part, ToolCall) else part for part in response.message.parts)
+        return response if response.message.parts == parts else replace(response, message=Message("assistant", parts))
+
+    def with_own_ids(self, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+        """Return tool calls with unique ids in the run."""
+        if self.call_ids is None:
+            steps = [
+                step for frame in self.frame.frames() for step in (*frame.transcript.steps, frame.transcript.open_step)
+                if isinstance(step, ActionStep)
+            ]  # fmt: skip
+            own = self.frame.transcript.steps[self.frame.transcript.begun :]
+            self.call_ids = {
+                call.id
+                for step in steps
+                for call in step.tool_calls
+                if step in own or step not in self.frame.transcript.steps
+            }
+        fresh = fresh_ids(calls, self.call_ids)
+        self.call_ids.update(call.id for call in fresh)
+        return fresh
+
+    # ---- sub-agents
+
+    def child_id(self, activation: Activation) -> str:
+        """Return the id of the run of a sub-agent."""
+        return f"{self.top.run_id}/{activation.path}"
+
+    def child(self, activation: Activation) -> Runtime | None:
+        """Return the run of a sub-agent; None if its agent is not a tool any more.
+
+        One that another process began is made anew, to be looked at.
+        """
+        run_id, config = self.child_id(activation), self.config
+        found = self.children.get(run_id)
+        tool = None if found is not None else agents_of(config.strategy, config.tools).get(activation.name)
+        if found is not None or tool is None:
+            return found
+        own = tool.config()
+        within = replace(
+            own, store=config.store, model=own.model or config.model, features={**self.features, **own.features},
+            tools=config.tools if own.inherits_tools else own.tools, deps=config.deps,
+        )  # fmt: skip
+        found = self.children[run_id] = Runtime(
+            within, self.log, activation.frame, run_id=run_id, owner=self.owner, parent=self, limits=self.limits
+        )
+        if self.log.durable:
+            self.log.codec.refers[activation.frame.path] = within.refers
+        return found
+
+    def run_of(self, agent: Activation) -> Runtime | None:
+        """Return the run of an agent inside this one, or this one; None if the agent is not known any more."""
+        if agent.parent is None:
+            return self
+        around = self.run_of(agent.parent)
+        return None if around is None else around.child(agent)
+
+    def children_of(self, frame: Frame, scope: str) -> list[str]:
+        """Return the ids of the runs of sub-agents that were begun under keys with a prefix, in the current node."""
+        return [
+            self.child_id(each.activation)
+            for key, frames in frame.inside.items()
+            if key.startswith(f"agent {scope}")
+            for each in frames
+            if each.activation is not None
+        ]
+
+    # ---- questions
+
+    def question_id(self, id_: str) -> str:
+        """Return the id of a question in the run of the log."""
+        return id_ if self.parent is None else f"{self.activation.path}/{id_}"
+
+    def keep_about(self, about: object) -> Any:
+        """Return the subject of a question as an entry has it: its text, where it cannot be stored."""
+        try:
+            return self.log.keep(about)
+        except SerializationError:
+            return self.log.keep(str(about))
+
+    def answer_of(self, stored: Any, kind: str, type_: Any) -> Any:
+        """Return the answer of a person, from what an entry has."""
+        if kind in ("approval", "in_flight"):
+            return self.log.take(stored, Approve | Deny)
+        return self.log.take(stored, type_ if kind == "question" else Any)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions."""
+        if self.parent is not None:
+            below = f"{self.run_id}/"
+            return tuple(
+                each for each in self.top.questions if each.run_id == self.run_id or each.run_id.startswith(below)
+            )
+        return tuple(map(self.question, self.log.state.questions))
+
+    def question(self, id_: str) -> Question:
+        """Return an open question, with the type of its answer."""
+        found = self.asked.get(id_)
+        if found is not None:
+            return found
+        stored = self.log.state.questions[id_]
+        frame = self.log.state.frames[stored.at]
+        kind = Any
+        if stored.kind == "question":
+            run = self.run_of(frame.agent)
+            node = None if run is None else run.config.find(run.node_of(frame))
+            kind = answer_type(node.element if node is not None else None)
+        about = self.log.take(stored.about) if self.log.durable else stored.about
+        child = frame.agent.path
+        run_id = f"{self.run_id}/{child}" if child else ""
+        found = self.asked[id_] = Question(id_, stored.text, stored.node, stored.kind, about, kind, run_id)
+        return found
+
+    # ---- results and errors
+
+    def of_run(self, error: RunError) -> RunError:
+        """Return an error of this run."""
+        error.run_id = self.run_id
+        return error
+
+    def budget_error(self, budget: str, limit: Decimal | float, where: str = "") -> BudgetError:
+        """Return the error of a budget that is used up: the run's own, or that of the strategy at a path."""
+        unfinished = f"the run exceeded max_{budget}={limit:,}"
+        error = BudgetError(budget, limit, self.result_now(status="failed", unfinished=unfinished), where=where)
+        error.run_id = self.run_id
+        return error
+
+    def result_now(self, output: Any = None, *, status: Any = "done", unfinished: str = "") -> RunResult[Any]:
+        """Return the result of the run as it is now."""
+        frame, activation = self.frame, self.activation
+        rows, after = self._rows_of(activation), self.after  # more may be added when the run continues
+        usage = frame.usage if after is None else frame.usage + after.state.root.usage
+
+        def charges() -> Iterator[Charge]:
+            yield from rows
+            if after is not None:
+                yield from after.state.run.charges
+
+        children = () if self.draft is not None else map(self.child, activation.children)
+        return RunResult(
+            run_id=self.run_id, output=output, status=status, unfinished=unfinished, memory=self.memory,
+            questions=self.questions, nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage,
+            seconds=self.elapsed, finish_reason=activation.finish_reason, charges=charges,
+            children=tuple(each.handle for each in children if each is not None),
+        )  # fmt: skip
+
+    def _rows_of(self, activation: Activation) -> list[Charge]:
+        """Return the rows of a ledger: those of a sub-agent stand where it began."""
+        rows = list(activation.charges)
+        for child in reversed(activation.children):
+            run_id, node = self.child_id(child), child.node[len(self.frame.path) :]
+            rows[child.charged : child.charged] = [
+                Charge(node, child.name, "", row.usage, run_id) for row in self._rows_of(child)
+            ]
+        return rows
+
+    @property
+    def result(self) -> RunResult[Any]:
+        """The result of the run, so far."""
+        if self.at_rest is not None:
+            return self.at_rest
+        if self.top.since is not None:
+            return self.result_now(status="running", unfinished="it is being executed")
+        if self.draft is not None:
+            return self.result_now(status="new", unfinished="it has not begun")
+        return self._result_read()
+
+    def _result_read(self) -> RunResult[Any]:
+        """Return the result of a run that was read and is not being executed."""
+        state, header = self.log.state, self.log.header
+        if self.activation.status == "done":
+            return self.result_now(self.answer_read())
+        if self.parent is not None:
+            own: Any = self.activation.status
+            around = self.top.result.status if own == "running" else own
+            return self.result_now(status="cancelled" if around == "done" else around, unfinished="it did not end")
+        if state.status == "running":
+            shown = "running" if header.running else "interrupted"
+            reason = "it is being executed" if header.running else "the process that executed it died"
+            return self.result_now(status=shown, unfinished=reason)
+        return self.result_now(status=state.status, unfinished=state.reason)
+
+    def answer_read(self) -> Any:
+        """Return the answer, as its step has it: a callback may have changed it."""
+        transcript = self.frame.transcript
+        return next(
+            step.output for item in reversed(transcript.items)
+            if isinstance(step := transcript.versions[item.version], FinalAnswerStep)
+        )  # fmt: skip

@@ -1,0 +1,241 @@
+"""The live things of a frame that is executed: what its nodes use, and the limits of what they may spend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast, final
+
+from graphagent._features import implementing
+from graphagent.graph import ToolSelection
+from graphagent.log._internal import UNSET
+from graphagent.run._budgets import Budgets
+from graphagent.run._sites import as_tool
+
+if TYPE_CHECKING:
+    from graphagent.graph._internal import Setting
+    from graphagent.llm import Tool
+    from graphagent.log._internal import Frame
+    from graphagent.protocols import Model, ToolServer
+    from graphagent.run._compiled import CompiledNode, CompiledStrategy
+    from graphagent.run._runtime import Runtime
+
+CHOSEN = "tools"
+"""The key of the effect that holds the names of the tools that a model chose for a subgraph."""
+_UNLIMITED = float("inf")
+
+
+@final
+class Limits:
+    """The budgets of a run, or of a subgraph that has its own, beside what the frame has spent."""
+
+    __slots__ = (
+        "asking", "cost", "frame", "max_cost", "max_nodes", "max_tokens", "max_turns", "parent", "run", "running", "where", "within",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: Runtime, frame: Frame, budgets: Budgets | Setting, parent: Limits | None = None, where: str = ""
+    ) -> None:
+        self.run = run
+        self.frame = frame
+        self.parent = parent
+        self.where = where
+        """The path of the subgraph; empty for the run."""
+        self.within = parent if where else None
+        """The limits around in the same run: nodes and turns of a sub-agent are its own, and what it spends is everybody's."""
+        self.running = self.asking = 0
+        """How many nodes, and how many model turns, are being executed, which the frame does not count yet."""
+        self.set(budgets)
+
+    def set(self, budgets: Budgets | Setting) -> None:
+        """Set the limits."""
+        nodes, turns, tokens, cost = budgets.max_nodes, budgets.max_turns, budgets.max_tokens, budgets.max_cost
+        self.max_nodes: float = _UNLIMITED if nodes is None else nodes
+        self.max_turns: float = _UNLIMITED if turns is None else turns
+        self.max_tokens: float = _UNLIMITED if tokens is None else tokens
+        self.max_cost: Decimal | float = _UNLIMITED if cost is None else Decimal(str(cost))
+        self.cost = cost
+
+    def replace(self, budgets: Budgets) -> None:
+        """Replace the limits that are not None."""
+        for name in ("max_nodes", "max_turns", "max_tokens"):
+            limit = getattr(budgets, name)
+            if limit is not None:
+                setattr(self, name, limit)
+        if budgets.max_cost is not None:
+            self.max_cost, self.cost = Decimal(str(budgets.max_cost)), budgets.max_cost
+
+    def enter_node(self) -> None:
+        """Count a node that begins.
+
+        Raises:
+            BudgetError: there is none left; nothing is counted.
+        """
+        limits: Limits | None = self
+        while limits is not None:
+            if limits.frame.nodes + limits.running >= limits.max_nodes:
+                raise limits.run.budget_error("nodes", limits.max_nodes, limits.where)
+            limits = limits.within
+        self.count_running(1)
+
+    def count_running(self, nodes: int) -> None:
+        """Change how many nodes are being executed, here and around."""
+        limits: Limits | None = self
+        while limits is not None:
+            limits.running += nodes
+            limits = limits.within
+
+    def enter_turn(self) -> None:
+        """Count a model turn that begins.
+
+        Raises:
+            BudgetError: there is none left; nothing is counted.
+        """
+        limits: Limits | None = self
+        while limits is not None:
+            if limits.frame.turns + limits.asking >= limits.max_turns:
+                raise limits.run.budget_error("turns", limits.max_turns, limits.where)
+            limits = limits.within
+        self.count_asking(1)
+
+    def check_turn(self) -> None:
+        """Check that a model turn is left.
+
+        Raises:
+            BudgetError: there is none left.
+        """
+        self.enter_turn()
+        self.count_asking(-1)
+
+    def count_asking(self, turns: int) -> None:
+        """Change how many model turns are being executed, here and around."""
+        limits: Limits | None = self
+        while limits is not None:
+            limits.asking += turns
+            limits = limits.within
+
+    def check_spending(self) -> None:
+        """Check that tokens and money are left to ask a model.
+
+        Raises:
+            BudgetError: all are spent.
+        """
+        limits: Limits | None = self
+        while limits is not None:
+            usage = limits.frame.usage
+            if usage.total_tokens >= limits.max_tokens:
+                raise limits.run.budget_error("tokens", limits.max_tokens, limits.where)
+            if usage.cost >= limits.max_cost:
+                raise limits.run.budget_error(
+                    "cost", limits.max_cost if limits.cost is None else limits.cost, limits.where
+                )
+            limits = limits.parent
+
+    def remaining(self) -> Budgets:
+        """Return what is left, of the budgets here and around."""
+        least: dict[str, float] = {}
+        limits: Limits | None = self
+        own = True
+        while limits is not None:
+            frame = limits.frame
+            for name, limit, spent in (
+                ("max_nodes", limits.max_nodes if own else _UNLIMITED, frame.nodes + limits.running),
+                ("max_turns", limits.max_turns if own else _UNLIMITED, frame.turns + limits.asking),
+                ("max_tokens", limits.max_tokens, frame.usage.total_tokens),
+                ("max_cost", limits.max_cost, frame.usage.cost),
+            ):
+                if limit != _UNLIMITED:
+                    # Money is a Decimal on both sides, and everything else a number.
+                    left: float = max(cast("float", limit) - cast("float", spent), 0)
+                    least[name] = min(least.get(name, left), left)
+            own = own and limits.within is not None
+            limits = limits.parent
+        return Budgets(**cast("dict[str, Any]", least))
+
+
+@final
+class Execution:
+    """A frame that is executed, with the live things that its nodes use. It is made anew wherever the frame is entered."""
+
+    __slots__ = ("declared", "frame", "given", "limits", "model", "run", "strategy")
+
+    def __init__(
+        self,
+        run: Runtime,
+        frame: Frame,
+        strategy: CompiledStrategy,
+        limits: Limits,
+        model: Model | None,
+        declared: Sequence[Tool | ToolServer],
+        given: Callable[[], Any],
+    ) -> None:
+        self.run = run
+        self.frame = frame
+        self.strategy = strategy
+        """What is executed: a strategy, or the branch of a fork, which is like a strategy of one node."""
+        self.limits = limits
+        self.model = model
+        self.declared = declared
+        """The tools as the agent or the strategy has them: a server is among them in the place of its tools."""
+        self.given = given
+        """Returns the input of the frame."""
+
+    @property
+    def node(self) -> CompiledNode | None:
+        """The current node."""
+        return self.strategy.node(self.frame.node or "")
+
+    def input(self) -> Any:
+        """Return the input of the current node: a new object where the log has its bytes."""
+        value = self.frame.value
+        if value is UNSET:
+            return self.given()
+        run = self.run
+        return run.log.take(value, run.kind_of(self.frame.source))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that a model is offered here, with those of servers in the place of the servers."""
+        return self.run.listed_tools(self.declared)
+
+    def inside(
+        self, frame: Frame, strategy: CompiledStrategy, given: Callable[[], Any], setting: Setting | None = None
+    ) -> Execution:
+        """Return the execution of a frame inside the current node."""
+        model, declared, limits = self.model, self.declared, self.limits
+        if setting is not None:
+            model = model if setting.model is None else setting.model
+            if isinstance(setting.tools, ToolSelection):
+                declared = self._chosen(self.available(setting))
+            elif setting.available is not None:
+                declared = tuple(map(as_tool, setting.available))
+            if setting.limited:
+                limits = Limits(self.run, frame, setting, limits, where=frame.path[len(self.run.frame.path) : -1])
+        return Execution(self.run, frame, strategy, limits, model, declared, given)
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that a node may offer: where there are any, with those of features."""
+        tools = self.tools
+        if tools:
+            for feature in implementing(self.run.features, "tools"):
+                taken = {tool.name for tool in tools}
+                tools += tuple(tool for tool in feature.tools if tool.name not in taken)
+        return tools
+
+    def available(self, setting: Setting) -> tuple[Tool, ...]:
+        """Return the tools from which a model may select those of a strategy."""
+        return (
+            self.tools if setting.available is None else self.run.listed_tools(tuple(map(as_tool, setting.available)))
+        )
+
+    def of_features(self) -> dict[str, Tool]:
+        """Return the tools of features, by their names: they are not part of the selection."""
+        return {tool.name: tool for feature in implementing(self.run.features, "tools") for tool in feature.tools}
+
+    def _chosen(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        effect = self.frame.effects.get(("once", CHOSEN))
+        names = None if effect is None else self.run.log.take(effect.value)
+        fixed = self.of_features() if tools else {}
+        found = {tool.name: tool for tool in tools if names is None or tool.name in names or tool.name in fixed}
+        return (*found.values(), *(tool for name, tool in fixed.items() if name not in found))

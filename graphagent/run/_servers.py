@@ -1,0 +1,79 @@
+"""The tools of servers, which are known only when the servers are asked: once in a run, which then keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from graphagent._features import implementing
+from graphagent.errors import ToolServerError
+from graphagent.log._internal import ToolsListed
+from graphagent.protocols import ToolServer
+from graphagent.run._sites import sites
+
+if TYPE_CHECKING:
+    from graphagent.llm import Tool
+    from graphagent.run._runtime import Runtime
+    from graphagent.run._sites import Site
+
+
+def tool_servers(sites: Iterable[Site]) -> tuple[ToolServer, ...]:
+    """Return the servers among the tools of sites.
+
+    Raises:
+        ValueError: two of them have one name.
+    """
+    found: dict[str, ToolServer] = {}
+    for each in (each for site in sites for each in site.own_tools):
+        if isinstance(each, ToolServer) and found.setdefault(each.name, each) is not each:
+            raise ValueError(
+                f"two tool servers are named {each.name!r}, and runs know them by their names; give one name="
+            )
+    return tuple(found.values())
+
+
+def take_tools(run: Runtime) -> Mapping[str, Sequence[Tool]]:
+    """Return the tools of the servers that the run has asked, as this process has the servers, and give them to the run.
+
+    Raises:
+        ToolServerError: the settings of a server do not fit its tools.
+    """
+    known, listed = run.activation.listed, dict(run.listed or {})
+    for server in run.config.servers:
+        if server.name in known and server.name not in listed:
+            listed[server.name] = server.tools_from(run.log.take(known[server.name]))
+    run.listed = listed
+    return listed
+
+
+async def list_tools(run: Runtime) -> None:
+    """Ask the servers that the run has not asked yet for their tools, and record these.
+
+    Raises:
+        ToolServerError: one cannot be reached, or a tool of it is not valid, or has the name of another tool.
+    """
+    listed = dict(take_tools(run))
+    for server in run.config.servers:
+        if server.name not in listed:
+            found = await server.list_tools()
+            listed[server.name] = server.tools_from(found)
+            run.log.append(ToolsListed(at=run.frame.path, server=server.name, value=run.log.keep(list(found))))
+    run.listed = listed
+    of_features = {tool.name for feature in implementing(run.features, "tools") for tool in feature.tools}
+    for site in sites(run.config.strategy, run.config.tools):
+        _check_names(list(site.own_tools), listed, of_features)
+
+
+def _check_names(
+    declared: Sequence[Tool | ToolServer], listed: Mapping[str, Sequence[Tool]], of_features: Iterable[str]
+) -> None:
+    taken = {*of_features, *(each.name for each in declared if not isinstance(each, ToolServer))}
+    for server in declared:
+        if isinstance(server, ToolServer):
+            for tool in listed[server.name]:
+                if tool.name in taken:
+                    reason = (
+                        f"has a tool {tool.name!r}, and so has the agent; give the server prefix=, rename= or only="
+                    )
+                    raise ToolServerError(server.name, reason)
+                taken.add(tool.name)

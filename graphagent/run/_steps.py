@@ -1,0 +1,123 @@
+"""Adding steps to the transcript: each is recorded, then callbacks see it, and then it is among the steps."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent.errors import VetoError
+from graphagent.llm import ToolResults
+from graphagent.log._internal import EffectRecorded, Held, ResultsAdded, StepFinished
+from graphagent.memory import ActionStep, PlanningStep, StepFailure
+from graphagent.memory._internal import Item, check_step, id_of
+from graphagent.run._callbacks import call_all
+
+if TYPE_CHECKING:
+    from graphagent.memory import Step
+    from graphagent.run._effects import Effects
+
+
+async def add(effects: Effects, step: Step) -> Step:
+    """Add a step, and return it as recorded."""
+    key = effects.next("add")
+    fresh = effects.find("add", key) is None
+    if fresh:
+        check_step(step)
+        await close_open(effects)
+        is_open = effects.run.calls_back(step)
+        effects.record(EffectRecorded(at=effects.frame.path, kind="add", key=key, step=copy.copy(step), open=is_open))
+    return cast("Step", await settled(effects, "add", key, fresh=fresh))
+
+
+async def add_results(effects: Effects, results: ToolResults) -> ActionStep | None:
+    """Record the results of the tool calls of the last turn, and return the completed turn; None if there is no turn."""
+    key, turn = effects.next("results"), effects.memory.last_turn
+    if turn is None:
+        return None
+    open_ = effects.memory.transcript.open
+    fresh = effects.find("results", key) is None
+    if fresh:
+        calls = {call.id for call in turn.tool_calls}
+        given = tuple(result for result in results if result.call_id in calls)
+        is_open = open_ is not None and open_.id == id_of(turn)
+        if not is_open and (given == turn.results or given in effects.transcript.results_of(id_of(turn))):
+            return turn  # they were recorded, and may have been edited since
+        same = len(given) == len(turn.tool_calls) == len(turn.results) and all(each in turn.results for each in given)
+        effects.record(
+            ResultsAdded(
+                at=effects.frame.path, key=key, turn=id_of(turn), results=None if same else Held(ToolResults(given)),
+                open=is_open and effects.run.calls_back(turn),
+            )
+        )  # fmt: skip
+    return cast("ActionStep", await settled(effects, "results", key, fresh=fresh))
+
+
+async def close_open(effects: Effects) -> None:
+    """Let the callbacks see the turn whose tool calls have no results, and put it among the steps."""
+    step = effects.transcript.open_step
+    if step is None:
+        return
+    name = f"close:{effects.next('close')}"
+    if effects.find("settle", name) is None:
+        veto = await _call_back(effects, name) if effects.run.calls_back(step) else None
+        effects.record(StepFinished(at=effects.frame.path, key=name))
+        effects.run.added_step(effects, effects.transcript.items[-1])
+        if veto is not None:
+            effects.run.fail(veto)
+
+
+async def settled(effects: Effects, kind: str, key: str, *, fresh: bool = False) -> Any:
+    """Let the callbacks see a step that was recorded, put it among the steps, and return it.
+
+    Raises:
+        VetoError: a callback refused the turn.
+    """
+    run, frame = effects.run, effects.frame
+    id_ = cast("int", frame.effects[kind, key].value)
+    transcript = frame.transcript
+    name = f"{kind}:{key}"
+    step = transcript.open_step if transcript.open is not None and transcript.open.id == id_ else None
+    waits = isinstance(step, ActionStep) and bool(step.tool_calls) and kind == "turn"
+    if step is not None and not waits:
+        noted = kind == "turn" and isinstance(step, ActionStep)
+        veto = await _call_back(effects, name, noted=noted)
+        effects.record(StepFinished(at=frame.path, key=name, lasting=kind == "failed"))
+        run.added_step(effects, frame.transcript.items[-1])
+        await run.log.commit()
+        if veto is not None and not noted:
+            run.fail(veto)
+    elif step is None and effects.find("settle", name) is None and fresh:
+        run.added_step(effects, transcript.items[-1])
+    seen = effects.transcript
+    place = seen.find(id_)
+    if place is None:
+        return run.memory.handle(Item(id_, id_), seen) if seen.items else None
+    item = seen.items[place] if place >= 0 else seen.open
+    assert item is not None
+    found = effects.memory.handle(item, seen)
+    error = getattr(found, "error", None) if kind == "turn" and isinstance(found, ActionStep | PlanningStep) else None
+    if error is not None and error.type == "Veto":
+        raise run.of_run(VetoError(type(found).__name__, error.message))
+    return found
+
+
+async def _call_back(effects: Effects, name: str, *, noted: bool = False) -> VetoError | None:
+    """Let the callbacks see the open step. Return the refusal of one, which with `noted` is put into the step.
+
+    An error of one ends the run where nothing is lost.
+    """
+    run, transcript = effects.run, effects.frame.transcript
+    assert transcript.open is not None
+    own = effects.of_callbacks(name)
+    before, run.editing = run.editing, own
+    try:
+        step = run.transcript_of(own).handle(transcript.open, transcript)
+        veto, failure = await call_all(run.step_callbacks, step, run.handle)
+        if veto is not None and noted and isinstance(step, ActionStep):
+            step.error = StepFailure("Veto", veto.reason)
+    finally:
+        run.editing = before
+    if failure is not None:
+        run.fail(failure)
+    effects.clock = max(effects.clock, own.clock)
+    return veto

@@ -1,0 +1,149 @@
+"""Threads: conversations whose runs are in one log. A run continues the transcript of the last one that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.msgpack import Decoder, Encoder
+
+from graphagent.errors import DamagedStoreError, RunExistsError, RunNotFoundError, ThreadBusyError
+from graphagent.log._internal import (
+    Log,
+    checked,
+    header_key,
+    is_intact,
+    payloads_in,
+    plain,
+    read_header,
+    read_segment,
+    rows_key,
+    thread_key,
+)
+from graphagent.memory._internal import Transcript
+from graphagent.run._reading import look_up_references, read_log
+from graphagent.store import Exists, Put
+
+if TYPE_CHECKING:
+    from graphagent.log._internal import RunHeader
+    from graphagent.protocols import Store
+    from graphagent.run._runtime import Draft, Runtime
+    from graphagent.store import Change
+
+_encoder, _decoder = Encoder(), Decoder(dict[str, str])
+
+
+class Continued(NamedTuple):
+    """The run whose transcript a new one continues."""
+
+    header: RunHeader | None
+    """Its header; None if the thread has no transcript yet."""
+    transcript: Transcript
+    changes: tuple[Change, ...]
+    """What is committed with the beginning of the new run."""
+    payloads: int = 0
+    """The highest number of a payload to which the transcript may refer."""
+
+
+def thread_record(run_id: str) -> bytes:
+    """Return the bytes of the item that names the last run of a thread."""
+    return checked(_encoder.encode({"run": run_id}))
+
+
+def run_of(record: bytes, thread: str) -> str:
+    """Return the id of the last run of a thread.
+
+    Raises:
+        DamagedStoreError: the item is not what was written.
+    """
+    if is_intact(record):
+        return _decoder.decode(memoryview(record)[4:])["run"]
+    raise DamagedStoreError(f"thread {thread!r}", "checksum mismatch")
+
+
+async def continued(run: Runtime, store: Store) -> Continued:
+    """Return what the run continues: the last run of its thread that ended. Those that failed or were cancelled are left out.
+
+    Raises:
+        ThreadBusyError: the last run of the thread has not ended.
+        RunExistsError: that is this very run.
+        DamagedStoreError: the earlier run is not what was written, or the row that names the last run is missing.
+        StoreError: the store cannot be read.
+    """
+    owner, thread, config = run.owner, run.thread, run.config
+    key = thread_key(owner, thread)
+    item = await store.get(key)
+    changes: tuple[Change, ...] = (Put(key, thread_record(run.run_id), expected=0 if item is None else item.version),)
+    if item is None:
+        # Without the second row, nobody could tell a thread whose row was lost from one that has not begun.
+        if await store.get((*key, 0)) is not None:
+            raise DamagedStoreError(f"thread {thread!r}", "the row that names its last run is missing")
+        changes += (Put((*key, 0), thread_record("")),)
+    last = "" if item is None else run_of(item.value, thread)
+    if last == run.run_id:
+        raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
+    header = await _ended(store, owner, last, thread) if last else None
+    if header is not None and header.state != "done":
+        return await _carried(run, store, header, changes)
+    if header is None:
+        return Continued(None, Transcript(config.system_prompt), changes)
+    # Not kept in memory: runs before this one may have been forgotten, of which its header says nothing.
+    transcript = (await read_log(config, owner, header.run_id)).state.root.transcript
+    return Continued(header, transcript, (*changes, Exists(header_key(owner, header.run_id))), header.payloads)
+
+
+async def continued_by_steps(run: Runtime, draft: Draft, store: Store) -> Continued | None:
+    """Return what a run continues that was given the steps of a stored one; None if it has a copy of them.
+
+    Raises:
+        DamagedStoreError: the stored run is not what was written.
+        StoreError: the store cannot be read.
+    """
+    if draft.earlier is None or not draft.continues():
+        return None
+    own = draft.earlier.log.header
+    try:
+        header, _ = await read_header(store, run.owner, own.run_id)
+    except RunNotFoundError:
+        return None  # it was removed since
+    if (header.started, header.last, header.previous) != (own.started, own.last, own.previous):
+        return None  # another run has its id now, or what was before it was pruned
+    transcript = (await read_log(run.config, run.owner, header.run_id)).state.root.transcript
+    if transcript.steps != draft.earlier.frame.transcript.steps:
+        return None  # runs before it were forgotten since
+    return Continued(header, transcript, (Exists(header_key(run.owner, header.run_id)),), header.payloads)
+
+
+async def _carried(run: Runtime, store: Store, header: RunHeader, changes: tuple[Change, ...]) -> Continued:
+    """Return what runs that were pruned left to one that failed; the new run takes a copy."""
+    config, segment = run.config, await read_segment(store, header)
+    row = next((row for first, row in segment.rows if not first), None)
+    if row is None:
+        return Continued(None, Transcript(config.system_prompt), changes)
+    log = Log(store, header, types=config.kind_of_step)
+    for number, data in segment.payloads.items():
+        log.codec.blobs.read(number, data)
+    await look_up_references(config.features_at, run.owner, log.codec, [row])
+    log.fold_row(header, 0, row)
+    key, names = rows_key(run.owner, run.run_id), payloads_in(plain(row))
+    changes += (
+        Put((*key, 0), row),
+        *(Put((*key, 0, name), segment.payloads[name]) for name in names & segment.payloads.keys()),
+    )
+    return Continued(None, log.state.root.transcript, changes, log.codec.blobs.last)
+
+
+async def _ended(store: Store, owner: str, run_id: str, thread: str) -> RunHeader | None:
+    """Return the header of the last run that ended, from this one on backwards; else of the first one, which may have what was pruned."""
+    while run_id:
+        try:
+            header, _ = await read_header(store, owner, run_id)
+        except RunNotFoundError:
+            raise DamagedStoreError(f"thread {thread!r}", f"its run {run_id!r} is missing") from None
+        if header.state == "done":
+            return header
+        if header.state in ("running", "waiting", "paused", "sleeping"):
+            raise ThreadBusyError(thread, header.run_id, header.state, header.owner)
+        if not header.previous:
+            return header
+        run_id = header.previous
+    return None

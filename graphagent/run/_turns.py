@@ -1,0 +1,235 @@
+"""Asking a model, once or until an answer fits: as a turn, which is a step of the transcript, or as a decision, which is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from graphagent import _clock
+from graphagent._features import implementing
+from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError, TruncatedError
+from graphagent.llm import Message, Usage
+from graphagent.llm._internal import is_overflow
+from graphagent.log._internal import EffectRecorded, Held, Spent
+from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
+from graphagent.run._requests import Asking
+from graphagent.run._steps import close_open, settled
+
+if TYPE_CHECKING:
+    from graphagent.events import ModelOutput
+    from graphagent.llm import ModelRequest, ModelResponse
+    from graphagent.log._internal import Effect
+    from graphagent.protocols import Model
+    from graphagent.run._effects import Effects
+
+Parse: TypeAlias = Callable[[Message], object] | None
+"""Returns the value of an answer, or raises OutputError; None: the value is the text."""
+
+
+class _Turn(NamedTuple):
+    """A turn that is being taken, or a plan that is being made."""
+
+    effects: Effects
+    key: str
+    kind: type[Any]
+    """The class of its step."""
+    request: ModelRequest
+    asking: Asking
+    number: int
+    """The number of the turn; 0 for a plan."""
+    started: int
+    """When it began, in milliseconds UTC."""
+    before: Usage
+    """What the answers before it took, which did not fit."""
+
+    def step(self, usage: Usage, response: ModelResponse | None = None, **fields: Any) -> Any:
+        """Return its step."""
+        prompt = self.effects.transcript.prompt()[1].differing((self.asking.sent or self.request).messages)
+        message = None if response is None else response.message
+        made: dict[str, Any] = {
+            "model_output_message": message, "prompt": prompt, "timing": Timing(self.started, _clock.now()),
+            "token_usage": self.before + usage, **fields,
+        }  # fmt: skip
+        if self.kind is PlanningStep and message is not None:
+            return PlanningStep(message.text, **made)
+        return ActionStep(step_number=self.number, **made)
+
+    def entry(self, kind: str = "turn", key: str = "", **fields: Any) -> EffectRecorded:
+        """Return the entry of an outcome, with what it cost."""
+        charges, turns = tuple(self.asking.charges), self.asking.turns
+        at = self.effects.frame.path
+        return EffectRecorded(at=at, kind=kind, key=key or self.key, turns=turns, charges=charges, **fields)
+
+
+async def turn(
+    effects: Effects, request: ModelRequest, step: type[Any], parse: Parse, attempts: int, purpose: ModelOutput
+) -> Any:
+    """Ask a model until an answer fits, and return the step of the answer: see `Context.turn`."""
+    key, spent, started = effects.next("turn"), Usage(), 0
+    for attempt in range(1, attempts + 1):
+        name = key if attempt == 1 else f"{key}.{attempt}"
+        found = effects.find("turn", name)
+        if found is None:
+            started = started or _clock.now()
+            response, problem = await _take_turn(
+                effects, request, name, step, parse, purpose, spent, started, last=attempt == attempts
+            )
+            if problem is None:
+                return await settled(effects, "turn", name, fresh=True)
+        elif found.error is not None:
+            raise _too_long(found)
+        elif isinstance(found.value, int):
+            return await settled(effects, "turn", name)
+        else:
+            response = cast("ModelResponse", found.value)
+            _, problem = _parsed(parse, response.message)
+        assert problem is not None
+        spent += response.usage
+        request = _asked_again(request, response.message, problem)
+    raise AssertionError
+
+
+async def _take_turn(
+    effects: Effects, request: ModelRequest, key: str, kind: type[Any], parse: Parse, purpose: ModelOutput, before: Usage,
+    started: int, *, last: bool,
+) -> tuple[ModelResponse, OutputError | None]:  # fmt: skip
+    """Ask the model, and record what came of it. Return the answer, and why it does not fit, where it does not."""
+    effects.check_live()
+    await close_open(effects)
+    counts = kind is ActionStep
+    name = f"{'model' if counts else 'plan'}:{key}"
+    asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key))
+    number = effects.memory.turns + 1 if counts else 0
+    taken = _Turn(effects, key, kind, request, asking, number, started, before)
+    try:
+        response = await asking.respond(request)
+        value, problem = _parsed(parse, response.message)
+        if problem is not None and last:
+            raise problem
+    except ModelError as error:
+        await _record_failed(taken, error)
+        raise
+    if problem is None:
+        calls = response.message.tool_calls
+        output = {"action_output": value} if counts and not calls else {}
+        made = taken.step(response.usage, response, **output)
+        is_open = bool(calls and counts) or effects.run.calls_back(made)
+        finish = response.finish_reason if purpose == "answer" and effects.call is None else None
+        effects.record(taken.entry(step=made, open=is_open, finish=finish))
+    else:
+        effects.record(taken.entry(held=Held(response)))
+    await effects.log.commit()
+    return response, problem
+
+
+async def _record_failed(taken: _Turn, error: ModelError) -> None:
+    """Record a request that failed: as an outcome if the prompt was too long and can be shortened, else as a step that stays."""
+    effects, asking = taken.effects, taken.asking
+    if _is_overflow(error) and implementing(effects.run.features, "make_room"):
+        effects.record(taken.entry(error=("PromptTooLongError", str(error))))
+        await effects.log.commit()
+        if isinstance(error, PromptTooLongError):
+            return
+        raise _as_too_long(error) from error
+    if taken.kind is not ActionStep:
+        asking.count_spent()
+        return
+    usage = error.usage if isinstance(error, TruncatedError) else sum((each.usage for each in asking.charges), Usage())
+    failed = taken.step(usage, error=StepFailure(type(error).__name__, str(error)))
+    name = f"{taken.key}:{effects.log.state.number}"
+    effects.record(taken.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
+    await settled(effects, "failed", name, fresh=True)
+
+
+async def decide(
+    effects: Effects, request: ModelRequest, key: str, parse: Parse, attempts: int, purpose: ModelOutput,
+    model: Model | None, *, counts: bool, record: bool,
+) -> ModelResponse:  # fmt: skip
+    """Ask a model until an answer fits, and return it: see `Context.request`."""
+    key, spent = key or effects.next("decision"), Usage()
+    for attempt in range(1, attempts + 1):
+        name = key if attempt == 1 else f"{key}.{attempt}"
+        found = effects.find("decision", name) if record else None
+        if found is not None and found.error is not None:
+            raise _too_long(found)
+        if found is not None:
+            response = cast("ModelResponse", found.value)
+            problem = _parsed(parse, response.message)[1]
+        else:
+            effects.check_live()
+            asking = Asking(effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None)
+            response, problem = await _decided(asking, request, parse, record=record, last=attempt == attempts)
+        spent += response.usage
+        if problem is None:
+            return response if attempt == 1 else replace(response, usage=spent)
+        request = _asked_again(request, response.message, problem)
+    raise AssertionError
+
+
+async def _decided(
+    asking: Asking, request: ModelRequest, parse: Parse, *, record: bool, last: bool
+) -> tuple[ModelResponse, OutputError | None]:
+    """Ask the model, and record its answer, or else what that cost. Return the answer, and why it does not fit."""
+    effects, key = asking.effects, asking.key
+    at = effects.frame.path
+    try:
+        response = await asking.respond(request)
+        problem = _parsed(parse, response.message)[1]
+        if problem is not None and last:
+            raise problem
+    except ModelError as error:
+        if not (record and _is_overflow(error)):
+            asking.count_spent()
+            raise
+        outcome, charges = ("PromptTooLongError", str(error)), tuple(asking.charges)
+        effects.record(
+            EffectRecorded(at=at, kind="decision", key=key, error=outcome, turns=asking.turns, charges=charges)
+        )
+        await effects.log.commit()
+        if isinstance(error, PromptTooLongError):
+            raise
+        raise _as_too_long(error) from error
+    if record:
+        finish = response.finish_reason if asking.counts and effects.call is None else None
+        effects.record(
+            EffectRecorded(
+                at=at, kind="decision", key=key, held=Held(response), turns=asking.turns, charges=tuple(asking.charges),
+                finish=finish,
+            )
+        )  # fmt: skip
+    else:
+        effects.record(Spent(at=at, charges=tuple(asking.charges), turns=asking.turns))
+    await effects.log.commit()
+    return response, problem
+
+
+def _is_overflow(error: ModelError) -> bool:
+    return isinstance(error, ModelRequestError) and is_overflow(error)
+
+
+def _too_long(found: Effect) -> PromptTooLongError:
+    """Return the error that is the recorded outcome."""
+    assert found.error is not None
+    return PromptTooLongError(found.error[1])
+
+
+def _as_too_long(error: ModelError) -> PromptTooLongError:
+    """Return the error of a server that refused a prompt as too long."""
+    assert isinstance(error, ModelRequestError)
+    return PromptTooLongError(str(error), status=error.status, detail=error.detail)
+
+
+def _parsed(parse: Parse, message: Message) -> tuple[Any, OutputError | None]:
+    """Return the value of an answer, or why it has none."""
+    try:
+        return (message.text if parse is None else parse(message)), None
+    except OutputError as error:
+        return None, error
+
+
+def _asked_again(request: ModelRequest, message: Message, problem: OutputError) -> ModelRequest:
+    """Return a request with the answer that does not fit, and what is wrong with it."""
+    said = f"{problem}. Answer again{'.' if request.output is None else ' with nothing but JSON that fits.'}"
+    more = (*ActionStep(model_output_message=message).to_messages(), Message.user(said[:1].upper() + said[1:]))
+    return replace(request, messages=(*request.messages, *more))

@@ -1,1 +1,0 @@
-"""Executing a compiled strategy: frames, forks, policies, budgets, callbacks, child runs, and recording what happens."""

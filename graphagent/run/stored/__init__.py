@@ -1,1 +1,0 @@
-"""Runs in a store: begun, claimed, resumed, read, forked, executed again, exported, pruned."""
