@@ -25,6 +25,8 @@ from graphagent.log._internal import (
     header_key,
     is_intact,
     list_runs,
+    payloads_in,
+    plain,
     read_header,
     read_segment,
     read_segments,
@@ -196,6 +198,11 @@ def _line(place: tuple[str, str], runs: Mapping[tuple[str, str], _Brought]) -> l
         reason = str(error)
     if reason:
         raise ValueError(f"{named} is damaged: {reason}; nothing was imported")
+    # Nothing else covers the number of a payload.
+    own = runs[place].parts
+    known = set[int]().union(*(payloads_in(plain(row)) for row in own["row"].values()))
+    for number in own["payload"].keys() - known:
+        raise ValueError(f"{named} has a payload {number} to which none of its rows refers; nothing was imported")
     return found
 
 
