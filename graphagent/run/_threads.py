@@ -108,8 +108,8 @@ async def continued_by_steps(run: Runtime, draft: Draft, store: Store) -> Contin
     if (header.started, header.last, header.previous) != (own.started, own.last, own.previous):
         return None  # another run has its id now, or what was before it was pruned
     transcript = (await read_log(run.config, run.owner, header.run_id)).state.root.transcript
-    if transcript.steps != draft.earlier.frame.transcript.steps:
-        return None  # runs before it were forgotten since
+    if transcript.prompt()[0] != draft.earlier.frame.transcript.prompt()[0]:
+        return None  # what it says was forgotten since
     return Continued(header, transcript, (Exists(header_key(run.owner, header.run_id)),), header.payloads)
 
 
