@@ -200,6 +200,7 @@ async def _decided(
         )  # fmt: skip
     else:
         effects.record(Spent(at=at, charges=tuple(asking.charges), turns=asking.turns))
+        effects.memory.lower_trust("inferred")  # the node knows what the model said, though the log does not
     await effects.log.commit()
     return response, problem
 

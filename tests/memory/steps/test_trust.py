@@ -200,6 +200,7 @@ async def keep(ctx: Context, key: str) -> str:
 
 @given(flow=flows, restored=st.booleans())
 @example(flow=[("tool",), ("agent", [("save",), ("extract",)])], restored=False)
+@example(flow=[("branch", [("extract",), ("save",)])], restored=False)
 @example(flow=[("tool",), ("agent", [("person",), ("agent", [("person",), ("save",)])])], restored=True)
 @example(flow=[("read", "outside"), ("person",), ("save",)], restored=True)
 @example(flow=[("branch", [("note", "guessed"), ("person",)]), ("person",), ("save",)], restored=True)
