@@ -87,12 +87,11 @@ class Started(Entry, tag="started", frozen=True):
         transcript.begun = transcript.inherited = len(transcript) + self.begun
         transcript.change(state.number, len(transcript), len(transcript), self.steps)
         transcript.forget_changes()
-        state.root = Frame("", None, transcript, owns=True, born=state.number)
-        state.run = state.root.activation = Activation(state.root, state.number, self.value)
-        state.run.strategy = self.strategy
-        state.frames = {"": state.root}
-        state.status, state.reason, state.failure = "running", "", None
-        state.questions, state.unlearned = {}, ()
+        if state.root.born:  # that of an earlier run
+            state.begin(transcript)
+        state.root.born = state.run.number = state.number
+        state.run.task, state.run.strategy = self.value, self.strategy
+        state.status = "running"
         state.root.begin(self.first, state.number, self.value)
 
 
@@ -154,9 +153,8 @@ class NodeFinished(Entry, tag="finished", frozen=True):
 
 def finish_node(state: State, frame: Frame, to: str, value: Stored, source: Source, nodes: int) -> None:
     """Put a frame before the next node."""
-    if frame.inside or frame.started:
+    if frame.inside or frame.started or state.questions:
         _settle_calls(frame, state.number)
-    if frame.inside or state.questions:
         state.drop(frame)
     frame.nodes += nodes
     if nodes and frame.activation is None:

@@ -175,7 +175,15 @@ class Log:
             self._note_agent(entry)
 
     def finish_node(
-        self, frame: Frame, to: str, value: Any, kind: Any, *, tap: bool, edge: int | None, mapped: bool, nodes: int
+        self,
+        frame: Frame,
+        to: str,
+        value: Any,
+        kind: Any,
+        tap: bool,
+        nodes: int,
+        edge: int | None = None,
+        mapped: bool = False,
     ) -> None:
         """Append that a node ended: the most frequent entry, which need not exist in a log without a store.
 
@@ -187,9 +195,8 @@ class Log:
             entry = NodeFinished(at=frame.path, to=to, value=kept, tap=tap, edge=edge, mapped=mapped, nodes=nodes)
             self.append(entry)
         else:
-            state = self.state
-            state.number += 1
-            finish_node(state, frame, to, frame.value if tap else value, frame.source, nodes)
+            self.state.number += 1
+            finish_node(self.state, frame, to, frame.value if tap else value, frame.source, nodes)
 
     def _note_agent(self, entry: AgentStarted | AgentStopped) -> None:
         agent = self.state.frames[entry.at].agent

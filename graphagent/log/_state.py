@@ -256,10 +256,15 @@ class State:
     def __init__(self) -> None:
         self.number = 0
         """The number of the last entry."""
-        self.root = Frame("", None, Transcript(), owns=True)
+        self.time = self.ran = 0
+        """When the last entries were committed, in milliseconds UTC, and for how many milliseconds the run had been executed."""
+        self.begin(Transcript())
+
+    def begin(self, transcript: Transcript) -> None:
+        """Begin a run with a transcript."""
+        self.root = Frame("", None, transcript, owns=True)
         """The frame of the run's own strategy."""
-        self.run = Activation(self.root, 0, None)
-        self.root.activation = self.run
+        self.run = self.root.activation = Activation(self.root, 0, None)
         self.frames: dict[str, Frame] = {"": self.root}
         """The frames by their paths."""
         self.status: Status = "new"
@@ -271,8 +276,6 @@ class State:
         """The open questions, by their ids."""
         self.unlearned: tuple[str, ...] = ()
         """The paths of the taps that failed to learn."""
-        self.time = self.ran = 0
-        """When the last entries were committed, in milliseconds UTC, and for how many milliseconds the run had been executed."""
 
     def add_frame(self, frame: Frame, key: str) -> None:
         """Add a frame inside the current node of its parent."""

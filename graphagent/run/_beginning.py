@@ -26,16 +26,15 @@ from graphagent.log._internal import (
     title_of,
 )
 from graphagent.memory import TaskStep
-from graphagent.memory._internal import Detached, RunMemory, Transcript
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
 from graphagent.run._reading import look_up_again, look_up_again_in
-from graphagent.run._runtime import Draft, Runtime
+from graphagent.run._runtime import Beginning, Draft, Runtime
 from graphagent.run._threads import continued, continued_by_steps
 
 if TYPE_CHECKING:
     from graphagent.memory import Step
-    from graphagent.memory._internal import Prompt
+    from graphagent.memory._internal import Prompt, RunMemory
     from graphagent.protocols import Store
     from graphagent.run._config import RunConfig
 
@@ -52,13 +51,11 @@ def begin(
         open_ = given.open_step
         steps = [*given.steps, *((open_,) if open_ is not None else ())]
         floor = given.floor
-    transcript = Transcript(config.system_prompt, steps, floor)
-    transcript.add(0, TaskStep(task, images))
-    transcript.forget_changes()
+    begins = Beginning([*steps, TaskStep(task, images)], len(steps), config.system_prompt, floor)
     log = Log()
     run = Runtime(config, log, log.state.root, run_id=run_id or _clock.new_id(), owner=owner)
     run.thread = thread
-    run.draft = Draft(task, RunMemory(editor=Detached(transcript)), _stored(config, owner, earlier))
+    run.draft = Draft(task, begins, _stored(config, owner, earlier))
     return run
 
 
@@ -94,7 +91,7 @@ async def take_up(run: Runtime) -> None:
     config = run.config
     if run.draft is not None:
         if run.features:
-            await look_up_again(run.features, run.owner, [run.draft.memory.transcript])
+            await look_up_again(run.features, run.owner, [run.draft.transcript])
         if config.store is None:
             await _begin(run, run.draft)
         else:
@@ -167,22 +164,22 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
 
 
 def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
-    config, transcript = run.config, draft.memory.transcript
+    config, begins = run.config, draft.begins
     # Steps that somebody has looked at before the run began are handles of the same steps afterwards.
     looked_at = [
-        (run.memory.handle(item, transcript), place)
-        for place, item in enumerate(transcript.items)
+        (run.memory.handle(item, draft.transcript), place)
+        for place, item in enumerate(draft.items)
         if run.memory.known(item.id) is not None
     ]
-    before, steps = len(log.state.root.transcript), transcript.steps
+    before, steps = len(log.state.root.transcript), begins.steps
     known = before if before and not run.thread else 0  # steps of an earlier run that the log has
     if run.recorded is not None:
         run.recorded.begin(log)
     log.append(
         Started(
             first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
-            steps=tuple(map(_taken_over, steps[known:])), begun=max(transcript.begun - known, 0), rules=transcript.rules,
-            trust=transcript.floor, strategy=config.strategy.outline if log.durable else None,
+            steps=tuple(map(_taken_over, steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
+            trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
         )
     )  # fmt: skip
     run.frame = run.limits.frame = log.state.root

@@ -80,10 +80,14 @@ def _any_of(kinds: Sequence[Any]) -> Any:
 class CompiledEdge:
     """A conditional edge that leaves a node."""
 
-    __slots__ = ("changes", "label", "number", "rules", "target", "value_type")
+    __slots__ = ("changes", "errors", "label", "number", "rules", "target", "value_type")
 
     def __init__(self, edge: Edge, target: CompiledNode) -> None:
-        self.rules = _rules(edge)
+        declared = _rules(edge)
+        self.rules = tuple(rule for rule in declared if rule.test is not None or rule.change is not None)
+        """Those that decide, or change the value."""
+        self.errors = tuple(rule.error for rule in declared if rule.error is not None)
+        """The types of errors that it takes; none for an edge that takes outputs."""
         self.label = edge.label
         self.target = target
         self.number = edge.number
@@ -92,11 +96,6 @@ class CompiledEdge:
         """Whether it passes on something else than the output of the node."""
         self.value_type = passed_type(edge)
         """The type by which the value that it passes on is stored."""
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """The types of errors that it takes; none for an edge that takes outputs."""
-        return tuple(rule.error for rule in self.rules if rule.error is not None)
 
 
 @final
@@ -239,10 +238,10 @@ def _target(edge: Edge, nodes: Mapping[int, CompiledNode]) -> CompiledNode:
 
 
 def _connect(node: CompiledNode, edges: list[Edge], nodes: Mapping[int, CompiledNode]) -> None:
-    compiled = [CompiledEdge(edge, _target(edge, nodes)) for edge in edges]
-    node.error_edges = tuple(edge for edge in compiled if edge.errors)
-    usual = [edge for edge in compiled if not edge.errors]
-    if usual and not usual[0].rules:
-        node.following = usual[0].target
+    compiled = [(edge, CompiledEdge(edge, _target(edge, nodes))) for edge in edges]
+    node.error_edges = tuple(found for _, found in compiled if found.errors)
+    usual = [(edge, found) for edge, found in compiled if not found.errors]
+    if usual and not _rules(usual[0][0]):
+        node.following = usual[0][1].target
     else:
-        node.edges = tuple(usual)
+        node.edges = tuple(found for _, found in usual)

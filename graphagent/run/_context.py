@@ -67,19 +67,18 @@ class Context(Generic[Deps]):
     """
 
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
-    __slots__ = ("_clock", "_effects", "_execution", "_known", "_since")
+    __slots__ = ("_clock", "_effects", "_execution", "_known")
 
     def __init__(self, execution: Execution, effects: Effects | None = None, clock: int = 0) -> None:
         # Most nodes use nothing of their context, so this is as little as it can be.
         self._execution, self._effects, self._clock = execution, effects, clock
-        frame = execution.frame
-        self._since, self._known = frame.since, frame.latest
+        self._known = execution.frame.latest
 
     @property
     def effects(self) -> Effects:
         """The engine's side of the context."""
         if self._effects is None:
-            self._effects = Effects(self._execution, "", self._clock, known=self._known, since=self._since)
+            self._effects = Effects(self._execution, "", self._clock, known=self._known)
         return self._effects
 
     # ---- where it is

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from graphagent.run._scope import Execution
 
 
+_ENDED = -1
+"""The beginning of an attempt that has ended."""
+
+
 class EndedError(RunError):
     """An execution of a node has ended, and a task that it left behind tries to record something."""
 
@@ -35,9 +39,12 @@ class Effects:
 
     def __init__(
         self, execution: Execution, scope: str = "", clock: int = 0, call: ToolCall | None = None,
-        known: int | None = None, since: int | None = None,
+        known: int | None = None,
     ) -> None:  # fmt: skip
-        since = execution.frame.since if since is None else since
+        frame = execution.frame
+        known = frame.latest if known is None else known
+        # Where the attempt began after what is known, it is another one than that for which these are.
+        since = frame.since if frame.since <= known else _ENDED
         self.execution = execution
         self.scope = scope
         """The beginning of the keys of its effects. Tools, middleware and tasks of a node have keys of their own."""
@@ -45,7 +52,7 @@ class Effects:
         """The last entry that it has recorded or passed."""
         self.call = call
         """The tool call that is being executed, or None outside of a tool."""
-        self._known = execution.frame.latest if known is None else known
+        self._known = known
         """The last entry of an earlier process. What others record beside it from now on happens in the same execution."""
         self._since = since
         """The entry with which this attempt of the node began: a task that an earlier attempt left behind must not record any more."""
@@ -245,7 +252,7 @@ class RunEditor:
     def transcript(self) -> Transcript:
         """The transcript."""
         run = self.run
-        return run.frame.transcript if run.draft is None else run.draft.memory.transcript
+        return run.frame.transcript if run.draft is None else run.draft.transcript
 
     def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
         """Replace the steps from `start` to `end`."""
@@ -262,7 +269,7 @@ class RunEditor:
     def _edit(self, changes: Mapping[str, Any]) -> None:
         run = self.run
         if run.draft is not None:
-            _apply(Detached(run.draft.memory.transcript), changes)
+            _apply(Detached(run.draft.transcript), changes)
         elif run.activation.status == "done":
             # It has ended: what is changed now is changed in this object alone.
             _apply(run.memory.detach(), changes)

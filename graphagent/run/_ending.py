@@ -104,7 +104,8 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     log = run.log
     if run.recorded is not None:
         run.recorded.ended(log, run.frame)
-    log.append(Stopped(status="done", step=copy.copy(step)))
+    # A step that callbacks have seen is an object of users, and none that is in a transcript may be changed.
+    log.append(Stopped(status="done", step=copy.copy(step) if run.step_callbacks else step))
     if log.durable:
         # Cancelled while it waits for its turn, the end would be in the state and not in the store.
         with anyio.CancelScope(shield=True):

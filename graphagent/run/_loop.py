@@ -91,16 +91,17 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
             try:  # no error edge of the node takes what goes wrong after it
                 following, passed = node.following, returned
                 if following is not None:
-                    log.finish_node(
-                        frame, following.name, returned, node.output_type, tap=node.passes_input, edge=None, mapped=False,
-                        nodes=node.count,
-                    )  # fmt: skip
+                    log.finish_node(frame, following.name, returned, node.output_type, node.passes_input, node.count)
                 else:
-                    taken, passed = _choose(node, execution, returned)
+                    chosen = _choose(node.edges, execution, frame.latest, returned)
+                    if chosen is None:
+                        labels = [edge.label for edge in node.edges]
+                        raise run.of_run(NoPathError(run.path_of(frame) + node.name, returned, labels))
+                    taken, passed = chosen
                     following, mapped = taken.target, taken.changes
                     log.finish_node(
                         frame, following.name, passed, taken.value_type if mapped else node.output_type,
-                        tap=node.passes_input and not mapped, edge=taken.number, mapped=mapped, nodes=node.count,
+                        node.passes_input and not mapped, node.count, taken.number, mapped,
                     )  # fmt: skip
             except SerializationError as error:
                 failed = run.of_run(NodeFailedError(run.path_of(frame) + node.name, error))
@@ -205,30 +206,27 @@ def _is_suspension(error: BaseException) -> bool:
     return isinstance(error, Suspend)
 
 
-def _choose(node: CompiledNode, execution: Execution, output: Any) -> tuple[CompiledEdge, Any]:
-    """Return the first edge that takes an output, and the value that it passes on."""
-    context: Context[Any] = Context(execution, None, execution.frame.latest)
-    for edge in node.edges:
-        takes, value = _through(edge, execution, context, output)
-        if takes:
-            return edge, value
-    run = execution.run
-    raise run.of_run(NoPathError(run.path_of(execution.frame) + node.name, output, [edge.label for edge in node.edges]))
-
-
-def _through(edge: CompiledEdge, execution: Execution, context: Context[Any], value: Any) -> tuple[bool, Any]:
-    """Return whether an edge takes a value, and the value that it passes on."""
+def _choose(
+    edges: Sequence[CompiledEdge], execution: Execution, clock: int, output: Any
+) -> tuple[CompiledEdge, Any] | None:
+    """Return the first edge that takes an output, and the value that it passes on; None if none does."""
+    context = None
     try:
-        for rule in edge.rules:
-            if rule.test is not None:
-                if not rule.test(context, value):
-                    return False, None
-            elif rule.change is not None:
-                value = rule.change(value)
+        for edge in edges:
+            value = output
+            for rule in edge.rules:
+                if rule.test is not None:
+                    context = context or Context(execution, None, clock)
+                    if not rule.test(context, value):
+                        break
+                elif rule.change is not None:
+                    value = rule.change(value)
+            else:
+                return edge, value
     except Exception as error:
         run = execution.run
         raise run.of_run(NodeFailedError(run.node_of(execution.frame), error)) from error
-    return True, value
+    return None
 
 
 def _report_end(node: CompiledNode, execution: Execution, output: Any) -> None:
@@ -261,11 +259,10 @@ def _recover(
     for edge in node.error_edges:
         caught = matching(error, edge.errors, run.lineage)
         if caught is not None:
-            context: Context[Any] = Context(execution, None, frame.latest)
-            takes, value = _through(edge, execution, context, given if node.passes_input else caught)
-            if takes:
+            chosen = _choose((edge,), execution, frame.latest, given if node.passes_input else caught)
+            if chosen is not None:
                 _report_path(node, execution, edge)
-                return edge, caught, value
+                return edge, caught, chosen[1]
     _failed(node, execution, error)
     if isinstance(error, RunError) and error.run_id in run.lineage:
         raise error

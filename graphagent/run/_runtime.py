@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import ref
 
 from anyio import move_on_after
@@ -24,7 +24,7 @@ from graphagent.llm import Approve, Deny, Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.log._internal import Charge
 from graphagent.memory import ActionStep, FinalAnswerStep
-from graphagent.memory._internal import RunMemory
+from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
 from graphagent.run._questions import Question, answer_type
 from graphagent.run._result import RunResult
@@ -55,22 +55,58 @@ _LONGEST_SLEEP = 60
 """Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
 
 
+class Beginning(NamedTuple):
+    """The transcript with which a run begins."""
+
+    steps: Sequence[Step]
+    """The steps of an earlier run, and the task."""
+    begun: int
+    """How many of them are of an earlier run."""
+    rules: str
+    """The system prompt."""
+    floor: str
+    """The least trust of what flowed in without being a step."""
+
+
 class Draft:
     """A run before it has begun: its task, and the transcript that it begins with."""
 
-    __slots__ = ("earlier", "memory", "task")
+    __slots__ = ("_begins", "_transcript", "earlier", "task")
 
-    def __init__(self, task: Any, memory: RunMemory, earlier: Runtime | None) -> None:
+    def __init__(self, task: Any, begins: Beginning, earlier: Runtime | None) -> None:
         self.task = task
-        self.memory = memory
+        self._begins = begins
+        self._transcript: Transcript | None = None
         self.earlier = earlier
         """The stored run with whose transcript that begins."""
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript, which may be changed. Few runs need one before they begin."""
+        if self._transcript is None:
+            begins = self._begins
+            self._transcript = Transcript(begins.rules, begins.steps, begins.floor)
+            self._transcript.begun = begins.begun
+        return self._transcript
+
+    @property
+    def begins(self) -> Beginning:
+        """The steps with which the run begins now."""
+        changed = self._transcript
+        if changed is None:
+            return self._begins
+        return Beginning(changed.steps, changed.begun, changed.rules, changed.floor)
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """The steps by their ids, if somebody has looked at the transcript."""
+        return () if self._transcript is None else self._transcript.items
 
     def continues(self) -> bool:
         """Return whether it still begins with the steps of the earlier run, as they are."""
         if self.earlier is None:
             return False
-        before, steps = self.earlier.frame.transcript.steps, self.memory.transcript.steps
+        before, steps = self.earlier.frame.transcript.steps, self.begins.steps
         return len(steps) > len(before) and all(map(is_, before, steps))
 
 
@@ -278,10 +314,13 @@ class Runtime:
         self.top.attention = True
 
     def added_answer(self, step: FinalAnswerStep) -> None:
-        """Make the step of the answer, which callbacks have seen, the one in the transcript."""
+        """Note that the step of the answer was added. Callbacks have seen it, and it is the object of users from now on."""
         transcript = self.frame.transcript
-        self.memory.take(step, transcript.items[-1], transcript)
-        self.added.append(step)
+        item = transcript.items[-1]
+        if self.step_callbacks:
+            self.memory.take(step, item, transcript)
+        if self.handlers or self.stepping:
+            self.added.append(self.memory.handle(item, transcript))
 
     def report_steps(self) -> None:
         """Emit an event for each step that was added."""

@@ -190,11 +190,10 @@ class Transcript:
             added: tuple[Item, ...] = (Item(removed[0].id, self.versions.add(steps[0], removed[0].id)),)
         else:
             added = tuple(Item(number, number) for number in map(self.versions.add, steps))
-        before = trust_of(self.versions[item.version] for item in removed)
         self._note(number, start, removed, added, lasting=lasting)
         self.items[start:end] = added
-        if is_less(before, trust_of(steps)):  # a model may have read what was replaced
-            self.lower(before)
+        if removed and is_less(before := trust_of(self.versions[item.version] for item in removed), trust_of(steps)):
+            self.lower(before)  # a model may have read what was replaced
         if start < len(self.items) - len(added) or removed:
             self._forget_messages()
 
