@@ -52,7 +52,7 @@ class Payloads:
         """The numbers of payloads by a hash of their content, which is in memory only."""
 
     def put(self, data: bytes) -> str:
-        """Store bytes with the next commit, unless the log has them already, and return their number as text."""
+        """Store bytes with the next commit, unless this process has stored them before, and return their number as text."""
         import hashlib
 
         name = hashlib.blake2b(data, digest_size=16).digest()

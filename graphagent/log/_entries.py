@@ -572,6 +572,17 @@ class Placed(Entry, tag="placed", frozen=True):
             frame.ended = 0
 
 
+class TaskShown(Entry, tag="shown", frozen=True):
+    """The callbacks have seen the task, before the first node: that and each retry of it begin with what they have changed."""
+
+    def apply(self, state: State) -> None:
+        """Put the beginning of the first node after what the callbacks have done."""
+        frame = state.frames[self.at]
+        frame.since = frame.latest = state.number
+        frame.effects = {}
+        frame.transcript.forget_changes()
+
+
 class LearningFailed(Entry, tag="not learned", frozen=True):
     """A tap that only learns failed. It is tried again when the run is resumed."""
 
@@ -629,7 +640,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | ToolsListed | Placed | LearningFailed | Resumed | Stopped
+    | ToolsListed | TaskShown | Placed | LearningFailed | Resumed | Stopped
 )  # fmt: skip
 
 

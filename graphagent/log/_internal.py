@@ -37,6 +37,7 @@ from graphagent.log._entries import Spent as Spent
 from graphagent.log._entries import Started as Started
 from graphagent.log._entries import StepFinished as StepFinished
 from graphagent.log._entries import Stopped as Stopped
+from graphagent.log._entries import TaskShown as TaskShown
 from graphagent.log._entries import ToolsListed as ToolsListed
 from graphagent.log._entries import TranscriptEdited as TranscriptEdited
 from graphagent.log._entries import known_results as known_results

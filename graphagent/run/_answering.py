@@ -8,7 +8,7 @@ import anyio
 
 from graphagent.errors import CheckError
 from graphagent.graph._internal import fits
-from graphagent.log._internal import EffectRecorded, Placed
+from graphagent.log._internal import Placed, TaskShown
 from graphagent.memory import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
@@ -84,7 +84,7 @@ async def _refusal(run: Runtime, step: FinalAnswerStep) -> tuple[RunError, str] 
 async def _show_task(run: Runtime) -> None:
     """Let the callbacks see the task, once."""
     frame, transcript = run.frame, run.frame.transcript
-    if not run.step_callbacks or frame.entered != frame.born or ("settle", "task") in frame.effects:
+    if not run.step_callbacks or frame.since != frame.born:
         return
     for item in transcript.items[transcript.begun :]:
         step = transcript.versions[item.version]
@@ -99,4 +99,4 @@ async def _show_task(run: Runtime) -> None:
             if veto is not None:
                 run.fail(veto)
                 return
-    run.log.append(EffectRecorded(at=frame.path, kind="settle", key="task", value=run.log.keep(None)))
+    run.log.append(TaskShown(at=frame.path))

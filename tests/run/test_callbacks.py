@@ -13,7 +13,8 @@ import pytest
 
 from graphagent import END, START, Agent, Context, Run, Strategy, each, node, parallel, tool
 from graphagent.errors import HandlerError, ModelRequestError, NodeFailedError, RunError, Veto, VetoError
-from graphagent.llm import Message, ToolCall, ToolCalls
+from graphagent.events import Event
+from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
 from graphagent.memory import ActionStep, FinalAnswerStep, MessageStep, PlanningStep, Step, TaskStep
 from graphagent.nodes import execute_tools, llm_request, update_prompt
 from graphagent.store import MemoryStore
@@ -45,6 +46,11 @@ ask, act = llm_request(), execute_tools()
 react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
 chatty = Strategy("chatty", START >> update_prompt("Be brief.") >> react >> END)
 SCRIPT = [ToolCall("double", {"n": 2}), "Four."]
+
+
+@dataclass(frozen=True)
+class Checked(Event):
+    """An event of one's own."""
 
 
 @dataclass(slots=True)
@@ -393,6 +399,39 @@ async def test_edits_reach_the_model_and_are_kept(store):
     if kept is not None:
         read = await an_agent(store=kept).read("r1")
         assert (read.output, read.memory) == ("Four.!", result.memory)
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore], ids=["no store", "store"])
+async def test_each_attempt_of_the_first_node_begins_with_the_task_as_callbacks_have_changed_it(store):
+    """The first model request and that of a retry have the changed task, the callback is called once, and events arrive."""
+    failing = ["yes"]
+
+    @node
+    async def check(ctx: Context, said: str) -> str:
+        ctx.emit(Checked(ctx.run_id))
+        await ctx.turn(ModelRequest(await ctx.build_prompt(())))
+        if failing:
+            failing.pop()
+            raise ValueError("once more")
+        return "Done."
+
+    def redact(step: TaskStep) -> None:
+        CALLED.append(step.task)
+        step.task = "[redacted]"
+
+    model = ScriptedModel(["One.", "Two."])
+    agent = Agent(
+        Strategy("checking", START >> check.retry(attempts=2, wait=0) >> END),
+        model=model, step_callbacks=[redact], store=store() if store else None,
+    )  # fmt: skip
+    heard = list[Checked]()
+    agent.on(Checked, heard.append)
+    run = await agent.run("secret")
+
+    assert [request.messages[-1].text for request in model.requests] == ["[redacted]"] * 2
+    assert run.memory.steps[0].task == "[redacted]"
+    assert CALLED == ["secret"]
+    assert len(heard) == 2
 
 
 async def test_steps_may_be_added_by_callbacks():
