@@ -196,17 +196,17 @@ class Message:
     @property
     def images(self) -> tuple[Image, ...]:
         """The images of the message."""
-        return tuple(part for part in self.parts if isinstance(part, Image))
+        return tuple([part for part in self.parts if isinstance(part, Image)])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the message, in the model's order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
         """The tool results of the message."""
-        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+        return tuple([part for part in self.parts if isinstance(part, ToolResult)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,7 +310,8 @@ class Runtime:
 
     def added_step(self, effects: Effects, item: Item) -> None:
         """Note that a step was added to a transcript."""
-        self.added.append(self.transcript_of(effects).handle(item, effects.frame.transcript))
+        if self.handlers or self.top.stepping:
+            self.added.append(self.transcript_of(effects).handle(item, effects.frame.transcript))
         self.top.attention = True
 
     def added_answer(self, step: FinalAnswerStep) -> None:

@@ -9,7 +9,7 @@ from graphagent.errors import VetoError
 from graphagent.llm import ToolResults
 from graphagent.log._internal import EffectRecorded, Held, ResultsAdded, StepFinished
 from graphagent.memory import ActionStep, PlanningStep, StepFailure
-from graphagent.memory._internal import Item, check_step, id_of
+from graphagent.memory._internal import Item, check_step
 from graphagent.run._callbacks import call_all
 
 if TYPE_CHECKING:
@@ -31,21 +31,23 @@ async def add(effects: Effects, step: Step) -> Step:
 
 async def add_results(effects: Effects, results: ToolResults) -> ActionStep | None:
     """Record the results of the tool calls of the last turn, and return the completed turn; None if there is no turn."""
-    key, turn = effects.next("results"), effects.memory.last_turn
-    if turn is None:
+    key, transcript = effects.next("results"), effects.transcript
+    found = transcript.last_turn
+    if found is None:
         return None
-    open_ = effects.memory.transcript.open
+    item, turn = found
     fresh = effects.find("results", key) is None
     if fresh:
         calls = {call.id for call in turn.tool_calls}
         given = tuple(result for result in results if result.call_id in calls)
-        is_open = open_ is not None and open_.id == id_of(turn)
-        if not is_open and (given == turn.results or given in effects.transcript.results_of(id_of(turn))):
-            return turn  # they were recorded, and may have been edited since
+        is_open = transcript.open is not None and transcript.open.id == item.id
+        if not is_open and (given == turn.results or given in transcript.results_of(item.id)):
+            # They were recorded, and may have been edited since.
+            return cast("ActionStep", effects.memory.handle(item, transcript))
         same = len(given) == len(turn.tool_calls) == len(turn.results) and all(each in turn.results for each in given)
         effects.record(
             ResultsAdded(
-                at=effects.frame.path, key=key, turn=id_of(turn), results=None if same else Held(ToolResults(given)),
+                at=effects.frame.path, key=key, turn=item.id, results=None if same else Held(ToolResults(given)),
                 open=is_open and effects.run.calls_back(turn),
             )
         )  # fmt: skip

@@ -114,8 +114,9 @@ class Step:
     def __copy__(self) -> Self:
         copied = object.__new__(type(self))
         for name in field_names(type(self)):
-            if hasattr(self, name):
-                _set(copied, name, getattr(self, name))
+            value = getattr(self, name, _NEW)
+            if value is not _NEW:
+                _set(copied, name, value)
         return copied
 
     def __getstate__(self) -> _Plain:

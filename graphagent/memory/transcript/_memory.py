@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphagent.llm import Message
 
 _set = object.__setattr__
+_MISSING: Any = object()
 
 
 def id_of(step: Step) -> int:
@@ -152,11 +153,8 @@ class RunMemory:
     def last_turn(self) -> ActionStep | None:
         """The last turn that the model answered."""
         transcript = self.transcript
-        for item in (*([transcript.open] if transcript.open else ()), *reversed(transcript.items)):
-            step = transcript.versions[item.version]
-            if isinstance(step, ActionStep) and step.model_output_message is not None:
-                return cast("ActionStep", self.handle(item, transcript))
-        return None
+        found = transcript.last_turn
+        return None if found is None else cast("ActionStep", self.handle(found[0], transcript))
 
     @property
     def turns(self) -> int:
@@ -273,8 +271,9 @@ class RunMemory:
             if shown is version:
                 return step
             for name in field_names(type(version)):
-                if hasattr(version, name):
-                    _set(step, name, getattr(version, name))
+                value = getattr(version, name, _MISSING)
+                if value is not _MISSING:
+                    _set(step, name, value)
         self._handles[item.id] = step, version
         return step
 

@@ -26,7 +26,7 @@ class Versions(list["Step"]):
     The messages that they make are derived once for all prompts that begin with the same versions.
     """
 
-    __slots__ = ("_ends", "_last", "_latest", "_messages", "_numbers", "_rules", "ids")
+    __slots__ = ("_ends", "_latest", "_messages", "_numbers", "_rules", "ids", "made")
 
     def __init__(self, steps: Iterable[Step] = (), ids: Iterable[int] | None = None) -> None:
         super().__init__(steps)
@@ -41,7 +41,8 @@ class Versions(list["Step"]):
         self._messages: list[Message] = [Message.system(rules)] if rules else []
         self._ends: list[tuple[int, int]] = [(0, len(self._messages))]
         """How many versions and how many messages there are up to each model turn."""
-        self._last: tuple[list[int], list[Message]] = [], self._messages
+        self.made: tuple[list[int], list[Message]] = [], self._messages
+        """The versions of which messages were made last, and these; another object once any version is shown otherwise."""
 
     def add(self, step: Step, id_: int | None = None) -> int:
         """Add a version, the first one or another one of a step, and return its number."""
@@ -101,8 +102,8 @@ class Versions(list["Step"]):
 
         if rules != self._rules:
             self._forget(rules)
-        if numbers == self._last[0]:
-            return [*self._last[1]]
+        if numbers == self.made[0]:
+            return [*self.made[1]]
         known = min(len(numbers), len(self._numbers))
         if numbers[:known] != self._numbers[:known]:
             known = next(n for n, (one, two) in enumerate(zip(numbers, self._numbers, strict=False)) if one != two)
@@ -120,7 +121,7 @@ class Versions(list["Step"]):
         if turns:
             self._numbers, self._messages = numbers[:known], [*found]
         tell([self[number] for number in numbers[known:]], found)
-        self._last = numbers, found
+        self.made = numbers, found
         return [*found]
 
     def holds(self, other: Sequence[Step], number: int) -> bool:

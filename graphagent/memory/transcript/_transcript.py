@@ -50,7 +50,7 @@ class Transcript:
     """The steps of a run, or of a branch, in their order. Steps in it are never modified; an edit makes another version."""
 
     __slots__ = (
-        "_ranges", "_settled", "_shared", "_visible", "begun", "changes", "floor", "inherited", "items", "open", "rules",
+        "_prompted", "_ranges", "_settled", "_shared", "_visible", "begun", "changes", "floor", "inherited", "items", "open", "rules",
         "versions",
     )  # fmt: skip
 
@@ -71,6 +71,8 @@ class Transcript:
         """How many steps there were when the run, and when the branch, began."""
         self.changes: list[Change] = []
         self._shared = False
+        self._prompted: tuple[object, list[Message], Prompt] | None = None
+        """What was returned as the prompt last, since nothing has changed; first what the versions had made of it."""
         self._forget_messages()
 
     # ---- reading
@@ -96,13 +98,20 @@ class Transcript:
         return step if isinstance(step, ActionStep) else None
 
     @property
-    def calling(self) -> tuple[Item, ActionStep] | None:
-        """The last model turn, if it calls tools: the open one, or one among the steps, as in a branch."""
-        for item in (*([self.open] if self.open is not None else ()), *reversed(self.items)):
-            step = self.versions[item.version]
+    def last_turn(self) -> tuple[Item, ActionStep] | None:
+        """The last turn that the model answered: the open one, or one among the steps, as in a branch."""
+        versions = self.versions
+        for item in reversed(self.items) if self.open is None else (self.open, *reversed(self.items)):
+            step = versions[item.version]
             if isinstance(step, ActionStep) and step.model_output_message is not None:
-                return (item, step) if step.tool_calls else None
+                return item, step
         return None
+
+    @property
+    def calling(self) -> tuple[Item, ActionStep] | None:
+        """The last turn that the model answered, if it calls tools."""
+        found = self.last_turn
+        return found if found is not None and found[1].tool_calls else None
 
     @property
     def trust(self) -> str:
@@ -124,6 +133,8 @@ class Transcript:
     def prompt(self) -> tuple[list[Message], Prompt]:
         """Return the messages that a model is sent now, and the reference to them."""
         versions, items = self.versions, self.items
+        if self._prompted is not None and self._prompted[0] is versions.made:
+            return [*self._prompted[1]], self._prompted[2]
         tail = items[self._settled :]
         if any(isinstance(versions[item.version], SummaryStep) for item in tail):
             # A summary may replace steps that were settled before it.
@@ -140,7 +151,9 @@ class Transcript:
         ranges = [*self._ranges]
         versions.ranges(rest, ranges, len(versions) - 1)
         messages = versions.messages(self.rules, [*self._visible, *(item.version for item in rest)])
-        return messages, Prompt(versions, self.rules, tuple(ranges), len(versions) - 1)
+        prompt = Prompt(versions, self.rules, tuple(ranges), len(versions) - 1)
+        self._prompted = versions.made, messages, prompt
+        return [*messages], prompt
 
     def as_of(self, number: int) -> Transcript:
         """Return this transcript as it was at an entry, if that is in the current execution of the node."""
@@ -285,6 +298,7 @@ class Transcript:
     def _note(
         self, number: int, start: int, removed: tuple[Item, ...], added: tuple[Item, ...], *, lasting: bool = False
     ) -> None:
+        self._prompted = None
         self.changes.append(Change(number, start, removed, added, self.open, self.rules, lasting))
 
     def _own(self) -> None:
@@ -293,6 +307,7 @@ class Transcript:
             self.versions, self.items, self._shared = self.versions.copied(), list(self.items), False
 
     def _forget_messages(self) -> None:
+        self._prompted = None
         self._settled = 0
         self._visible: list[int] = []
         self._ranges: list[Range] = []
