@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 
 UNKNOWN = (NameError, TypeError, AttributeError, SyntaxError)
@@ -29,6 +30,21 @@ def evaluated(
         with contextlib.suppress(*UNKNOWN):
             written = types.SimpleNamespace(__annotations__={name: kind})
             found |= typing.get_type_hints(written, known, local, include_extras=extras)
+    return found
+
+
+def names_around(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the local names of the functions and classes in which a function was defined, as far as they are still executed."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    found: dict[str, Any] = {}
+    if code is None or "." not in code.co_qualname:
+        return found
+    frame = inspect.currentframe()
+    while frame is not None:
+        own = frame.f_code
+        if own.co_filename == code.co_filename and code.co_qualname.startswith(f"{own.co_qualname}."):
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
     return found
 
 

@@ -139,7 +139,7 @@ VALUES = {
     "load_all_facts": (lambda: load_all_facts(subjects=[SHOP]), "subjects= takes a list of subjects"),
     "auto_detect_facts": (lambda: auto_detect_facts(scopes=[ADA]), "scopes= takes a list of scopes"),
     "force=": (lambda: llm_request(force=print), "put @tool on the function"),
-    "update_prompt": (lambda: update_prompt(3), "text or messages, not an int"),
+    "update_prompt": (lambda: update_prompt(3), "text or messages, not int"),
     "a store provider": (lambda: StoreMemoryProvider("facts.db"), "write StoreMemoryProvider.SqliteStore"),
     "key first": (lambda: EncryptedStore(b"k" * 32, MemoryStore()), "EncryptedStore.SqliteStore.path., key"),
 }
@@ -148,7 +148,10 @@ CLASSES = {
     "store=": (lambda: Agent(single_run(), store=MemoryStore), "not the class MemoryStore"),
     "using(model=)": (lambda: single_run().using(model=OpenAIModel), "not the class OpenAIModel"),
     "provider=": (lambda: AgentMemory(provider=FileMemoryProvider), "provider= is an object"),
-    "compress_history": (lambda: compress_history(WholeHistory), r"WholeHistory\(keep=3\), not the class"),
+    "compress_history": (
+        lambda: compress_history(WholeHistory),
+        r"WholeHistory\(keep=3\), not <class .*WholeHistory.>",
+    ),
     "compression=": (lambda: ContextWindow(compression=WholeHistory), "not the class WholeHistory"),
     "a store provider": (lambda: StoreMemoryProvider(MemoryStore), "not the class MemoryStore"),
     "an encrypted store": (lambda: EncryptedStore(MemoryStore, b"k" * 32), "the class MemoryStore"),

@@ -35,3 +35,4 @@ from graphagent.graph._rules import precedes as precedes
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Strategy as Strategy
 from graphagent.graph._strategy import StrategyTool as StrategyTool
+from graphagent.graph._types import type_hints as type_hints

@@ -80,7 +80,7 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
     names = needed(function)
     if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
-    found = _types.hints(function, 3)
+    found = _types.type_hints(function)
     context: Any = getattr(function, "__annotations__", {}).get(names[0], "")
     # Of the context only the type of deps matters: a plain Context may be imported for type checkers alone.
     read = names if isinstance(context, str) and "[" in context else names[1:]

@@ -9,7 +9,5 @@ from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside
 from graphagent.graph._types import fits as fits
-from graphagent.graph._types import hints as hints
 from graphagent.graph._types import is_a as is_a
-from graphagent.graph._types import is_type as is_type
 from graphagent.graph._types import show as show

@@ -101,9 +101,11 @@ class _Tapping:
         context: Any = None,
     ) -> None:
         self.function = function
-        """The function that is executed: `async (ctx, input) -> None`."""
+        """The function that is executed: `async (ctx, input) -> None`. If it is an object with a true attribute `learns`, the run
+        continues where its model or memory fails."""
         self.name = _checked_name(name)
         """Its name in this strategy, in events and in pictures."""
+        _types.check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type that the input must have."""
         self.needs = needs
@@ -319,7 +321,7 @@ class Outlet(Path[I, O]):
 
         if count == 1:
             return self._add(Rule("when", function_label(test), test=lambda _, value: test(value)))
-        context = _types.hints(test, 1).get((needed(test) or [""])[0])
+        context = _types.type_hints(test).get((needed(test) or [""])[0])
         return self._add(Rule("when", function_label(test), test=test, context=context))
 
     def map(self, change: Callable[[O], A]) -> Outlet[I, A]:
@@ -328,7 +330,7 @@ class Outlet(Path[I, O]):
             raise TypeError(f".map() of node {self.node.name!r} takes a plain, not async, function of (output)")
         if isinstance(change, type):
             return self._add(Rule("map", function_label(change), change=change, value=change))
-        found = _types.hints(change, 1)
+        found = _types.type_hints(change)
         _types.check_known(change, found, f".map {function_label(change)}".rstrip(), "return")
         given = found.get("return", Any)
         return self._add(Rule("map", function_label(change), change=change, value=given))
@@ -370,11 +372,13 @@ class Node(Outlet[I, O]):
         context: Any = None,
     ) -> None:
         self.function = function
-        """The function that is executed."""
+        """The function that is executed. If it is an object, its attribute `asks` is the type of the answers it waits for."""
         self.name = _checked_name(name)
         """Its name in this strategy, in events and in pictures."""
+        _types.check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type of its input."""
+        _types.check_type(f"the output type of {name!r}", output_type)
         self.output_type = output_type
         """The type of its output."""
         self.needs = needs

@@ -18,6 +18,7 @@ from graphagent._annotations import (
     is_protocol,
     is_typed_dict,
     is_union,
+    names_around,
     own_class,
     plain,
     union_members,
@@ -31,22 +32,23 @@ _ONE_ITEM = (
 )  # fmt: skip
 _PAIRS = (collections.abc.Mapping, collections.abc.MutableMapping, dict)
 _BUILTINS = vars(builtins)
+_FORMS = ("typing", "typing_extensions")
+"""Where the classes of forms of types are defined that are no classes themselves, such as Never, a TypeVar, an alias."""
 _FEW = 32
 """Largest container whose items `is_a` checks: checking an input must not take longer than the work on it."""
 
 
-def hints(function: Callable[..., Any], depth: int) -> dict[str, Any]:
-    """Return the annotations of a function as types, without those that cannot be evaluated.
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of the parameters of a function, by name, and of its result, as "return".
+
+    Unlike `typing.get_type_hints`, it finds types that are local to the function in which this one is defined, and leaves out
+    those that are not known when the program runs, such as those imported under TYPE_CHECKING.
 
     Args:
-        function: The function, method or callable object.
-        depth: How many frames above the caller of `hints` the function was defined; names local to that frame are found.
+        function: A function, a method or a callable object.
     """
     annotated = _annotated(function)
-    frame = inspect.currentframe()
-    for _ in range(depth + 1):
-        frame = frame and frame.f_back
-    local: Mapping[str, Any] = frame.f_locals if frame else {}
+    local = names_around(annotated)
     known: dict[str, Any] = getattr(inspect.unwrap(annotated), "__globals__", {})
     found: dict[str, Any] = {}
     for name, kind in getattr(annotated, "__annotations__", {}).items():
@@ -61,7 +63,7 @@ def _annotated(function: Callable[..., Any]) -> Any:
 
 
 def check_known(function: Callable[..., Any], found: Mapping[str, Any], what: str, *names: str) -> None:
-    """Check that the annotations of some parameters, or of "return", are among those that `hints` could evaluate.
+    """Check that the annotations of some parameters, or of "return", are among those that `type_hints` could evaluate.
 
     Raises:
         TypeError: One names something that is not known when the program runs, so edges could not be checked by it.
@@ -302,6 +304,16 @@ def erases(kind: Any, member: Any) -> bool:
 def is_type(value: object) -> bool:
     """Return whether an object is a type (a class, a union, `list[int]`) rather than a plain value."""
     return isinstance(value, type | types.UnionType | types.GenericAlias) or get_origin(value) is not None
+
+
+def check_type(what: str, kind: object) -> None:
+    """Check that something is what an annotation may be: a type, None, Any, or another form of `typing`.
+
+    Raises:
+        TypeError: it is a value, such as the name of a type.
+    """
+    if not (is_type(kind) or kind is None or type(kind).__module__ in _FORMS):
+        raise TypeError(f"{what} must be a type, such as str or list[str], not {kind!r}")
 
 
 def show(kind: Any) -> str:

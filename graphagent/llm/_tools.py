@@ -8,12 +8,13 @@ import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, SimpleNamespace, UnionType
+from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import anyio
 from anyio import to_thread
 
+from graphagent._annotations import names_around
 from graphagent._article import a
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
@@ -280,8 +281,6 @@ def tool(
         TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill; or as `Tool`.
         ValueError: `retry` allows no attempt; or as `Tool`.
     """
-    here = inspect.currentframe()  # string annotations may name what only the defining function knows
-    frame = here.f_back if here else None
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         called = name or str(getattr(function, "__name__", ""))
@@ -290,7 +289,7 @@ def tool(
         said = description or said
         if not said:
             raise TypeError(f"tool {called!r} has no description: write a docstring, or pass description=")
-        arguments = _Arguments.of(function, called, of_each, frame)
+        arguments = _Arguments.of(function, called, of_each)
         return FunctionTool(
             called, said, arguments.schema(), partial(_run, function, arguments, timeout is not None),
             approve=approve, deferred=deferred, in_flight=in_flight, context=arguments.context_type, timeout=timeout,
@@ -334,16 +333,14 @@ class _Arguments:
     """Whether `self` is not yet bound."""
 
     @staticmethod
-    def of(
-        function: Callable[..., Any], tool: str, descriptions: Mapping[str, str], frame: FrameType | None
-    ) -> _Arguments:
+    def of(function: Callable[..., Any], tool: str, descriptions: Mapping[str, str]) -> _Arguments:
         from pydantic import ConfigDict, Field, create_model
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
         parameters = list(inspect.signature(function).parameters.values())
         of_method = bool(parameters) and parameters[0].name == "self"
         parameters = parameters[1:] if of_method else parameters
-        hints = _hints(function, tool, parameters, frame)
+        hints = _hints(function, tool, parameters)
         contexts = [each for each in parameters if _is_context(hints[each.name])]
         taken = [each for each in parameters if each not in contexts]
         fields: dict[str, Any] = {}
@@ -420,9 +417,7 @@ class _Arguments:
         return keywords
 
 
-def _hints(
-    function: Callable[..., Any], tool: str, parameters: Iterable[inspect.Parameter], frame: FrameType | None
-) -> dict[str, Any]:
+def _hints(function: Callable[..., Any], tool: str, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
     written: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -430,12 +425,9 @@ def _hints(
         if parameter.annotation is parameter.empty:
             raise TypeError(f"tool {tool!r} has a parameter {parameter.name!r} without a type; annotate it")
         written[parameter.name] = parameter.annotation
-    known = dict(frame.f_locals) if frame else {}
-    if frame and frame.f_back and "__qualname__" in known:  # a class body: see what the function around it knows
-        known = {**frame.f_back.f_locals, **known}
-    around = getattr(inspect.unwrap(function), "__globals__", {})
+    known, local = getattr(inspect.unwrap(function), "__globals__", {}), names_around(function)
     try:
-        return typing.get_type_hints(SimpleNamespace(__annotations__=written), around, known, include_extras=True)
+        return typing.get_type_hints(SimpleNamespace(__annotations__=written), known, local, include_extras=True)
     except NameError as error:
         raise TypeError(
             f"tool {tool!r} has a parameter with a type that is not known here ({error}); "

@@ -7,14 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, overload
 
-from graphagent import _clock
-from graphagent._article import a, kind_of
 from graphagent.errors import OutputError
 from graphagent.events import TextStreamed
-from graphagent.graph import Node
-from graphagent.graph._internal import hints, is_type
+from graphagent.graph import Node, type_hints
 from graphagent.llm import Message, ModelRequest, OutputFormat
-from graphagent.memory import ActionStep, Timing
+from graphagent.memory import ActionStep
 from graphagent.nodes._decision import decide
 from graphagent.nodes._model import Prompt, add_prompt
 from graphagent.nodes._verify import as_text
@@ -118,17 +115,11 @@ class _Choose:
     async def __call__(self, ctx: Context, answers: list[Any]) -> Any:
         if not answers:
             raise ValueError(f"node {ctx.node!r} has no answers to choose from")
-        started = _clock.now()
         number = await ctx.once("chosen", lambda: self._number(ctx, answers))
         value = answers[number]
         text = as_text(value)
-        turn = ActionStep(
-            step_number=ctx.memory.turns + 1,
-            model_output_message=Message.assistant(text),
-            timing=Timing(started, _clock.now()),
-            action_output=value,
-        )
-        await ctx.add(turn)
+        said = Message.assistant(text)
+        await ctx.add(ActionStep(step_number=ctx.memory.turns + 1, model_output_message=said, action_output=value))
         ctx.emit(TextStreamed(ctx.run_id, ctx.node, text))  # nobody heard it while it was one of several
         return value
 
@@ -142,7 +133,7 @@ class _Choose:
         if inspect.isawaitable(found):
             found = await found
         if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < len(answers):
-            shown = str(found) if isinstance(found, int) else a(type(found).__name__)
+            shown = str(found) if isinstance(found, int) else f"a value of type {type(found).__name__}"
             raise ValueError(
                 f"the function of node {ctx.node!r} chose {shown}; it returns the index of an answer, 0 to {len(answers) - 1}"
             )
@@ -181,12 +172,10 @@ def choose(by: Any, kind: Any = None, *, name: str = "choose") -> Node[Any, Any]
     if callable(by) and not isinstance(by, type):
         required = inspect.signature(by).parameters.values()
         taken = [each.name for each in required if each.default is each.empty]
-        found = hints(by, 1).get(taken[-1] if taken else "", Any)
+        found = type_hints(by).get(taken[-1] if taken else "", Any)
         kind = next(iter(get_args(found)), Any) if kind is None else kind
     elif not isinstance(by, str):
-        raise TypeError(f"{name!r} chooses by criteria as text, or by a function of the answers, not by {kind_of(by)}")
+        raise TypeError(f"{name!r} chooses by criteria as text, or by a function of the answers, not by {by!r}")
     kind = str if kind is None else kind
-    if not is_type(kind) and kind is not Any:
-        raise TypeError(f"{name!r} chooses among answers of a type, such as str, and {kind!r} is none")
     function = _Choose(cast("Any", by), len(taken) == 2)
     return Node[Any, Any](function, name=name, input_type=list[kind], output_type=kind, asks_model=isinstance(by, str))

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from graphagent._article import a
 from graphagent.graph import Tap
 from graphagent.memory import EVERYTHING, AgentMemory, Concept, Scope, ScopeKind, Subject
 
@@ -142,9 +141,9 @@ def _scopes(given: Iterable[ScopeKind | Scope]) -> tuple[ScopeKind | Scope, ...]
 
 def _all_of(given: Iterable[T], what: str, wanted: str, *kinds: type) -> tuple[T, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{what} takes {wanted}, not {a(type(given).__name__)}")
+        raise TypeError(f"{what} takes {wanted}, not {type(given).__name__}")
     found = tuple(given)
     for each in found:
         if not isinstance(each, kinds):
-            raise TypeError(f"{what} takes {wanted}; there is {a(type(each).__name__)} among them")
+            raise TypeError(f"{what} takes {wanted}; one of them is of type {type(each).__name__}")
     return found

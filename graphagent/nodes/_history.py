@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import kind_of
 from graphagent.errors import OutputError
 from graphagent.events import CompressionFailed
 from graphagent.graph import Tap
@@ -61,7 +60,7 @@ def compress_history(compression: Compression = _ALL, *, name: str = "compress_h
         name: How the tap is called.
     """
     if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
-        raise TypeError(f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}")
+        raise TypeError(f"{name!r} takes a way to compress, such as WholeHistory(keep=3), not {compression!r}")
     needs = (AgentMemory,) if isinstance(compression, StoredFacts) else ()
     asks = isinstance(compression, WholeHistory | ChunkedHistory | FoundFacts)
     return Tap(_CompressHistory(compression), name=name, needs=needs, asks_model=asks)

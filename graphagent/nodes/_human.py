@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from graphagent.graph import Node
-from graphagent.graph._internal import is_type
 
 if TYPE_CHECKING:
     from graphagent.memory.notes import NoteMemory, NoteView
@@ -84,10 +83,6 @@ def ask_human(
     """
     if inspect.iscoroutinefunction(question):
         raise TypeError(f"the question of {name!r} is an async function; make the text in a node before it")
-    if not is_type(kind) and kind is not Any:
-        raise TypeError(
-            f"{name!r} asks for an answer of a type, such as bool or Literal['yes', 'no'], and {kind!r} is none"
-        )
     lessons: NoteMemory | None = None
     if learn is not None:
         from graphagent.memory.notes import NoteMemory

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from graphagent._article import a, kind_of
 from graphagent.errors import OutputError, PromptTooLongError, VetoError
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults
@@ -122,7 +121,7 @@ async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
         return
     if not isinstance(prompt, str | Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"node {ctx.node!r} asks a model with text, a Message or ToolResults, not with {a(type(prompt).__name__)}; "
+            f"node {ctx.node!r} asks a model with text, a Message or ToolResults, not with {type(prompt).__name__}; "
             f"map it to text before"
         )
     message = prompt if isinstance(prompt, Message) else Message.user(prompt)
@@ -189,7 +188,7 @@ def llm_request(
     offered = bool(tools) if tools is not None else output is None
     form = OutputFormat.of(output) if output is not None else None
     if force is not None and not isinstance(force, Tool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"force= is a tool, or the name of one, not {kind_of(force)}; put @tool on the function")
+        raise TypeError(f"force= is a tool, or the name of one, not {force!r}; put @tool on the function")
     forced = force.name if isinstance(force, Tool) else force
     request = LlmRequest(offered, forced, required, form, dict(parameters or {}))
     if forced is not None or required:
@@ -214,7 +213,7 @@ def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:
     """Make a tap that adds messages to what the model is sent; plain text is the user's."""
     for each in messages:
         if not isinstance(each, str | Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{name!r} adds text or messages, not {kind_of(each)}; write update_prompt('…')")
+            raise TypeError(f"{name!r} adds text or messages, not {type(each).__name__}; write update_prompt('…')")
     added = tuple(message if isinstance(message, Message) else Message.user(message) for message in messages)
     return Tap(_UpdatePrompt(added), name=name)
 

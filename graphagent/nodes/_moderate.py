@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from graphagent._article import a, kind_of
 from graphagent.graph import Node
-from graphagent.graph._internal import is_type
 from graphagent.llm import Moderation, OutputFormat
 from graphagent.nodes._decision import decide
 from graphagent.nodes._verify import as_text
@@ -79,7 +77,7 @@ class _Moderate:
             found = await found
         if not isinstance(found, Moderation) or not isinstance(found.flagged, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"the moderator of node {ctx.node!r} returned {a(type(found).__name__)}, so nothing passes; "
+                f"the moderator of node {ctx.node!r} returned {type(found).__name__}, so nothing passes; "
                 f"return Moderation(flagged=True or False)"
             )
         return found
@@ -113,10 +111,8 @@ def moderate(by: Any, kind: Any = str, *, name: str = "moderate") -> Node[Any, A
     """
     if isinstance(by, type) or not (isinstance(by, str) or callable(by) or callable(getattr(by, "moderate", None))):
         raise TypeError(
-            f"{name!r} takes a policy as text, a moderator such as OpenAIModerator(), or a function of the text, not {kind_of(by)}"
+            f"{name!r} takes a policy as text, a moderator such as OpenAIModerator(), or a function of the text, not {by!r}"
         )
-    if not is_type(kind) and kind is not Any:
-        raise TypeError(f"{name!r} takes an input of a type, such as str, and {kind!r} is none")
     function = _Moderate(cast("Any", by))
     return Node[Any, Any](
         function, name=name, input_type=kind, output_type=kind | Flagged[kind], asks_model=isinstance(by, str)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a
 from graphagent.graph import Tap
 from graphagent.llm import Message
 from graphagent.memory import TaskStep
@@ -31,7 +30,7 @@ class _Recall:
         if query is None:
             query = _text(value) or _task(ctx)
         if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"the query of node {ctx.node!r} gave {a(type(query).__name__)}, and is to give text")
+            raise TypeError(f"the query of node {ctx.node!r} gave {type(query).__name__}, and is to give text")
         await ctx.feature(NoteMemory).recall_to_agent(
             query, scope=self.scope, categories=self.categories, limit=self.limit, characters=self.characters
         )
@@ -107,9 +106,7 @@ def remember_notes(
     if inspect.iscoroutinefunction(content):
         raise TypeError(f"the content of {name!r} is an async function; make the text in a node before it")
     if content is not None and not callable(content):
-        raise TypeError(
-            f"the content of {name!r} is a function of its input, such as str, not {a(type(content).__name__)}"
-        )
+        raise TypeError(f"the content of {name!r} is a function of its input, such as str, not {content!r}")
     return Tap(_Remember(content, scope, _names(categories)), name=name, needs=(NoteMemory,))
 
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from graphagent._article import kind_of
 from graphagent.errors import OutputError, ToolError
-from graphagent.graph import END, START, Node, Strategy, ToolSelection
-from graphagent.graph._internal import hints, is_type
+from graphagent.graph import END, START, Node, Strategy, ToolSelection, type_hints
 from graphagent.llm import Message, OutputFormat, Tool, ToolCalls, ToolResults
 from graphagent.nodes._model import LlmRequest, Prompt
 from graphagent.nodes._tools import ExecuteTools
@@ -149,8 +147,6 @@ def make_task(
     """Make the strategy of a task, whose turns have a purpose."""
     if parallel_tools < 1:
         raise ValueError(f"{name!r}: parallel_tools={parallel_tools} would run no call; give 1 or more")
-    if not is_type(output) and output is not Any:
-        raise TypeError(f"{name!r} has an output of a type, such as str or list[str], and {output!r} is none")
     begin: Any = START if instruction is None else START >> _instruct(instruction, name)
     form: OutputFormat[Any] | None = None if output is str else OutputFormat.of(output)
     if form is not None and tools is not None and not isinstance(tools, ToolSelection) and not tools:
@@ -190,7 +186,7 @@ def _instruct(instruction: object, name: str) -> Node[Any, str | Message]:
 
         return Node(fill, name="instruct", input_type=str, output_type=str)
     if not callable(instruction) or inspect.iscoroutinefunction(instruction):
-        said = "an async function" if callable(instruction) else kind_of(instruction)
+        said = "an async function" if callable(instruction) else repr(instruction)
         raise TypeError(
             f"the instruction of {name!r} is text, or a plain function that makes it of the input, not {said}"
         )
@@ -200,7 +196,7 @@ def _instruct(instruction: object, name: str) -> Node[Any, str | Message]:
         return function(value)
 
     taken = next(iter(inspect.signature(function).parameters), "")
-    given = hints(function, 3).get(taken, Any)
+    given = type_hints(function).get(taken, Any)
     return Node(make, name="instruct", input_type=given, output_type=str | Message)
 
 

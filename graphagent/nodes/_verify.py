@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from graphagent._article import kind_of
-from graphagent.graph import END, START, Node, Strategy, ToolSelection, parallel
-from graphagent.graph._internal import hints, is_type
+from graphagent.graph import END, START, Node, Strategy, ToolSelection, parallel, type_hints
 from graphagent.llm import Message, ToolResults
 from graphagent.nodes._model import passthrough
 from graphagent.nodes._task import make_task
@@ -127,12 +125,10 @@ def verify(
     elif callable(criteria) and not inspect.iscoroutinefunction(criteria):
         question = cast("Callable[[Any], str]", criteria)
         taken = next(iter(inspect.signature(criteria).parameters), "")
-        kind = hints(criteria, 1).get(taken, Any) if kind is None else kind
+        kind = type_hints(criteria).get(taken, Any) if kind is None else kind
     else:
-        said = "an async function" if callable(criteria) else kind_of(criteria)
+        said = "an async function" if callable(criteria) else repr(criteria)
         raise TypeError(f"the criteria of {name!r} are text, or a plain function that makes the question, not {said}")
-    if not is_type(kind) and kind is not Any:
-        raise TypeError(f"{name!r} takes an input of a type, such as str, and {kind!r} is none")
     judge = make_task(
         question, Judgement, tools=tools, model=model, max_turns=max_turns, name="judge", purpose="decision"
     )

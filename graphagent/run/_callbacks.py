@@ -12,7 +12,7 @@ from typing import Any, cast
 from graphagent._annotations import class_of, union_members
 from graphagent._article import kind_of
 from graphagent.errors import HandlerError, ScriptError, Veto, VetoError
-from graphagent.graph._internal import hints
+from graphagent.graph import type_hints
 from graphagent.llm import ToolCall
 from graphagent.memory import Step
 from graphagent.memory._internal import FieldError
@@ -43,7 +43,7 @@ class Callback:
         if not callable(function):
             raise TypeError(f"a step callback is a function of a step, or of a step and the run, not {function!r}")
         name, parameters = _name(function), _parameters(function)
-        annotations = hints(_unwrapped(function), 2)
+        annotations = type_hints(_unwrapped(function))
         takes = _takes(parameters, annotations)
         if not takes:
             raise TypeError(
@@ -118,7 +118,7 @@ class Check:
             TypeError: It cannot be called with an answer, or with an answer and a run.
         """
         name, parameters = _name(function), _parameters(function)
-        takes = _takes(parameters, hints(_unwrapped(function), 2))
+        takes = _takes(parameters, type_hints(_unwrapped(function)))
         if not takes:
             raise TypeError(
                 f"the final check {name!r} is called with the answer, or with the answer and the run: write "

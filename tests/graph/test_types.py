@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent import Context
-from graphagent.graph import _types, node, tap
+from graphagent.graph import Node, Tap, _types, node, tap, type_hints
 from graphagent.graph._internal import is_a
 from tests.graph.parts import step
 
@@ -282,3 +282,52 @@ def test_annotations_of_wrapped_functions_and_callables_are_read():
     assert (node(wrapped).input_type, node(wrapped).output_type) == (int, str)
     assert (node(Thing().method).input_type, node(Thing().method).output_type) == (Dog, Animal)
     assert (node(Thing()).input_type, node(Thing()).output_type, node(Thing()).name) == (bytes, type(None), "Thing")
+
+
+def test_the_types_of_a_function_are_found_where_it_was_defined():
+    """Also if they are local to a function or a class around it, whoever asks; what type checkers alone know is left out."""
+
+    class Local: ...
+
+    class Around:
+        class Inner: ...
+
+        def method(self, value: Local, other: list[Inner]) -> Hidden: ...
+
+    def function(value: dict[str, Local], dog: Dog, hidden: Hidden) -> Local: ...
+
+    @functools.wraps(function)
+    def wrapper(*arguments): ...
+
+    def asked_elsewhere(function):
+        Dog = int  # noqa: F841  not the one that is meant
+        return type_hints(function)
+
+    local = {"value": dict[str, Local], "dog": Dog, "return": Local}
+    assert [asked_elsewhere(each) for each in (function, wrapper)] == [local, local]
+    assert asked_elsewhere(Around().method) == {"value": Local}
+    assert [type_hints(each) for each in (len, functools.partial(function), 3)] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("make", [Node, Tap])
+def test_a_value_is_no_type_of_a_node(make):
+    """The name of a type and True are refused when the node is made; whatever an annotation may be is not."""
+    for wrong in ("Animal", True, 3, [Animal], len):
+        with pytest.raises(TypeError, match="the input type of 'x' must be a type, such as str or list\\[str\\], not"):
+            make(None, name="x", input_type=wrong)
+    for right in (
+        None,
+        Any,
+        Never,
+        T,
+        UserId,
+        Animal,
+        list[int],
+        str | None,
+        Optional[int],
+        Literal["a"],
+        Annotated[str, 1],
+    ):
+        assert make(None, name="x", input_type=right).input_type is right
+    with pytest.raises(TypeError, match="the output type of 'x' must be a type"):
+        Node(None, name="x", output_type="Animal")

@@ -158,7 +158,7 @@ async def test_what_is_no_question_is_refused():
     """An async function and what is no type at once, a function that gives no text when it is asked."""
     with pytest.raises(TypeError, match="'ask_human' is an async function"):
         ask_human(upper.function, bool)
-    with pytest.raises(TypeError, match="True is none"):
+    with pytest.raises(TypeError, match=r"the output type of 'ask_human' must be a type, .* not True"):
         ask_human("Well?", True)
     with pytest.raises(NodeFailedError) as info:
         await Agent(Strategy("s", START >> ask_human(len, bool) >> END)).run("abc")

@@ -625,7 +625,7 @@ async def test_what_is_no_prompt_is_refused():
 
     with pytest.raises(NodeFailedError) as info:
         await run([], strategy=Strategy("s", START >> anything >> untyped >> llm_request(tools=False) >> END))
-    assert "not with an int" in str(info.value.__cause__)
+    assert "not with int;" in str(info.value.__cause__)
     assert "map it" in str(info.value.__cause__)
 
 

@@ -256,8 +256,8 @@ async def test_another_tool_named_finish_is_refused():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: task(3, output=Report), "is text, or a plain function that makes it of the input, not an int"),
-        (lambda: task("x", output="Report"), "has an output of a type"),
+        (lambda: task(3, output=Report), "is text, or a plain function that makes it of the input, not 3"),
+        (lambda: task("x", output="Report"), "'Report' has no JSON form"),
         (lambda: task("x", output=ScriptedModel), "has no JSON form"),
     ],
 )

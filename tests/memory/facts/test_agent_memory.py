@@ -499,11 +499,11 @@ def test_what_is_no_provider_is_refused_at_install(wrong):
     ("make", "said"),
     [
         (lambda: load_facts("city"), "concepts"),
-        (lambda: load_all_facts(subjects=USER), "a list of subjects.*, not a Subject"),
-        (lambda: load_all_facts(subjects=["user"]), "a list of subjects.*; there is a str"),
+        (lambda: load_all_facts(subjects=USER), "a list of subjects.*, not Subject"),
+        (lambda: load_all_facts(subjects=["user"]), "a list of subjects.*; one of them is of type str"),
         (lambda: save_facts(CITY, subject="user"), "a Subject"),
         (lambda: save_facts(CITY, scope="agent"), "a list of scopes, such as .ScopeKind"),
-        (lambda: auto_detect_facts(scopes="agent"), "a list of scopes.*, not a str"),
+        (lambda: auto_detect_facts(scopes="agent"), "a list of scopes.*, not str"),
     ],
 )
 def test_names_in_the_place_of_values_are_refused_where_they_stand(make, said):
