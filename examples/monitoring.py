@@ -105,7 +105,7 @@ async def step_by_step(options: argparse.Namespace) -> None:
         run = create_agent(options, store).start(TASK)
         for _ in range(2):
             print(f"begun: {type(await run.step()).__name__}")
-        await run.release()
+        await run.aclose()
 
         run = await create_agent(options, store).read(run.run_id)
         while (step := await run.step()) is not None:

@@ -46,6 +46,18 @@ class Listener:
         return (AnswerHandler(self.handler) if heard_alone else self.handler,)
 
 
+def listener(event: Any, handler: Any, call: str, *, all_text: bool = False) -> Listener:
+    """Return the listener that `on` adds. Errors show it as `call`.
+
+    Raises:
+        TypeError: see `check_handler`; or `all_text` is given and the event is none of what models say.
+    """
+    check_handler(event, handler, call, "NodeFinished")
+    if all_text and not (issubclass(TextStreamed, event) or issubclass(OutputStreamed, event)):
+        raise TypeError(f"all_text=True is for TextStreamed and OutputStreamed; leave it out for {event.__name__}")
+    return Listener(event, ending(handler), all_text)
+
+
 def by_type(listeners: Iterable[Listener], known: Handlers | None = None) -> Handlers:
     """Return the handlers of each concrete type of event: those that are known, and then those of listeners."""
     known, listeners = known or {}, tuple(listeners)

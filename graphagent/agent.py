@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 import anyio
 
 from graphagent._article import a, kind_of
-from graphagent._dispatch import Handlers, Listener, by_type, check_handler, ending
+from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._options import check_options
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError, StrategyError
-from graphagent.events import Event, OutputStreamed, TextStreamed
+from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool, ToolCalls
@@ -244,10 +244,7 @@ class Agent(Generic[I, O]):
         Raises:
             TypeError: the handler is async, the type is no event, or `all_text` is given and it is not heard of what models say.
         """
-        check_handler(event, handler, "agent.on", "NodeFinished")
-        if all_text and not (issubclass(TextStreamed, event) or issubclass(OutputStreamed, event)):
-            raise TypeError(f"all_text=True is for TextStreamed and OutputStreamed; leave it out for {event.__name__}")
-        self._listeners.append(Listener(event, ending(handler), all_text))
+        self._listeners.append(listener(event, handler, "agent.on", all_text=all_text))
         self._handlers = by_type(self._listeners)
         if self._cached_config is not None:
             self._cached_config = replace(self._cached_config, handlers=self._handlers)

@@ -422,10 +422,6 @@ class BlockingRun(Protocol[O]):
     def questions(self) -> tuple[Question, ...]:
         """The open questions."""
 
-    @property
-    def pending(self) -> Question | None:
-        """The first open question."""
-
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step; `detailed` adds what the model was sent."""
 
@@ -438,7 +434,7 @@ class BlockingRun(Protocol[O]):
     def pause(self, reason: str = "") -> None:
         """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
 
-    def allow(
+    def set_budgets(
         self,
         *,
         max_nodes: int | None = None,
@@ -449,13 +445,13 @@ class BlockingRun(Protocol[O]):
     ) -> None:
         """Replace the budgets that are not None."""
 
-    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
-        """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
+    def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
+        """Call a handler for each event of a type in this run alone; otherwise as `agent.on`."""
 
     def answer(self, answer: object = ..., /, *, answers: Mapping[str, object] | None = None) -> None:
         """Answer the open question, or several questions by id. The run continues with `finish` or `step`."""
 
-    def release(self) -> None:
+    def aclose(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
 
     def __enter__(self) -> BlockingRun[O]: ...

@@ -471,7 +471,7 @@ def test_a_budget_of_money_without_prices_is_refused():
     with pytest.raises(ValueError, match=said):
         Agent(Strategy("s", START >> helped >> END), model=ScriptedModel([]))
     with pytest.raises(ValueError, match=said):
-        Agent(single_run(), model=unpriced).start("x").allow(max_cost=1)
+        Agent(single_run(), model=unpriced).start("x").set_budgets(max_cost=1)
 
 
 def test_a_budget_of_money_with_prices_is_taken():
@@ -480,7 +480,7 @@ def test_a_budget_of_money_with_prices_is_taken():
     Agent(single_run(), model=PricedModel(unpriced, Prices(input="0.15", output="0.60")), max_cost=1)
     Agent(single_run(), model=OpenAIModel("o", base_url="https://openrouter.ai/api/v1"), max_cost=1)
     Agent(single_run(), model=ScriptedModel([]), max_cost=1)
-    Agent(single_run(), model=unpriced, max_tokens=1).start("x").allow(max_tokens=2)
+    Agent(single_run(), model=unpriced, max_tokens=1).start("x").set_budgets(max_tokens=2)
     selecting = single_run().using(
         tools=select_tools(model=unpriced), max_cost=1
     )  # it counts in the budget around that

@@ -192,5 +192,7 @@ def test_a_handler_before_its_event_is_refused():
     agent = Agent(Strategy("s", START >> passthrough(str) >> END))
     with pytest.raises(TypeError, match=r"write agent\.on\(NodeFinished, handler\)"):
         agent.on(print, NodeFinished)
+    with pytest.raises(TypeError, match=r"write run\.on\(NodeFinished, handler\)"):
+        agent.start("x").on(print, NodeFinished)
     with pytest.raises(TypeError, match=r"write agent\.on\(NodeFinished, handler\)"):
         agent.on(NodeFinished, "print")

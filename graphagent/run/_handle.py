@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from graphagent._dispatch import Listener, by_type
+from graphagent._dispatch import by_type, listener
 from graphagent.errors import RunError
-from graphagent.events import Event
 from graphagent.run._after import look_back
 from graphagent.run._answering import answer as answer_of
 from graphagent.run._assembly import check_prices
@@ -22,12 +21,14 @@ from graphagent.run._suspend import Suspend
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from graphagent.events import Event
     from graphagent.log._internal import Status
     from graphagent.memory import RunMemory, Step
     from graphagent.run._questions import Question
     from graphagent.run._result import RunResult
     from graphagent.run._runtime import Runtime
 
+E = TypeVar("E", bound="Event")
 O = TypeVar("O", covariant=True)
 _NO_ANSWER: Any = object()
 
@@ -94,11 +95,6 @@ class Run(Generic[O]):
     def questions(self) -> tuple[Question, ...]:
         """The open questions."""
         return self._run.questions
-
-    @property
-    def pending(self) -> Question | None:
-        """The first open question."""
-        return next(iter(self.questions), None)
 
     def replay(self, *, detailed: bool = False) -> None:
         """Print what happened, step by step; `detailed` adds what the model was sent."""
@@ -178,7 +174,7 @@ class Run(Generic[O]):
         """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""
         self._run.top.pause(reason)
 
-    def allow(
+    def set_budgets(
         self, *, max_nodes: int | None = None, max_turns: int | None = None, max_tokens: int | None = None,
         max_cost: Decimal | float | None = None, max_seconds: float | None = None,
     ) -> None:  # fmt: skip
@@ -193,9 +189,9 @@ class Run(Generic[O]):
         limits.replace(Budgets(max_nodes, max_turns, max_tokens, max_cost))
         run.max_seconds = run.max_seconds if max_seconds is None else max_seconds
 
-    def listen(self, handler: Callable[[Event], None], /, *, all_text: bool = False) -> None:
-        """Call a handler for each event of this run alone; else as `agent.on(Event, handler)`."""
-        self._run.handlers = by_type([Listener(Event, handler, all_text)], self._run.handlers)
+    def on(self, event: type[E], handler: Callable[[E], None], /, *, all_text: bool = False) -> None:
+        """Call a handler for each event of a type in this run alone; otherwise as `agent.on`."""
+        self._run.handlers = by_type([listener(event, handler, "run.on", all_text=all_text)], self._run.handlers)
 
     def answer(self, answer: object = _NO_ANSWER, /, *, answers: Mapping[str, object] | None = None) -> None:
         """Answer the open question, or several questions by id. The run continues with `finish` or `step`.
@@ -209,7 +205,7 @@ class Run(Generic[O]):
             raise TypeError("there is no answer: write run.answer(…), or run.answer(answers={id: …})")
         take_answers(self._run, answers)
 
-    async def release(self) -> None:
+    async def aclose(self) -> None:
         """Release the run, so that another process can continue it. A run that ended, waits or paused has been released."""
         if self._run.claimed and self._run.log.durable:
             await stop(self._run, "paused", "released")
@@ -218,7 +214,7 @@ class Run(Generic[O]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.release()
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"<run {self.run_id!r}: {self.status}>"

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 import anyio
 
 from graphagent._concurrency import OwnTask
-from graphagent.events import TextStreamed
+from graphagent.events import Event, TextStreamed
 
 if TYPE_CHECKING:
-    from graphagent.events import Event
     from graphagent.run._handle import Run
     from graphagent.run._result import RunResult
 
@@ -113,7 +112,7 @@ class _Execution:
             raise RuntimeError(
                 "these events were read already; for those that come when the run continues: RunStream(events.run)"
             )
-        self._run.listen(self._take, all_text=self._all_text)
+        self._run.on(Event, self._take, all_text=self._all_text)
         self._task = OwnTask(self._finish)
 
     async def following(self) -> Event:

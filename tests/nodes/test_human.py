@@ -327,7 +327,7 @@ async def test_the_arguments_of_a_call_may_be_changed(life):
     settings = writer(letters("ada"))
     await life.begin(react, **settings)
     if life.store is None:
-        life.run.listen(lambda event: told.append(event.call.arguments) if isinstance(event, ToolCalled) else None)
+        life.run.on(ToolCalled, lambda event: told.append(event.call.arguments))
     assert (await life.go_on(Approve(arguments={"to": "bob", "copies": 2}))).output == "Done."
     assert SENT == [("bob", 2)]
     assert told in ([], [{"to": "bob", "copies": 2}])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
 from graphagent._clock import clock
 from graphagent.errors import CacheError, DivergedError, FeatureError, NodeFailedError, RunNotFoundError
-from graphagent.events import CacheUsed, NodeFinished, NodeStarted
+from graphagent.events import CacheUsed, Event, NodeFinished, NodeStarted
 from graphagent.graph import CachePolicy, Node
 from graphagent.history import clear_cache, forget_runs, prune_runs
 from graphagent.llm import Message, ModelRequest
@@ -184,7 +184,7 @@ async def test_a_hit_is_an_event(store):
     for expected in ([NodeStarted, NodeFinished], [NodeStarted, CacheUsed, NodeFinished]):
         heard = []
         run = agent.start("a")
-        run.listen(heard.append)
+        run.on(Event, heard.append)
         result = await run.finish()
         heard = [event for event in heard if isinstance(event, NodeStarted | CacheUsed | NodeFinished)]
         assert [type(event) for event in heard] == expected

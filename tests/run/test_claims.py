@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -465,7 +466,7 @@ async def test_a_run_object_that_is_gone_has_no_run(callbacks):
 
 
 async def test_a_run_that_was_released_is_free_and_the_object_can_take_it_again():
-    """`release`, or the end of `async with`, lets it go; whoever had it finds that someone else went on with it."""
+    """`aclose`, or the end of `async with`, lets it go; whoever had it finds that someone else went on with it."""
     store = MemoryStore()
     with fixed_clock(step_ms=0):  # what two of them write at the same moment looks the same
         await _released_and_taken_again(store)
@@ -477,7 +478,7 @@ async def _released_and_taken_again(store):
         assert await run.step() is not None
     (head,) = await list_runs(store)
     assert (head.claim, head.status, head.reason) == (None, "paused", "released")
-    await run.release()
+    await run.aclose()
     other = await Agent(holding(at_once), store=store).read("r")
     assert (await run.finish()).output == OUTPUT
     before = await items(store)
@@ -495,8 +496,8 @@ async def breaks(ctx: Context, text: str) -> str:
 
 
 @node
-async def pauses(ctx: Context, text: str) -> str:
-    ctx.effects.run.pause("enough")
+async def pauses(ctx: Context[Any], text: str) -> str:
+    ctx.deps["run"].pause("enough")
     return text
 
 
@@ -518,7 +519,8 @@ async def hangs(ctx: Context, text: str) -> str:
 async def test_a_run_that_came_to_rest_is_nobodys(strategy, status):
     """One that ended, failed, waits, was paused or cancelled has no claim, though its object still lives."""
     store = MemoryStore()
-    run = Agent(strategy, store=store).start("x", run_id="r")
+    deps = {}
+    run = deps["run"] = Agent(strategy, store=store).start("x", run_id="r", deps=deps)
     with anyio.move_on_after(0.05 if status == "cancelled" else None):
         with suppress(NodeFailedError):
             await run.finish()
@@ -710,7 +712,7 @@ async def test_of_many_tasks_that_resume_a_run_one_has_it():
     store, gate = MemoryStore(), Gate()
     run = Agent(holding(gate), store=store).start("x", run_id="r")
     assert await run.step() is not None
-    await run.release()
+    await run.aclose()
     said, refused = [], anyio.Event()
 
     async def resume():

@@ -451,7 +451,7 @@ def test_what_is_no_budget_is_refused(wrong):
     with pytest.raises(ValueError, match="is not a budget"):
         Agent(strategy, max_cost=wrong)
     with pytest.raises(ValueError, match="is not a budget"):
-        Agent(strategy, model=ScriptedModel([])).start("x").allow(max_cost=wrong)
+        Agent(strategy, model=ScriptedModel([])).start("x").set_budgets(max_cost=wrong)
     with pytest.raises(ValueError, match="is not a budget"):
         Agent(Strategy("around", START >> strategy.using(max_cost=wrong) >> END))
 

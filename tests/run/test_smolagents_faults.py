@@ -407,7 +407,7 @@ async def test_all_counts_of_tokens_agree(tmp_path):
         assert isinstance(await run.step(), PlanningStep)
         assert isinstance(await run.step(), ActionStep)
         assert run.result.usage == Usage(40, 20)
-        await run.release()
+        await run.aclose()
         result = await make(store, model, helping).resume("r")
         (inside,) = [head for head in await list_runs(store) if head.parent == "r"]
         again = await make(store, model, helping).read("r")

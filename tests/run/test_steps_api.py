@@ -109,7 +109,7 @@ async def test_nothing_happens_before_the_first_step():
     agent.on(Event, events.append)
     run = agent.start("What is twice four?", run_id="r1", owner="ada")
     assert isinstance(run, Run)
-    assert (run.run_id, run.owner, run.status, run.done, run.pending) == ("r1", "ada", "new", False, None)
+    assert (run.run_id, run.owner, run.status, run.done, run.questions) == ("r1", "ada", "new", False, ())
     assert told(run.memory.steps) == [("TaskStep", "What is twice four?")]
     with pytest.raises(RunError, match="'r1' has no output: it has not begun"):
         _ = run.output
@@ -261,7 +261,7 @@ async def test_a_run_as_a_block_is_let_go_behind_it():
     """Without a store there is nothing to let go: it goes on afterwards."""
     async with an_agent().start("task") as run:
         await run.step()
-    await run.release()
+    await run.aclose()
     assert (await run.finish()).output == "Eight."
 
 
@@ -277,7 +277,7 @@ async def test_a_run_that_waits_gives_no_step_until_it_is_answered():
     agent.on(Event, lambda event: events.append(type(event)))
     run = agent.start("x", run_id="r1")
     assert told(await stepped(run)) == ["so"]
-    assert (run.status, run.pending.question, run.done) == ("waiting", "Send it?", False)
+    assert (run.status, run.questions[0].question, run.done) == ("waiting", "Send it?", False)
     assert events[-1] is RunSuspended
     seen = len(events)
     assert await run.step() is None
@@ -288,7 +288,7 @@ async def test_a_run_that_waits_gives_no_step_until_it_is_answered():
     run.answer(True)
     assert told(await stepped(run)) == [("FinalAnswerStep", "True")]
     assert events[seen] is RunResumed
-    assert (run.result.nodes, run.pending) == (4, None)
+    assert (run.result.nodes, run.questions) == (4, ())
 
 
 async def test_a_pause_stops_before_the_next_node():
@@ -807,17 +807,35 @@ async def test_a_run_out_of_budget_goes_on_with_more():
         with pytest.raises(BudgetError):
             await run.finish()
         assert len(model.requests) == done
-        run.allow(**{f"max_{budget}": more})
+        run.set_budgets(**{f"max_{budget}": more})
         result = await run.finish()
         assert (result.output, len(model.requests), result.turns) == ("Eight.", 3, 3), budget
         assert [step.observations for step in run.memory.steps if isinstance(step, ActionStep)] == ["4", "8", None]
 
 
+async def test_a_handler_of_a_run_hears_events_of_its_type_of_that_run_alone():
+    """After those of the agent, and until the run ends; what it raises ends the run."""
+    heard = []
+    agent = only(upper)
+    agent.on(NodeFinished, lambda event: heard.append("agent"))
+    one, other = agent.start("x"), agent.start("x")
+    one.on(NodeFinished, lambda event: heard.append(event.run_id))
+    for run in (one, other):
+        await run.finish()
+    assert heard == ["agent", one.run_id, "agent"]
+    failing = agent.start("x")
+    failing.on(NodeFinished, lambda event: {}[event.node])
+    with pytest.raises(HandlerError, match="of NodeFinished"):
+        await failing.finish()
+    with pytest.raises(TypeError, match="leave it out for NodeFinished"):
+        failing.on(NodeFinished, print, all_text=True)
+
+
 async def test_what_is_no_budget_is_refused():
-    """`allow` takes numbers of 0 or more, and changes nothing where one is wrong."""
+    """`set_budgets` takes numbers of 0 or more, and changes nothing where one is wrong."""
     run = an_agent(max_turns=1).start("task")
     with pytest.raises(ValueError, match="max_turns=-1 is not a budget"):
-        run.allow(max_nodes=100, max_turns=-1)
+        run.set_budgets(max_nodes=100, max_turns=-1)
     with pytest.raises(BudgetError, match="1 turns"):
         await run.finish()
 
@@ -842,7 +860,7 @@ async def test_time_counts_while_the_run_is_executed():
     assert run.result.seconds == pytest.approx(0.1, abs=0.05)
     with pytest.raises(BudgetError):
         await run.step()
-    run.allow(max_seconds=20)
+    run.set_budgets(max_seconds=20)
     assert (await run.finish()).output == 5
     assert told(run.memory.steps)[1:-1] == ["1", "2", "3", "4"]
 

@@ -282,11 +282,11 @@ async def test_handlers_of_the_agent_are_called_as_well():
 async def test_a_used_up_budget_is_raised_from_the_stream():
     """BudgetError comes where the events are read; the run goes on with more."""
     async with an_agent().stream("x") as events:
-        events.run.allow(max_turns=1)
+        events.run.set_budgets(max_turns=1)
         with pytest.raises(BudgetError, match="1 turns"):
             async for _ in events:
                 pass
-    events.run.allow(max_turns=2)
+    events.run.set_budgets(max_turns=2)
     assert (await events.run.finish()).output == "That is four."
 
 

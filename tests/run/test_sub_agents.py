@@ -503,11 +503,11 @@ async def test_a_run_is_allowed_more_while_it_stands_still():
     """In this process too: the sub-agent goes on where it was stopped."""
     family = Family()
     run = family.chief.start("plants", run_id="r")
-    run.allow(max_tokens=20)
+    run.set_budgets(max_tokens=20)
     with pytest.raises(BudgetError):
         await run.finish()
     asked = len(family.asked)
-    run.allow(max_tokens=10**6)
+    run.set_budgets(max_tokens=10**6)
     assert (await run.finish()).output == PLANTS
     assert asked < len(family.asked) == 8
     assert run.result.usage == run.result.ledger.total
@@ -525,12 +525,12 @@ async def test_time_around_ends_what_is_inside():
 
     agent = boss(helper(replies=[ToolCall("slow"), "done"], tools=[slow]))
     run = agent.start("x", run_id="r")
-    run.allow(max_seconds=0.05)
+    run.set_budgets(max_seconds=0.05)
     with pytest.raises(BudgetError) as info:
         await run.finish()
     assert (info.value.budget, info.value.result.children[0].result.done) == ("seconds", False)
     hold.set()
-    run.allow(max_seconds=60)
+    run.set_budgets(max_seconds=60)
     assert (await run.finish()).output == "done"
 
 

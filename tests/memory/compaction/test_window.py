@@ -514,7 +514,7 @@ async def test_a_resumed_run_sends_what_it_would_have_sent(tmp_path):
     agent = agent_of(model, tokens=1_000, store=store)
     run = agent.start("Watch.", run_id="r")
     while await run.step() is not None:
-        await run.release()
+        await run.aclose()
         run = await agent_of(model, tokens=1_000, store=store).read("r")
     assert run.output == "Done."
     assert [request.messages for request in model.requests] == [request.messages for request in whole.model.requests]
