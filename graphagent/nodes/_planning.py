@@ -38,7 +38,6 @@ async def plan_if_due(ctx: Context[Any], tools: Sequence[Tool]) -> bool:
             since += 1
     if since < interval:
         return False
-    ctx.check_turn()
     names = ", ".join(tool.name for tool in tools)
     asked = Message.user(_PLAN.format(tools=_TOOLS.format(names=names) if names else ""))
     for again in (False, True):

@@ -17,7 +17,6 @@ from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
 from graphagent.run._budgets import check_budgets
 from graphagent.run._cached import no_store
-from graphagent.run._children import run_agent
 from graphagent.run._context import Context, missing
 from graphagent.run._requests import no_model
 from graphagent.run._sites import AgentTool, as_tool
@@ -187,7 +186,7 @@ def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentToo
         )
 
     async def on_task(task: Any, ctx: Context[Any] | None = None) -> Any:
-        return await _called(agent.name, config(), ctx, task)
+        return await _called(agent, config, ctx, task)
 
     async def on_nothing(ctx: Context[Any] | None = None) -> Any:
         return await on_task(None, ctx)
@@ -200,11 +199,11 @@ def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentToo
     return AgentTool(made.name, made.description, made.parameters, made.run, config=config, agent=agent)
 
 
-async def _called(name: str, config: RunConfig, ctx: Context[Any] | None, task: Any) -> Any:
+async def _called(agent: Agent[Any, Any], config: Callable[[], RunConfig], ctx: Context[Any] | None, task: Any) -> Any:
     """Return the answer of an agent that is called as a tool: as a part of a run, or as a run of its own if there is none."""
     if ctx is None:
-        return (await begin(config, task, run_id=None, owner="").handle.finish()).output
-    return await run_agent(name, config, ctx.effects, task)
+        return (await begin(config(), task, run_id=None, owner="").handle.finish()).output
+    return await ctx.run_agent(agent, task)
 
 
 def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], limits: Mapping[str, Any]) -> Tool:
@@ -225,6 +224,6 @@ def tool_with_fields(agent: Agent[Any, Any], config: Callable[[], RunConfig], li
             raise ArgumentsError(agent.name, problems(error)) from None
 
     async def run(arguments: Mapping[str, Any], ctx: Context[Any] | None) -> Any:
-        return await _called(agent.name, config(), ctx, read(arguments))
+        return await _called(agent, config, ctx, read(arguments))
 
     return replace(made, parameters=adapter.json_schema(), run=run, read=read, **limits)

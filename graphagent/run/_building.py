@@ -106,7 +106,9 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
         inside = frame.inside.get("branches")
         if inside is None:
             if selection is not None and setting is not None:
-                await choose_tools(Context(execution), selection, setting, execution.available(setting), value)
+                always = execution.of_features()
+                tools = [tool for tool in execution.available(setting) if tool.name not in always]
+                await choose_tools(Context(execution), selection, setting, tools, value)
             log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,)))
             inside = frame.inside["branches"]
         given = execution.input if log.durable else lambda: value

@@ -67,56 +67,50 @@ class Context(Generic[Deps]):
     """
 
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
-    __slots__ = ("_clock", "_effects", "_execution", "_known")
+    __slots__ = ("_clock", "_execution", "_known", "_made")
 
     def __init__(self, execution: Execution, effects: Effects | None = None, clock: int = 0) -> None:
         # Most nodes use nothing of their context, so this is as little as it can be.
-        self._execution, self._effects, self._clock = execution, effects, clock
+        self._execution, self._made, self._clock = execution, effects, clock
         self._known = execution.frame.latest
 
     @property
-    def effects(self) -> Effects:
-        """The engine's side of the context."""
-        if self._effects is None:
-            self._effects = Effects(self._execution, "", self._clock, known=self._known)
-        return self._effects
+    def _effects(self) -> Effects:
+        if self._made is None:
+            self._made = Effects(self._execution, "", self._clock, known=self._known)
+        return self._made
 
     # ---- where it is
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self.effects.run.run_id
-
-    @property
-    def lineage(self) -> tuple[str, ...]:
-        """The ids of the run, and of the runs around it."""
-        return self.effects.run.lineage
+        return self._effects.run.run_id
 
     @property
     def owner(self) -> str:
         """The user or tenant of the run, or an empty string."""
-        return self.effects.run.owner
+        return self._effects.run.owner
 
     @property
     def node(self) -> str:
         """The path of the node, such as `draft` or `count/words`."""
-        return self.effects.node
+        return self._effects.node
 
     @property
     def call(self) -> ToolCall | None:
         """The tool call that is being executed, or None outside of a tool."""
-        return self.effects.call
+        return self._effects.call
 
     @property
     def attempt(self) -> int:
         """The number of the attempt: 1, and more if the node is retried."""
-        return self.effects.frame.attempt
+        return self._effects.frame.attempt
 
     @property
     def executions(self) -> int:
         """How often the node has been entered since its strategy was entered, including this time."""
-        frame = self.effects.frame
+        frame = self._effects.frame
         return frame.executions.get(frame.node or "", 1)
 
     @property
@@ -125,44 +119,36 @@ class Context(Generic[Deps]):
 
         Pass it to a service that does nothing twice under one key.
         """
-        frame = self.effects.frame
+        frame = self._effects.frame
         call = f":{self.call.id}" if self.call is not None else ""
-        return f"{self.effects.run.top.run_id}:{frame.node_path}:{frame.entered}{call}"
+        return f"{self._effects.run.top.run_id}:{frame.node_path}:{frame.entered}{call}"
 
     # ---- what it can use
 
     @property
     def deps(self) -> Deps:
         """The object that was passed to the run as `deps=`."""
-        return cast("Deps", self.effects.run.config.deps)
+        return cast("Deps", self._effects.run.config.deps)
 
     @property
     def model(self) -> Model | None:
         """The model of the enclosing strategy or agent, or None."""
-        return self.effects.execution.model
+        return self._effects.execution.model
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools available here, including those of tool servers and, where there are others, those of features."""
-        return self.effects.execution.offered
+        return self._effects.execution.offered
 
     @property
     def remaining(self) -> Budgets:
         """What is left of the budgets, including those of enclosing strategies and runs. None means no limit."""
-        return self.effects.execution.limits.remaining()
+        return self._effects.execution.limits.remaining()
 
     @property
     def planning_interval(self) -> int | None:
         """The number of model turns after which the model makes a plan; None if it makes none."""
-        return self.effects.run.config.planning_interval
-
-    def check_turn(self) -> None:
-        """Check that a model turn is left.
-
-        Raises:
-            BudgetError: none is left.
-        """
-        self.effects.execution.limits.check_turn()
+        return self._effects.run.config.planning_interval
 
     @overload
     def feature(self, kind: type[F]) -> F: ...
@@ -174,7 +160,7 @@ class Context(Generic[Deps]):
         Raises:
             FeatureError: the feature is not installed, and there is no default.
         """
-        found = self.effects.run.features.get(kind)
+        found = self._effects.run.features.get(kind)
         if found is not None:
             return found.bind(self)
         if default is _UNSET:
@@ -186,7 +172,7 @@ class Context(Generic[Deps]):
     @property
     def memory(self) -> RunMemory:
         """The transcript: in a branch, that of the branch. Each change of it is recorded."""
-        return self.effects.memory
+        return self._effects.memory
 
     async def add(self, *steps: S) -> S:
         """Add steps to the transcript, and return the last one as recorded. Step callbacks see each first, and may change it.
@@ -197,7 +183,7 @@ class Context(Generic[Deps]):
         """
         found: Any = None
         for step in steps:
-            found = await add(self.effects, step)
+            found = await add(self._effects, step)
         return cast("S", found)
 
     async def add_results(self, results: ToolResults) -> ActionStep | None:
@@ -208,7 +194,7 @@ class Context(Generic[Deps]):
         Raises:
             VetoError: a callback refused the turn.
         """
-        return await add_results(self.effects, results)
+        return await add_results(self._effects, results)
 
     # ---- model
 
@@ -218,13 +204,13 @@ class Context(Generic[Deps]):
         Raises:
             PromptTooLongError: the messages do not fit into the context window.
         """
-        for feature in implementing(self.effects.run.features, "before_request"):
+        for feature in implementing(self._effects.run.features, "before_request"):
             await feature.before_request(self, tools)
         return tuple(self.memory.to_messages())
 
     async def compact(self, tools: Sequence[Tool] = ()) -> bool:
         """Let features shorten the transcript after a PromptTooLongError. Return whether they did."""
-        features = implementing(self.effects.run.features, "make_room")
+        features = implementing(self._effects.run.features, "make_room")
         return any([await feature.make_room(self, tools) for feature in features])
 
     @overload
@@ -243,7 +229,8 @@ class Context(Generic[Deps]):
     ) -> Any:  # fmt: skip
         """Send a request to the model, append its answer to the transcript as a step, and return the step.
 
-        The request, the answer and the step are recorded as one entry. An ActionStep counts as a turn in the budget.
+        The request, the answer and the step are recorded as one entry. An ActionStep counts as a turn in the budget; a PlanningStep
+        does not, but a turn must be left for carrying it out.
 
         Args:
             request: What the model is sent.
@@ -260,7 +247,7 @@ class Context(Generic[Deps]):
             ModelError: the request failed. A step with the error is added.
             VetoError: a callback refused the answer. The model sees the reason in the next turn.
         """
-        return await turn(self.effects, request, step, parse, attempts, purpose)
+        return await turn(self._effects, request, step, parse, attempts, purpose)
 
     async def request(
         self,
@@ -290,7 +277,7 @@ class Context(Generic[Deps]):
             BudgetError, OutputError, PromptTooLongError, ModelError: see `turn`.
             FeatureError: there is no model.
         """
-        return await decide(self.effects, request, key, parse, attempts, purpose, model, counts=counts, record=record)
+        return await decide(self._effects, request, key, parse, attempts, purpose, model, counts=counts, record=record)
 
     # ---- tools
 
@@ -301,7 +288,7 @@ class Context(Generic[Deps]):
             call: The call.
             changed: Whether a person has changed it since: then they see it again.
         """
-        return await check_call(self.effects, call, changed=changed)
+        return await check_call(self._effects, call, changed=changed)
 
     async def call_tool(self, tool: Tool | None, call: ToolCall) -> ToolResult:
         """Execute a tool call and return the result as the model sees it. An exception of the tool becomes an error result.
@@ -313,7 +300,7 @@ class Context(Generic[Deps]):
         Raises:
             RunError: the run itself has to stop, for example because a budget is used up.
         """
-        return await call_tool(self.effects, tool, call)
+        return await call_tool(self._effects, tool, call)
 
     # ---- effects
 
@@ -331,7 +318,7 @@ class Context(Generic[Deps]):
         Raises:
             SerializationError: the outcome cannot be stored.
         """
-        effects, log = self.effects, self.effects.log
+        effects, log = self._effects, self._effects.log
         key = f"{effects.scope}{key}"
         found = effects.find_or_copy("once", key)
         if found is None:
@@ -349,7 +336,7 @@ class Context(Generic[Deps]):
 
         In `gather` and in tools, the names are others, since several may be executed at once.
         """
-        return f"{self.effects.scope}{name}:{self.effects.count(name)}"
+        return f"{self._effects.scope}{name}:{self._effects.count(name)}"
 
     async def gather(
         self, works: Iterable[Callable[[Context[Deps]], Awaitable[T]]], *, limit: int | None = None
@@ -362,7 +349,7 @@ class Context(Generic[Deps]):
             works: Coroutine functions of a context.
             limit: How many are executed at once. Default: all.
         """
-        effects, given = self.effects, list(works)
+        effects, given = self._effects, list(works)
         place = effects.count("gather")
         results: dict[int, T] = {}
 
@@ -404,7 +391,7 @@ class Context(Generic[Deps]):
                 f"node {self.node!r} sleeps until a datetime without a time zone; write datetime.now(UTC) + …, "
                 "datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of this machine"
             )
-        effects, log = self.effects, self.effects.log
+        effects, log = self._effects, self._effects.log
         key = effects.next("sleep")
         found = effects.find_or_copy("sleep", key)
         if found is None:
@@ -423,13 +410,13 @@ class Context(Generic[Deps]):
             what: The purpose, as the ledger shows it.
             model: The model that was paid, as its server names it.
         """
-        effects = self.effects
+        effects = self._effects
         effects.record(Spent(at=effects.frame.path, charges=(Charge(effects.node, what, model, usage),)))
 
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
-        if self.effects.is_live:
-            self.effects.run.emit(event)
+        if self._effects.is_live:
+            self._effects.run.emit(event)
 
     # ---- people and agents
 
@@ -458,7 +445,7 @@ class Context(Generic[Deps]):
         Raises:
             QuestionError: another question was asked under this id.
         """
-        return await ask(self.effects, question, type, kind=kind, about=about, id_=id)
+        return await ask(self._effects, question, type, kind=kind, about=about, id_=id)
 
     async def run_agent(self, agent: Any, task: Any) -> Any:
         """Run another agent as a part of this run and return its answer. Its budget, questions and pauses are also those of this run.
@@ -467,7 +454,7 @@ class Context(Generic[Deps]):
             ToolError: the agent failed.
         """
         config: RunConfig = agent._config()  # noqa: SLF001  of agents, which this room does not import
-        return await run_agent(agent.name or agent.strategy.name, config, self.effects, task)
+        return await run_agent(agent.name or agent.strategy.name, config, self._effects, task)
 
 
 class UnknownOutcomeError(RunError):

@@ -43,8 +43,6 @@ async def choose_tools(
         OutputError: the model named no tool that exists, or answered with something other than JSON, also when it was asked again.
         ModelError, BudgetError: as a request raises them.
     """
-    fixed = ctx.effects.execution.of_features()
-    tools = [tool for tool in tools if tool.name not in fixed]
     if not tools:
         return
     form = _form([tool.name for tool in tools], selection.max_tools)

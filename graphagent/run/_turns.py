@@ -98,6 +98,8 @@ async def _take_turn(
     effects.check_live()
     await close_open(effects)
     counts = kind is ActionStep
+    if not counts:
+        effects.execution.limits.check_turn()  # a plan that nothing could carry out is not made
     name = f"{'model' if counts else 'plan'}:{key}"
     asking = Asking(effects, name, purpose, None, counts=counts, effect=("turn", key))
     number = effects.memory.turns + 1 if counts else 0
