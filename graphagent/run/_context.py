@@ -22,6 +22,7 @@ from graphagent.run._suspend import Suspend
 from graphagent.run._turns import decide, turn
 
 if TYPE_CHECKING:
+    from graphagent.agent import Agent
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import (
         Approve,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from graphagent.run._config import RunConfig
     from graphagent.run._scope import Execution
 
+A = TypeVar("A")
 D = TypeVar("D")
 F = TypeVar("F")
 P = TypeVar("P", ActionStep, PlanningStep)
@@ -447,14 +449,15 @@ class Context(Generic[Deps]):
         """
         return await ask(self._effects, question, type, kind=kind, about=about, id_=id)
 
-    async def run_agent(self, agent: Any, task: Any) -> Any:
+    async def run_agent(self, agent: Agent[A, T], task: A) -> T:
         """Run another agent as a part of this run and return its answer. Its budget, questions and pauses are also those of this run.
 
         Raises:
             ToolError: the agent failed.
         """
-        config: RunConfig = agent._config()  # noqa: SLF001  of agents, which this room does not import
-        return await run_agent(agent.name or agent.strategy.name, config, self._effects, task)
+        own: Any = agent
+        config: RunConfig = own._config()  # noqa: SLF001  of agents, which this room does not import
+        return cast("T", await run_agent(agent.name or agent.strategy.name, config, self._effects, task))
 
 
 class UnknownOutcomeError(RunError):

@@ -329,6 +329,8 @@ async def now(ctx: Context, nothing: None) -> float:
 
 async def use() -> None:
     assert_type(await agent.run("hello"), RunResult[str])
+    run = agent.start("hello")
+    run.on(NodeFinished, lambda event: print(event.node))
     assert_type((await Agent(Strategy("now", START >> now >> END)).run()).output, float)
     assert_type(agent.run_sync("hello").output, str)
     options: RunOptions = {"owner": "ada", "thread": "t"}
@@ -426,3 +428,9 @@ def path_of(agent: Agent[str, str], strategy: Strategy[str, str]) -> str:
     """`...` is a part of a path."""
     record(agent).assert_path("ask", ..., "answer")
     return next_node(strategy, "ask", "text", ctx=None)
+
+
+@node
+async def delegates(ctx: Context, text: str) -> int:
+    assert_type(await ctx.run_agent(agent, text), str)
+    return len(await ctx.run_agent(agent, text))

@@ -205,6 +205,11 @@ async def perhaps(ctx: Context[Db | None], text: str) -> int:
     return ctx.deps.find(text)  # E
 
 
+@node
+async def delegates(ctx: Context, number: int) -> int:
+    return await ctx.run_agent(plain_agent, number)  # E
+
+
 async def takes_none(ctx: Context) -> None: ...
 
 
