@@ -13,7 +13,11 @@ import pytest
 from tests.nodes.as_user_code import PACKAGE, copy_nodes
 from tests.thorough import HOME, some
 
-FILES = sorted(path.name for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__))
+OF_FACTS = ("test_agent_memory.py", "test_facts_in_runs.py", "test_learning_faults.py")
+FILES = [
+    *(f"tests/nodes/{path.name}" for path in sorted(Path(__file__).parent.glob("test_*.py")) if path != Path(__file__)),
+    *(f"tests/memory/facts/{name}" for name in OF_FACTS),
+]
 
 
 def test_nothing_that_a_node_imports_is_private(tmp_path):
@@ -35,7 +39,5 @@ def test_nodes_in_files_of_a_user_pass_the_tests_of_the_ready_made_ones(file):
     """All files of tests in the thorough suite, some of them in the fast one."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.nodes.as_user_code", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    ended = subprocess.run(
-        [*command, f"tests/nodes/{file}"], cwd=HOME, env=environment, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([*command, file], cwd=HOME, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
