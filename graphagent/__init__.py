@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from graphagent._lazy import lazy as _lazy
 
 if TYPE_CHECKING:
+    from graphagent._agent import Agent as Agent
     from graphagent._sync import blocking as blocking
-    from graphagent.agent import Agent as Agent
     from graphagent.graph import END as END
     from graphagent.graph import START as START
     from graphagent.graph import Node as Node
@@ -26,9 +26,9 @@ else:
     __getattr__ = _lazy(
         __name__,
         {
-            "graphagent": ("agent", "errors", "events", "graph", "llm", "memory", "protocols", "run", "store"),
+            "graphagent": ("errors", "events", "graph", "llm", "memory", "protocols", "run", "store"),
             "graphagent._sync": ("blocking",),
-            "graphagent.agent": ("Agent",),
+            "graphagent._agent": ("Agent",),
             "graphagent.graph": ("END", "START", "Node", "Strategy", "each", "node", "parallel", "race", "tap"),
             "graphagent.llm": ("tool",),
             "graphagent.run": ("Context", "Run", "RunResult"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from graphagent import blocking_types as types
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.llm import Tool
     from graphagent.memory import KeepingProvider, Notes, NoteView
     from graphagent.run import Run, RunStream

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.events import ModelOutput
     from graphagent.llm import ModelRequest, ModelResponse, Moderation, Tool, ToolCall, ToolResult
     from graphagent.memory import Concept, Fact, KnownFact, KnownNote, Scope, Step, Subject, SummaryStep

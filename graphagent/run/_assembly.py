@@ -22,7 +22,7 @@ from graphagent.run._requests import no_model
 from graphagent.run._sites import AgentTool, as_tool
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site

@@ -10,7 +10,7 @@ from graphagent.memory import FinalAnswerStep, Step, TaskStep
 from graphagent.memory._internal import step_text
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.events import Event
     from graphagent.run._context import Context
 

@@ -21,7 +21,7 @@ from graphagent.events import (
 )
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.graph import BrokenRule, PathRule, Strategy
 
 

@@ -16,7 +16,7 @@ from graphagent.cli._phrases import counted
 from graphagent.events import ModelResponded, NodeFailed, NodeFinished, NodeStarted, ToolCalled, ToolReturned
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent import Agent
 
 _SECONDS = 1.0
 """Least time between two plain lines."""

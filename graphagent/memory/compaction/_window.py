@@ -18,7 +18,7 @@ from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import ActionStep, MessageStep, Step
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.events import ModelOutput
     from graphagent.llm import Message, ModelRequest, OutputFormat
     from graphagent.memory.transcript._memory import RunMemory

@@ -44,7 +44,7 @@ from graphagent.memory.steps._types import FactsStep, SummaryStep
 from graphagent.protocols import FactProvider, KeepingProvider
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.llm import OutputFormat
     from graphagent.memory._blocks import KnownFact
     from graphagent.memory.steps._types import Step

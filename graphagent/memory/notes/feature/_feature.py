@@ -26,7 +26,7 @@ from graphagent.memory.steps._types import ActionStep, MessageStep, NotesStep, T
 from graphagent.store import Put
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.llm import Tool, ToolResult
     from graphagent.memory.notes._types import Match, Record
     from graphagent.memory.steps._types import Step
