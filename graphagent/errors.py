@@ -63,6 +63,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a
+from graphagent._error_source import source_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -124,23 +125,9 @@ class NodeFailedError(RunError):
         """The path of the node, such as `draft` or `count/words`."""
         # Foreign messages may carry values, so only ours are repeated.
         said = f": {cause}" if isinstance(cause, GraphAgentError) else ""
-        source = next((f" in {note}" for note in getattr(cause, "__notes__", ()) if isinstance(note, _Source)), "")
-        super().__init__(f"node {node!r} failed with {type(cause).__name__}{source}{said}")
-
-
-class _Source(str):
-    """The note of an error that names the method of a feature that raised it."""
-
-    __slots__ = ()
-
-
-def note_source(error: Exception, source: str) -> None:
-    """Note in an error which method of a feature raised it, such as `Redactor.around_model`, unless that is noted already.
-
-    The error keeps its type, so that edges and retries take it as if the node had raised it.
-    """
-    if not any(isinstance(note, _Source) for note in getattr(error, "__notes__", ())):
-        error.add_note(_Source(source))
+        source = source_of(cause)
+        where = f" in {source}" if source else ""
+        super().__init__(f"node {node!r} failed with {type(cause).__name__}{where}{said}")
 
 
 class NoPathError(RunError):

@@ -30,8 +30,8 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-G = TypeVar("G")
-T = TypeVar("T")
+_G = TypeVar("_G")
+_T = TypeVar("_T")
 
 _WIDTH = 384
 """Numbers of a vector."""
@@ -151,7 +151,7 @@ class LocalEmbedder:
 
         return self._each(both, list(zip(texts, pieces.encode_batch(texts), strict=True)))
 
-    def _each(self, function: Callable[[G], T], given: Sequence[G]) -> list[T]:
+    def _each(self, function: Callable[[_G], _T], given: Sequence[_G]) -> list[_T]:
         """Return what a function makes of each, with as many threads as were asked for."""
         if len(given) == 1 or self._threads == 1:
             return [function(each) for each in given]
@@ -234,7 +234,7 @@ def _graph(weights: bytes) -> bytes:
             graph = path.read_bytes()
             if path.name == _file_name(graph):
                 return graph
-    from graphagent.embed.minilm import graph as written
+    from graphagent.embed._minilm import graph as written
 
     graph = written(weights)
     with suppress(OSError):  # a folder that cannot be written, or a full disk: it is written again the next time

@@ -10,7 +10,8 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from graphagent._article import a, kind_of
-from graphagent.errors import FeatureError, ToolError, note_source
+from graphagent._error_source import note_source
+from graphagent.errors import FeatureError, ToolError
 from graphagent.run._final_errors import stops
 from graphagent.run._suspend import Suspend
 

@@ -111,7 +111,7 @@ async def test_another_table_is_refused(tmp_path):
         ("static", "numpy", "static"),
         ("static", "tokenizers", "static"),
         ("local", "onnxruntime", "local"),
-        ("minilm", "onnx", "local"),
+        ("_minilm", "onnx", "local"),
     ],
 )
 def test_a_missing_extra_is_named(module, lacking, extra):

@@ -76,9 +76,9 @@ def test_the_graph_computes_a_vector_as_it_did_before_it_had_a_second_output():
     onnx = pytest.importorskip("onnx")
     import onnxruntime
 
-    from graphagent.embed import local, minilm
+    from graphagent.embed import _minilm, local
 
-    with_pieces = minilm.graph((local._installed() / "model.safetensors").read_bytes())
+    with_pieces = _minilm.graph((local._installed() / "model.safetensors").read_bytes())
     model = onnx.load_model_from_string(with_pieces)
     del model.graph.output[1]
     [identity] = [node for node in model.graph.node if node.op_type == "Identity"]

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from graphagent.memory.notes.index import _fts
 from graphagent.memory.notes.index._chunks import worded
-from graphagent.store.forks import in_use
+from graphagent.store._internal import in_use
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
