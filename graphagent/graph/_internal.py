@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from graphagent.graph._forks import Each as Each
+from graphagent.graph._forks import Parallel as Parallel
+from graphagent.graph._forks import Race as Race
+from graphagent.graph._node import End as End
 from graphagent.graph._node import Rule as Rule
+from graphagent.graph._node import Start as Start
 from graphagent.graph._outline import Kind as Kind
 from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting
+from graphagent.graph._policies import Timeout as Timeout
+from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside
 from graphagent.graph._types import fits as fits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import RunNotFoundError
-from graphagent.graph import Each
+from graphagent.graph._internal import Each
 from graphagent.llm import Approve, Deny
 from graphagent.log._internal import (
     UNSET,

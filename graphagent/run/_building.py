@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import NodeFailedError, RunError
-from graphagent.graph import Each, Node, Parallel, Race, Strategy, ToolSelection
+from graphagent.graph import Node, Strategy, ToolSelection
+from graphagent.graph._internal import Each, Parallel, Race
 from graphagent.log._internal import BranchesStarted
 from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
 from graphagent.run._context import Context

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args
 
-from graphagent.graph import Each, Edge, End, Node, Parallel, Race, Start, Strategy, Tap, TapOf
+from graphagent.graph import Node, Strategy, Tap, TapOf
+from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element, Rule

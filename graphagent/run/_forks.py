@@ -20,7 +20,7 @@ from graphagent.run._steps import close_open
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph import Each, Parallel, Race
+    from graphagent.graph._internal import Each, Parallel, Race
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._scope import Execution

@@ -10,7 +10,8 @@ from anyio.lowlevel import current_token
 from graphagent.codec._internal import outline
 from graphagent.errors import CacheError
 from graphagent.events import CacheUsed, NodeFailed
-from graphagent.graph import CachePolicy, Node, Retry, Timeout
+from graphagent.graph import CachePolicy, Node, Retry
+from graphagent.graph._internal import Timeout
 from graphagent.log._internal import EffectRecorded, NodeRetried
 from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts

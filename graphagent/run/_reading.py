@@ -9,8 +9,7 @@ from graphagent._article import a
 from graphagent._features import implementing
 from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import DamagedStoreError, StrategyChangedError
-from graphagent.graph import Each
-from graphagent.graph._internal import differences, is_a, show
+from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, plain, refers_to
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of

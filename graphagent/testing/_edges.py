@@ -9,7 +9,7 @@ from graphagent.graph import Strategy
 from graphagent.run._internal import matching
 
 if TYPE_CHECKING:
-    from graphagent.graph import Edge
+    from graphagent.graph._internal import Edge
 
 
 def next_node(strategy: Strategy[Any, Any], node: str, output: object, *, ctx: Any = None) -> str:

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from graphagent.graph import (
     END,
     START,
-    Each,
     Node,
-    Parallel,
     PathRule,
-    Race,
     Retry,
     Strategy,
     each,
@@ -28,6 +25,7 @@ from graphagent.graph import (
     precedes,
     race,
 )
+from graphagent.graph._internal import Each, Parallel, Race
 from graphagent.graph.rules._proof import patterns
 from tests.graph.parts import steps
 

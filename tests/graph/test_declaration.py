@@ -9,7 +9,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from graphagent.errors import StrategyError
-from graphagent.graph import END, START, Node, Retry, Strategy, Tap, Timeout, each, node, parallel, race, tap
+from graphagent.graph import END, START, Node, Retry, Strategy, Tap, each, node, parallel, race, tap
+from graphagent.graph._internal import Timeout
 from tests.graph.parts import nothing, step, steps, taps
 from tests.work import calls
 

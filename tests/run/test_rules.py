@@ -16,7 +16,8 @@ from inline_snapshot import snapshot
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import BudgetError, NodeFailedError, RunNotFoundError, StrategyChangedError, StrategyError
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
-from graphagent.graph import BrokenRule, Each, Node, Parallel, Race, each, guarded, never_together, precedes
+from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes
+from graphagent.graph._internal import Each, Parallel, Race
 from graphagent.graph.rules._internal import RunWatch, check_rules
 from graphagent.graph.rules._proof import patterns
 from graphagent.history import broken_rules
