@@ -28,7 +28,7 @@ MACHINERY = {
     "graphagent.memory.Step": "record recorded",
     "graphagent.graph.Node": "asks_model context function needs policies takes tool_outputs",
     "graphagent.graph.StrategyTool": "as_tool limits made",
-    "graphagent.graph.Strategy": "elements_by_name setting walk without_tools",
+    "graphagent.graph.Strategy": "edges elements_by_name setting walk without_tools",
 }
 """Names that are public only because other rooms use them. Whoever calls the library does not need them."""
 

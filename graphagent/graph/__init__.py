@@ -18,6 +18,7 @@ from graphagent.graph._node import Path as Path
 from graphagent.graph._node import Tap as Tap
 from graphagent.graph._node import TapOf as TapOf
 from graphagent.graph._outline import Outline as Outline
+from graphagent.graph._outline import OutlineEdge as OutlineEdge
 from graphagent.graph._policies import ToolSelection as ToolSelection
 from graphagent.graph._policies import select_tools as select_tools
 from graphagent.graph._rules import BrokenRule as BrokenRule

@@ -179,7 +179,7 @@ class Strategy(Node[I, O]):
             raise StrategyError(name, report.problems)
         super().__init__(_engine_only, name=name, input_type=report.input_type, output_type=report.output_type)
         self.edges: tuple[Edge, ...] = edges
-        """Its edges, in the order of the paths; those from START first."""
+        """Its edges, in the order of the paths; those from START first. `outline.edges` has them as plain data."""
         self.elements_by_name: dict[str, Element] = {
             edge.target.name: edge.target for edge in edges if not isinstance(edge.target, End)
         }
