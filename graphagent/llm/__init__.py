@@ -30,7 +30,6 @@ from graphagent.llm._prices import Prices as Prices
 from graphagent.llm._structured import structured as structured
 from graphagent.llm._tools import Approve as Approve
 from graphagent.llm._tools import Deny as Deny
-from graphagent.llm._tools import FunctionTool as FunctionTool
 from graphagent.llm._tools import InFlight as InFlight
 from graphagent.llm._tools import Tool as Tool
 from graphagent.llm._tools import tool as tool

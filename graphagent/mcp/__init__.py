@@ -4,4 +4,3 @@ from __future__ import annotations
 
 from graphagent.mcp._server import MCPServer as MCPServer
 from graphagent.mcp._server import MCPServerOptions as MCPServerOptions
-from graphagent.mcp._tools import MCPTool as MCPTool

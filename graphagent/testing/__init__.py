@@ -13,9 +13,7 @@ from graphagent.testing._server import Cut as Cut
 from graphagent.testing._server import Edit as Edit
 from graphagent.testing._server import OpenAIServer as OpenAIServer
 from graphagent.testing._server import RawResponse as RawResponse
-from graphagent.testing._server import ServerReply as ServerReply
 from graphagent.testing._server import openai_server as openai_server
-from graphagent.testing._services import Service as Service
 from graphagent.testing._stores import check_store as check_store
 from graphagent.testing._taken import Taken as Taken
 from graphagent.testing._taken import record as record

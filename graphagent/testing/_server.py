@@ -55,8 +55,7 @@ class Edit:
 
 
 ServerReply: TypeAlias = Reply | RawResponse | Cut | Edit | Callable[[ModelRequest], "ServerReply"]
-"""What the server answers: what a ScriptedModel does, a raw response, or a reply that is cut off or edited. A
-`ModelRequestError` is answered with its status and Retry-After, any other exception with 500."""
+"""What the server answers, as `openai_server` says."""
 
 
 def openai_server(
@@ -67,6 +66,9 @@ def openai_server(
     flags: Mapping[str, str] | None = None,
 ) -> OpenAIServer:
     """Make a server for `with` or `async with`. It answers with the replies in turn, or with those that a function returns.
+
+    A reply is what a ScriptedModel takes, a `RawResponse`, a `Cut` or an `Edit` of one, or a function of the request that returns
+    one. A `ModelRequestError` is answered with its status and Retry-After, any other exception with 500.
 
     Responses and Chat Completions, streamed or not, embeddings, moderations and the list of models are served, over HTTP/1.1 on
     127.0.0.1 and a free port, in its own threads, for any client, in this process or in another. The same replies do for both
