@@ -23,7 +23,7 @@ from graphagent.llm import Tool, ToolCalls
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.protocols import ToolServer
-from graphagent.run import Budgets, Callback, Context, FinalCheck, Run, RunOptions, RunResult, RunStream
+from graphagent.run import Budgets, Callback, Context, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     Check,
     RunConfig,
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
     from graphagent.history import Diff, Entry, Snapshot
     from graphagent.protocols import Feature, Model, Store
-    from graphagent.run import StepCallbacks
-    from graphagent.run._internal import Site
+    from graphagent.run._internal import FinalCheck, Site, StepCallbacks
 
 I = TypeVar("I", contravariant=True)
 O = TypeVar("O", covariant=True)

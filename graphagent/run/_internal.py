@@ -18,8 +18,10 @@ from graphagent.run._budgets import check_budgets as check_budgets
 from graphagent.run._building import compile_root as compile_root
 from graphagent.run._cached import KIND as KIND
 from graphagent.run._callbacks import Check as Check
+from graphagent.run._callbacks import StepCallbacks as StepCallbacks
 from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
 from graphagent.run._compiled import items_of as items_of
+from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._config import RunConfig as RunConfig
 from graphagent.run._deps import check_deps as check_deps
 from graphagent.run._deps import deps_users as deps_users
