@@ -17,21 +17,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from graphagent._article import a
 from graphagent.memory.notes._internal import ROOT, Collected, Imported, path_of, to_json
 from graphagent.memory.notes._internal import name as checked_name
+from graphagent.migrate._records import loaded, read
 
 if TYPE_CHECKING:
     from graphagent.memory import Record
-
-Data = str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""The text of a file, or the same data as parsed JSON."""
-_Numbered = list[tuple[str, dict[str, Any]]]
-"""Records, each with its position, such as `line 3`."""
+    from graphagent.migrate._records import Data, Numbered
 
 
 def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
@@ -47,7 +43,7 @@ def from_export(data: Data, *, scope: str = ROOT, owner: str | None = None) -> l
         TypeError: the data are neither text nor parsed JSON.
         NoteError: the scope or the owner is not valid.
     """
-    return _checked(_read(data), dict, scope, owner)
+    return _checked(read(data), dict, scope, owner)
 
 
 def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
@@ -65,7 +61,7 @@ def from_crewai(data: Data, *, scope: str = ROOT, owner: str | None = None) -> l
         TypeError: the data are neither text nor parsed JSON.
         NoteError: the scope or the owner is not valid.
     """
-    return _checked(_read(data, "records"), _crewai, scope, owner)
+    return _checked(read(data, "records"), _crewai, scope, owner)
 
 
 def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
@@ -84,7 +80,7 @@ def from_mem0(data: Data, *, scope: str = ROOT, owner: str | None = None) -> lis
         TypeError: the data are neither text nor parsed JSON.
         NoteError: the scope or the owner is not valid.
     """
-    return _checked(_read(data, "results", "memories", "relations", wanted=_MEM0_WANTED), _mem0, scope, owner)
+    return _checked(read(data, "results", "memories", "relations", wanted=_MEM0_WANTED), _mem0, scope, owner)
 
 
 def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
@@ -103,19 +99,10 @@ def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list
         TypeError: the data are neither text nor parsed JSON.
         NoteError: the scope or the owner is not valid.
     """
-    notes: _Numbered = []
-    for place, each in _read(data, "entities", "relations"):
+    notes: Numbered = []
+    for place, each in read(data, "entities", "relations"):
         notes += [(place, note) for note in _each(place, each, _mcp)]
     return _checked(notes, dict, scope, owner)
-
-
-READERS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
-    "graphagent": from_export,
-    "crewai": from_crewai,
-    "mem0": from_mem0,
-    "mcp": from_mcp,
-}
-"""The functions by the names that `graphagent notes import --from` accepts."""
 
 
 def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -130,36 +117,13 @@ def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
     return found
 
 
-def origin_of(data: Data) -> str | None:
-    """Guess from the first record which of the READERS can read the data; None if that cannot be told.
-
-    Raises:
-        TypeError: the data are neither text nor parsed JSON.
-    """
-    try:
-        records = _read(data, "results", "memories", "records", "entities", "relations")
-    except ValueError:
-        return None
-    keys = records[0][1].keys() if records else set[str]()
-    return next((origin for origin, marks in _MARKS.items() if any(mark <= keys for mark in marks)), None)
-
-
-_MARKS: Mapping[str, tuple[set[str], ...]] = {
-    "mem0": ({"memory"}, {"relationship"}),
-    "mcp": ({"entityType"}, {"relationType"}),
-    "crewai": ({"content", "last_accessed"}, {"content", "categories_str"}),
-    "graphagent": ({"type", "content"},),
-}
-"""The fields by which a record is recognised: all of one of these sets."""
-
-
 def _crewai(data: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in data.items() if value is not None}
     for name in ("embedding", "vector"):
         rest.pop(name, None)
     for name in ("categories", "metadata"):  # the form of the LanceDB table
         if f"{name}_str" in rest:
-            rest.setdefault(name, _loaded(rest.pop(f"{name}_str") or "null"))
+            rest.setdefault(name, loaded(rest.pop(f"{name}_str") or "null"))
     metadata: Any = rest.pop("metadata", None) or {}
     taken = ("id", "content", "scope", "categories", "importance", "created_at", "source", "private")
     note = {name: rest.pop(name) for name in taken if rest.get(name) is not None}
@@ -249,7 +213,7 @@ def _are_texts(values: list[Any] | None) -> bool:
 
 
 def _checked(
-    records: _Numbered, function: Callable[[dict[str, Any]], dict[str, Any]], scope: str, owner: str | None
+    records: Numbered, function: Callable[[dict[str, Any]], dict[str, Any]], scope: str, owner: str | None
 ) -> list[dict[str, Any]]:
     under = path_of(scope)
     collected = Collected()
@@ -277,83 +241,3 @@ def _each(
         return function(data)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-
-
-def _read(data: Data, *lists: str, wanted: str = "") -> _Numbered:
-    """Return the records of JSON lines, of an array, or of an object that has them in lists with these names."""
-    if isinstance(data, str | bytes):
-        return _read_text(data, lists, wanted)
-    if isinstance(data, Mapping) and not any(name in data for name in lists):
-        return [("record 1", dict(data))]
-    if not isinstance(data, Mapping | Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(
-            f"this reads the text of a file, or the same as parsed JSON, not {a(type(data).__name__)}; of a path, give "
-            f"path.read_bytes()"
-        )
-    return _listed(data, lists, wanted)
-
-
-def _read_text(text: str | bytes, lists: tuple[str, ...], wanted: str) -> _Numbered:
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = error.object[: error.start].count(b"\n") + 1
-            raise ValueError(f"line {line} is no text in UTF-8") from None
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
-        return []
-    if len(lines) > 1 and _is_json(lines[0][1]):
-        return [(f"line {number}", _object(f"line {number}", line)) for number, line in lines]
-    try:
-        whole = _loaded(text)
-    except ValueError as error:
-        place = f"line {getattr(error, 'lineno', lines[0][0])}"
-        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
-    if isinstance(whole, dict) and not any(name in whole for name in lists):
-        return [(f"line {lines[0][0]}", cast("dict[str, Any]", whole))]
-    return _listed(whole, lists, wanted)
-
-
-def _is_json(line: str) -> bool:
-    try:
-        _loaded(line)
-    except ValueError:
-        return False
-    return True
-
-
-def _listed(whole: Any, lists: tuple[str, ...], wanted: str) -> _Numbered:
-    parts: dict[str, Any] = {"line 1": whole}
-    if isinstance(whole, Mapping):
-        parts = {repr(name): whole[name] for name in lists if name in whole}
-    records: list[Any] = []
-    for name, part in parts.items():
-        if not isinstance(part, list | tuple | None):
-            raise ValueError(f"{name} begins no array of records{wanted and f'; {wanted}'}")  # noqa: TRY004  wrong data, not a wrong type of argument
-        records += part or ()
-    for number, each in enumerate(records, 1):
-        if not isinstance(each, Mapping):
-            raise ValueError(f"record {number} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
-    return [(f"record {number}", dict(cast("Mapping[str, Any]", each))) for number, each in enumerate(records, 1)]
-
-
-def _object(place: str, line: str) -> dict[str, Any]:
-    try:
-        data = _loaded(line)
-    except ValueError as error:
-        raise ValueError(f"{place} is no JSON: {getattr(error, 'msg', error)}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{place} is no JSON object")  # noqa: TRY004  wrong data, not a wrong type of argument
-    return cast("dict[str, Any]", data)
-
-
-def _loaded(text: Any) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_number)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"JSON has no {name}")

@@ -10,17 +10,11 @@ import pytest
 
 from graphagent.errors import NoteError
 from graphagent.memory import Notes
-from graphagent.migrate.notes import (
-    READERS,
-    by_owner,
-    from_crewai,
-    from_export,
-    from_mcp,
-    from_mem0,
-    origin_of,
-)
+from graphagent.migrate._internal import origin_of
+from graphagent.migrate.notes import by_owner, from_crewai, from_export, from_mcp, from_mem0
 from graphagent.store import EncryptedStore, MemoryStore, new_key
 
+READERS = {"graphagent": from_export, "crewai": from_crewai, "mem0": from_mem0, "mcp": from_mcp}
 CREWAI = [
     {
         "id": "0f8fad5b-d9cb-469f-a165-70867728950e", "content": "We use PostgreSQL.", "scope": "/project//alpha/",

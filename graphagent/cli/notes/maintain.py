@@ -75,11 +75,13 @@ def import_notes(
     as_json: Json = False,
 ) -> None:
     """Read notes from a file. Existing ones are skipped; if a record is invalid, nothing is imported."""
-    from graphagent.migrate.notes import READERS, by_owner, origin_of
+    from graphagent.migrate._internal import origin_of
+    from graphagent.migrate.notes import by_owner, from_crewai, from_export, from_mcp, from_mem0
 
+    readers = {From.GRAPHAGENT: from_export, From.CREWAI: from_crewai, From.MEM0: from_mem0, From.MCP: from_mcp}
     text = read_whole(file)
     try:
-        records = READERS[origin.value](text, scope=scope, owner=target.owner)
+        records = readers[origin](text, scope=scope, owner=target.owner)
     except ValueError as error:
         looks = origin_of(text)
         hint = f" (its records look like those of --from {looks})" if looks not in (None, origin.value) else ""
