@@ -11,7 +11,7 @@ from graphagent.store._items import Key as Key
 from graphagent.store._items import Put as Put
 from graphagent.store._items import Receipt as Receipt
 from graphagent.store._memory import MemoryStore as MemoryStore
-from graphagent.store.sealed import EncryptedStore as EncryptedStore
-from graphagent.store.sealed import KeySource as KeySource
-from graphagent.store.sealed import new_key as new_key
-from graphagent.store.sqlite import SqliteStore as SqliteStore
+from graphagent.store.sealed._key_sources import KeySource as KeySource
+from graphagent.store.sealed._key_sources import new_key as new_key
+from graphagent.store.sealed._store import EncryptedStore as EncryptedStore
+from graphagent.store.sqlite._store import SqliteStore as SqliteStore
