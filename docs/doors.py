@@ -8,7 +8,6 @@ import griffe
 
 MACHINERY = {
     "graphagent.graph": "TapOf",
-    "graphagent.history": "family run_head tree_of",
     "graphagent.run.Run": "release",
     "graphagent.memory.RunMemory": """arrived begin changes deferred floor hear heard inherited join kept last_prompt loaded lower
         mark observe pending quiet refused restore retold rewind sent shut turn_of waiting written written_heard""",

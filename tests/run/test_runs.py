@@ -19,7 +19,6 @@ from graphagent.history import (
     choose_runs,
     compare_runs,
     export_runs,
-    family,
     forget_runs,
     import_runs,
     measure_runs,
@@ -27,6 +26,7 @@ from graphagent.history import (
     read_run,
     run_owners,
 )
+from graphagent.history._internal import family
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.llm._internal import chat_messages
 from graphagent.log._internal import checked, header_key, payloads_in, plain, rows_key

@@ -105,7 +105,8 @@ def prune(
     yes: Yes = False,
 ) -> None:
     """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay."""
-    from graphagent.history import choose_runs, family, prune_runs, tree_of
+    from graphagent.history import choose_runs, prune_runs
+    from graphagent.history._internal import family, tree_of
     from graphagent.run import list_runs
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)

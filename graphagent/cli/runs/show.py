@@ -55,7 +55,8 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the runs, newest first, with the runs of sub-agents below their callers."""
-    from graphagent.history import family, measure_runs
+    from graphagent.history import measure_runs
+    from graphagent.history._internal import family
     from graphagent.run import list_runs
 
     owner, wanted = target.owner, states(status)
