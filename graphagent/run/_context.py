@@ -22,7 +22,7 @@ from graphagent.run._suspend import Suspend
 from graphagent.run._turns import decide, turn
 
 if TYPE_CHECKING:
-    from graphagent.agent import Agent
+    from graphagent._agent import Agent
     from graphagent.events import Event, ModelOutput
     from graphagent.llm import (
         Approve,
