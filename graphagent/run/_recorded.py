@@ -1,12 +1,47 @@
-"""What a run that does again what another one did asks for: the outcomes that the other one recorded."""
+"""What a run that is executed again asks for: the outcomes that were recorded, each looked up where it is about to be caused.
+
+An outcome is found by its frame, by which execution of a node in that frame it belongs to, and by its kind and key. Nothing else is
+compared but the names and arguments of tool calls: wording may differ.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from msgspec import structs
+
+from graphagent.errors import DivergedError
+from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
+from graphagent.log._internal import (
+    NUMBERED,
+    UNSET,
+    AgentStopped,
+    BranchesJoined,
+    BranchFailed,
+    Charge,
+    EffectRecorded,
+    EffectStarted,
+    NodeFinished,
+    NodeRetried,
+    Placed,
+    Spent,
+    Started,
+    ToolsListed,
+    payloads_in,
+)
 
 if TYPE_CHECKING:
-    from graphagent.llm import ModelResponse, ToolCall, ToolResult
-    from graphagent.log._internal import Charge, EffectRecorded, Frame, Log
+    from collections.abc import Mapping
+
+    from graphagent.llm import ToolCall, ToolResult
+    from graphagent.log._internal import Entry, Frame, Log, State
+    from graphagent.memory import Step
+    from graphagent.run._config import RunConfig
+
+_ASKED = frozenset(("turn", "decision", "once", "tool", "sleep", "answer", "cached"))
+"""The kinds of effects whose outcomes are taken. What follows from them, such as steps, comes about anew."""
+_Place = tuple[str, str]
 
 
 class RecordedAnswer(NamedTuple):
@@ -22,48 +57,360 @@ class RecordedAnswer(NamedTuple):
     """How many model turns it was."""
 
 
-class RecordedOutcomes(Protocol):
-    """What another run did, to be taken in the same order.
+class _Cost(NamedTuple):
+    number: int
+    """The entry."""
+    charges: tuple[Charge, ...] = ()
+    turns: int = 0
+    """How many model turns it was."""
 
-    Every method raises DivergedError if what is asked for was not recorded, and must not be done live.
-    """
+
+@dataclass(slots=True, eq=False)
+class _Execution:
+    """What one execution of a node did."""
+
+    node: str
+    born: int
+    """The entry with which its frame began."""
+    outcomes: dict[_Place, EffectRecorded] = field(default_factory=dict[_Place, EffectRecorded])
+    """Those that were not taken yet, by kind and key."""
+    costs: dict[_Place, _Cost] = field(default_factory=dict[_Place, "_Cost"])
+    """What they cost, as far as it was not counted yet."""
+    inputs: dict[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
+    """The input of the node, with its origin, by the keys of tool calls."""
+    verdicts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What people said of tool calls, by the keys of the calls: they may have changed the arguments."""
+    started: set[str] = field(default_factory=set[str])
+    """The keys of tool calls that were begun."""
+    ended: bool = False
+    retried: bool = False
+    passed: bool = False
+    """Whether the execution that matches it has ended."""
+    winner: int | None = None
+    """The branch that won, if it was a race."""
+
+
+class Recording:
+    """What the nodes of a run did, up to one of its entries, to be taken in the same order by another run."""
+
+    def __init__(self, config: RunConfig, run_id: str, *, live: bool) -> None:
+        self.config = config
+        self.origin: Log | None = None
+        self._run_id = run_id
+        self._live = live
+        """Whether the other run does live what comes after it."""
+        self._executions: dict[str, list[_Execution]] = {}
+        """The executions that were not matched yet, in order, by the places of their frames."""
+        self._recording: dict[Frame, _Execution] = {}
+        """The executions that are being read."""
+        self._current: dict[str, tuple[int, _Execution]] = {}
+        """The executions that match those of the other run, with the entries with which these began, by place."""
+        self.earlier: list[Step] = []
+        """The steps before the run."""
+        self.start: Started | None = None
+
+    # ---- what was recorded
+
+    def watch(self, entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
+        """Note what an entry says, before it is applied."""
+        if isinstance(entry, Started):
+            self.start, self.earlier = entry, state.root.transcript.steps
+        frame = state.frames.get(entry.at)
+        if frame is None:
+            return
+        if isinstance(entry, EffectRecorded) and entry.kind in _ASKED:
+            execution, name = self._did(frame), (entry.kind, entry.key)
+            execution.outcomes[name] = entry
+            execution.costs[name] = _Cost(number, entry.charges, entry.turns)
+            if entry.kind == "tool" and frame.value is not UNSET:
+                execution.inputs[entry.key] = frame.value, frame.source
+            asked = (each for each in state.questions.values() if (each.at, each.key) == (entry.at, entry.key))
+            if entry.kind == "answer" and any(each.kind == "approval" for each in asked):
+                execution.verdicts[entry.key] = entry.value
+        elif isinstance(entry, EffectStarted) and entry.kind == "tool":
+            self._did(frame).started.add(entry.key)
+        elif isinstance(entry, EffectRecorded | Spent) and entry.charges:
+            self._did(frame).costs["spent", str(number)] = _Cost(number, entry.charges, entry.turns)
+        elif isinstance(entry, BranchesJoined) and entry.winner is not None:
+            execution = self._did(frame)
+            execution.winner = entry.winner
+            for branch, each in enumerate(frame.inside.get("branches", ())):
+                if branch != entry.winner:
+                    self._lose(execution, _place(each), frame.entered)
+        elif isinstance(entry, NodeFinished | Placed | BranchFailed | AgentStopped | NodeRetried):
+            if isinstance(entry, NodeFinished):
+                self._did(frame)  # it counts even if it did nothing: another node may not do something in its place
+            self._end_inside(frame, entry)
+            ended = self._recording.pop(frame, None)
+            if ended is not None:
+                ended.retried = isinstance(entry, NodeRetried)
+                ended.ended = True
+
+    def _did(self, frame: Frame) -> _Execution:
+        found = self._recording.get(frame)
+        if found is None:
+            found = self._recording[frame] = _Execution(frame.node or "", frame.born)
+            self._executions.setdefault(_place(frame), []).append(found)
+        return found
+
+    def _end_inside(self, frame: Frame, entry: Entry) -> None:
+        """Note that what was executed inside a node has ended; if it is tried again, so is all of that."""
+        retried, whole = isinstance(entry, NodeRetried), isinstance(entry, NodeRetried) and bool(entry.first)
+        if not (frame.inside or whole):
+            return
+        place, begun = (_place(frame), frame.born) if whole else (f"{_place(frame)}{frame.node}/", frame.entered)
+        for name, executions in self._executions.items():
+            if name.startswith(place):
+                for each in executions:
+                    if each.born >= begun:
+                        each.ended, each.retried = True, each.retried or retried
+
+    def _lose(self, race: _Execution, place: str, begun: int) -> None:
+        """Move the costs of what was done in a branch of a race since that began to the race itself."""
+        for name, executions in self._executions.items():
+            if name.startswith(place):
+                for number, each in enumerate(executions):
+                    if each.born >= begun:
+                        race.costs.update(
+                            ((f"{name}{number}", "/".join(key)), cost) for key, cost in each.costs.items()
+                        )
+                executions[:] = [each for each in executions if each.born < begun]
+
+    # ---- what a node is about to do
 
     def begin(self, log: Log) -> None:
-        """Prepare the log of the new run."""
-        ...
+        """Prepare the log of the new run: payloads keep their numbers."""
+        assert self.origin is not None
+        log.codec.blobs.last = self.origin.codec.blobs.last
 
     def begun(self, log: Log) -> None:
-        """Append to the log of the new run what comes right after its beginning."""
-        ...
+        """Append the tools of servers, which are not asked again."""
+        assert self.origin is not None
+        for server, listed in self.origin.state.run.listed.items():
+            self._take_payloads(log, listed)
+            log.append(ToolsListed(server=server, value=listed))
 
     def answer(self, frame: Frame, kind: str, key: str) -> RecordedAnswer | None:
-        """Return the answer to a request; None if the model is asked."""
-        ...
+        """Return the answer to a request, with what it cost."""
+        entry = self._take(frame, kind, key)
+        if entry is None:
+            return None
+        cost = self._current[_place(frame)][1].costs.pop((kind, key), _Cost(0))
+        if entry.error is not None:
+            return RecordedAnswer(None, entry.error[1], cost.charges, cost.turns)
+        response = None if entry.held is None else entry.held.value
+        if response is None:
+            message, charges = cast("Any", entry.step).model_output_message, entry.charges
+            usage = sum((each.usage for each in charges), Usage())
+            response = ModelResponse(message, usage, entry.finish or "stop", charges[-1].model if charges else "")
+        return RecordedAnswer(response, "", cost.charges, cost.turns)
 
     def result(self, log: Log, frame: Frame, key: str, call: ToolCall) -> ToolResult | None:
-        """Return the result of a tool call; None if the tool is called."""
-        ...
+        """Return the result of a tool call, and count what was spent in it."""
+        entry = self._take(frame, "tool", key, call=call)
+        if entry is None:
+            return None
+        result = cast("ToolResult", entry.held.value)
+        if key in self._current[_place(frame)][1].started:
+            log.append(EffectStarted(at=frame.path, kind="tool", key=key))
+        self._pay_inside(log, frame, key, result)
+        return result
 
     def entry(self, log: Log, frame: Frame, kind: str, key: str) -> EffectRecorded | None:
-        """Return the entry of another effect; None if it is caused."""
-        ...
+        """Return the entry of another effect, and count what was spent for it."""
+        entry = self._take(frame, kind, key)
+        if entry is None:
+            return None
+        if kind in ("once", "cached"):
+            # What its work asked a model is not asked again.
+            execution = self._current[_place(frame)][1]
+            number = execution.costs[kind, key].number
+            self._pay(log, frame, execution, [name for name, cost in execution.costs.items() if cost.number <= number])
+        self._take_payloads(log, entry.value)
+        return structs.replace(entry, at=frame.path)
 
     def knows(self, frame: Frame, kind: str, key: str) -> bool:
         """Return whether the node of a frame recorded an outcome, in this attempt or in a later one."""
-        ...
+        found, later = self._find(frame), iter(self._executions.get(_place(frame), ()))
+        while found is not None and found.retried and (kind, key) not in found.outcomes:
+            found = next((each for each in later if each.node == frame.node), None)
+        return found is not None and (kind, key) in found.outcomes
 
     def refuse(self, frame: Frame, what: str) -> None:
         """Check that something may be done that is never recorded."""
-        ...
+        self._find(frame)
+        if not self._is_after_all(frame):
+            raise self._diverged(frame, f"{what}, which is not recorded")
 
     def left(self, frame: Frame, node: str) -> None:
         """Note that a node of a frame ended."""
-        ...
+        place = _place(frame)
+        since, found = self._current.get(place, (0, None))
+        if found is not None and not found.passed and since >= frame.born:
+            found.passed = True
+            return
+        executions = self._executions.get(place)
+        # It did nothing. What did nothing when it was recorded is passed with it; a race is needed when it is executed.
+        while executions and not executions[0].outcomes and executions[0].winner is None:
+            if executions.pop(0).node == node:
+                break
 
     def winner(self, log: Log, frame: Frame) -> int | None:
-        """Return the branch that won the race that is about to begin; None if that is not known."""
-        ...
+        """Return the branch that won the race that is about to begin. What the others spent is counted."""
+        found = self._find(frame)
+        if found is None or found.winner is None:
+            return None
+        self._pay(log, frame, found, list(found.costs))
+        return found.winner
 
-    def ended(self, log: Log, frame: Any) -> None:
-        """Count what was spent and belongs to no outcome."""
-        ...
+    def ended(self, log: Log, frame: Frame) -> None:
+        """Count what was spent and belongs to no outcome, such as failed requests."""
+        found = [execution for _, execution in self._current.values()]
+        found += [each for executions in self._executions.values() for each in executions]
+        for execution in found:
+            if execution.ended or not self._live:
+                self._pay(log, frame, execution, list(execution.costs))
+
+    def _take(self, frame: Frame, kind: str, key: str, *, call: ToolCall | None = None) -> EffectRecorded | None:
+        """Return a recorded outcome, once; None if it may be caused live.
+
+        Raises:
+            DivergedError: something else was recorded.
+        """
+        name = (kind, key)
+        found = self._find(frame, name)
+        shown = f"call:{call.id}" if call is not None else key if kind == "once" else f"{kind}:{key}"
+        if found is not None and name in found.outcomes:
+            if call is not None and not self._is_alike(call, found, name):
+                raise self._diverged(frame, f"it does {shown!r} with something else")
+            return found.outcomes.pop(name)
+        if kind == "answer" or self._is_after_all(frame) or (call is not None and self._waits_for(frame, call)):
+            return None
+        if found is not None and found.outcomes:
+            other, recorded = next(iter(found.outcomes))
+            raise self._diverged(frame, f"it does {shown!r}, and {f'{other}:{recorded}'!r} was recorded")
+        following = next(iter(self._executions.get(_place(frame), ())), None)
+        if found is None and following is not None:
+            raise self._diverged(frame, f"it does {shown!r}, where node {following.node!r} came next")
+        raise self._diverged(frame, f"it does {shown!r}, and nothing more was recorded of it")
+
+    def _find(self, frame: Frame, name: _Place | None = None) -> _Execution | None:
+        """Return the recorded execution that matches the current one of a frame."""
+        place = _place(frame)
+        since, found = self._current.get(place, (0, None))
+        if found is None or since != frame.since:
+            found = self._match(place, frame, found)
+        while found is not None and found.retried and name is not None and name not in found.outcomes:
+            # An attempt that failed when it was recorded need not fail now, and does what a later attempt did.
+            kept = {key: each for key, each in found.outcomes.items() if key[0] not in NUMBERED}
+            later = self._match(place, frame, found)
+            if later is None:
+                break
+            later.outcomes = {**kept, **later.outcomes}
+            found = later
+        return found
+
+    def _match(self, place: str, frame: Frame, before: _Execution | None) -> _Execution | None:
+        """Match the next recorded execution in a frame, if it is one of the same node."""
+        executions = self._executions.get(place, [])
+        for number, execution in enumerate(executions):
+            if execution.node == frame.node:
+                skipped = executions[:number] if before is None else [before, *executions[:number]]
+                del executions[: number + 1]
+                for each in skipped:
+                    for key, cost in each.costs.items():
+                        execution.costs[f"before {key[0]}", f"{len(execution.costs)} {key[1]}"] = cost
+                self._current[place] = frame.since, execution
+                return execution
+            # Nodes without effects may come and go; others may be left out only if they were tried again.
+            if execution.outcomes and not (before is not None and before.retried):
+                break
+        return None
+
+    def _is_after_all(self, frame: Frame) -> bool:
+        """Return whether a node is about to do something after everything that was recorded, and may do it live."""
+        if not self._live:
+            return False
+        each: Frame | None = frame
+        while each is not None:
+            place = _place(each)
+            since, current = self._current.get(place, (0, None))
+            if self._executions.get(place) or (current is not None and since == each.since and current.ended):
+                return False
+            each = each.parent
+        return True
+
+    def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
+        """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
+        assert self.origin is not None
+        outcome, codec = found.outcomes[name].held.value, self.origin.codec
+        value, source = found.inputs.get(name[1], (None, None))
+        arguments: Mapping[str, Any] = call.arguments
+        if source is not None:
+            try:
+                given = codec.take(value, self.config.kind_of(*source))
+            except ValueError:
+                given = None
+            if isinstance(given, ToolCalls):
+                arguments = next((each.arguments for each in given if each.id == call.id), arguments)
+        verdict = codec.take(found.verdicts[name[1]], Approve | Deny) if name[1] in found.verdicts else None
+        if isinstance(verdict, Approve) and verdict.arguments is not None:
+            arguments = verdict.arguments
+        return outcome.name == call.name and dict(arguments) == dict(call.arguments)
+
+    def _waits_for(self, frame: Frame, call: ToolCall) -> bool:
+        """Return whether the recorded run waited for a person, or for a result from outside, before this call."""
+        assert self.origin is not None
+        return any(each.id.rpartition("/")[2] == call.id for each in self.origin.state.questions.values())
+
+    # ---- what it cost
+
+    def _pay_inside(self, log: Log, frame: Frame, key: str, result: ToolResult) -> None:
+        """Count what was spent inside a tool call that is not made."""
+        place, scope = _place(frame), f"{key}/"
+        execution = self._current[place][1]
+        self._pay(log, frame, execution, [name for name in execution.costs if name[1].startswith(scope)])
+        for name in [name for name in execution.outcomes if name[1].startswith(scope)]:
+            del execution.outcomes[name]
+        inside = f"{place}{frame.node}/agent {scope}"
+        usage, turns = Usage(), 0
+        for below in [name for name in self._executions if name.startswith(inside)]:
+            for each in self._executions.pop(below):
+                for _, charges, count in each.costs.values():
+                    usage, turns = sum((charge.usage for charge in charges), usage), turns + count
+        if turns or usage != Usage():
+            node = frame.node_path
+            log.append(
+                Spent(at=frame.path, charges=(Charge(node, result.name, "", usage, result.run_id),), turns=turns)
+            )
+
+    @staticmethod
+    def _pay(log: Log, frame: Frame, execution: _Execution, names: list[_Place]) -> None:
+        costs = [execution.costs.pop(name) for name in names]
+        charges, turns = tuple(charge for cost in costs for charge in cost.charges), sum(cost.turns for cost in costs)
+        if charges or turns:
+            log.append(Spent(at=frame.path, charges=charges, turns=turns))
+
+    def _take_payloads(self, log: Log, value: Any) -> None:
+        """Take over the payloads to which a value refers."""
+        assert self.origin is not None
+        stored = self.origin.codec.blobs.stored
+        for number in payloads_in(log.codec.take_data(value)):
+            if number in stored:
+                log.codec.blobs.new[number] = stored[number]
+
+    def _diverged(self, frame: Frame, reason: str) -> DivergedError:
+        error = DivergedError(frame.node_path, reason)
+        error.run_id = self._run_id
+        return error
+
+
+def _place(frame: Frame) -> str:
+    """Return the place of a frame in its run, which is the same when the run is executed again."""
+    parent = frame.parent
+    if parent is None:
+        return ""
+    if frame.activation is None:
+        return _place(parent) + frame.path[len(parent.path) :]
+    key = next((name for name, frames in parent.inside.items() if frame in frames), "agent")
+    return f"{_place(parent)}{parent.node}/{key}/"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._effects import Effects
-    from graphagent.run._recorded import RecordedOutcomes
+    from graphagent.run._recorded import Recording
 
 _LONGEST_SLEEP = 60
 """Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
@@ -152,7 +152,7 @@ class Runtime:
     """The tools of servers, by the names of the servers."""
     after: Log | None = None
     """What was spent after the end: the log of those who learned from the run."""
-    recorded: RecordedOutcomes | None = None
+    recorded: Recording | None = None
     """What another run did, which this one does again: it takes the recorded outcomes."""
     editing: Effects | None = None
     """The effects of the callback that is being called, whose edits are recorded under its own numbers."""
