@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphagent._features import implementing
@@ -28,29 +29,24 @@ if TYPE_CHECKING:
     from graphagent.run._effects import Effects
 
 
+@dataclass(slots=True, eq=False)
 class Asking:
     """One request of a node, which middleware may change, make several times, or answer itself."""
 
-    __slots__ = ("charges", "counts", "effect", "effects", "key", "model", "purpose", "sent", "turns")
-
-    def __init__(
-        self, effects: Effects, key: str, purpose: ModelOutput, model: Model | None, *, counts: bool,
-        effect: tuple[str, str] | None,
-    ) -> None:  # fmt: skip
-        self.effects = effects
-        self.key = key
-        self.purpose: ModelOutput = purpose
-        self.model = model
-        self.effect = effect
-        """The kind and the key under which the answer is recorded, if it is."""
-        self.counts = counts
-        """Whether it counts as a model turn."""
-        self.charges: list[Charge] = []
-        """What it cost so far."""
-        self.turns = 0
-        """How many model turns were made."""
-        self.sent: ModelRequest | None = None
-        """What the model was really sent."""
+    effects: Effects
+    key: str
+    purpose: ModelOutput
+    model: Model | None
+    counts: bool
+    """Whether it counts as a model turn."""
+    effect: tuple[str, str] | None
+    """The kind and the key under which the answer is recorded, if it is."""
+    charges: list[Charge] = field(default_factory=list[Charge])
+    """What it cost so far."""
+    turns: int = 0
+    """How many model turns were made."""
+    sent: ModelRequest | None = None
+    """What the model was really sent."""
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """Return the answer to a request.
