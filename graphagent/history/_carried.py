@@ -62,11 +62,10 @@ def carried(before: Sequence[Segment], last: int, *, forgotten: Collection[str] 
 
 def _bare(step: Step) -> Step:
     """Return a step without its prompt: the versions to which that refers may be gone."""
-    if getattr(step, "prompt", None) is None:
-        return step
-    found = copy.copy(step)
-    object.__setattr__(found, "prompt", None)
-    return found
+    if isinstance(step, ActionStep | PlanningStep):
+        step = copy.copy(step)
+        step.prompt = None
+    return step
 
 
 def _emptied(step: Step) -> Step:

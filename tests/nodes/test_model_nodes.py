@@ -382,7 +382,7 @@ async def test_results_that_were_edited_in_the_transcript_stay_edited():
 
     @tap
     async def hide(ctx: Context, results: ToolResults) -> None:
-        ctx.memory.last_turn.take([ToolResult(given.call_id, given.name, "hidden") for given in results])
+        ctx.memory.last_turn.results = tuple(ToolResult(given.call_id, given.name, "hidden") for given in results)
 
     ask, act = llm_request(), execute_tools()
     strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> act >> hide >> ask, ask.on(str) >> END)

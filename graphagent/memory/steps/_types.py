@@ -53,7 +53,7 @@ class StepFailure:
 
 
 class StepHome(Protocol):
-    """The list that a step is in, as the step sees it: `Steps`."""
+    """The transcript that a step is in, as the step sees it: `RunMemory`."""
 
     def expect(self, step: Step, name: str, value: object) -> None:
         """Check that a value may be assigned to a field of the step, before it is assigned."""
@@ -476,11 +476,6 @@ class ActionStep(Step):
         given = {result.call_id: result for result in (*self.results, *results)}
         _set(found, "results", tuple(given[call.id] for call in self.tool_calls if call.id in given))
         return found
-
-    def take(self, results: Iterable[ToolResult]) -> None:
-        """Put results in the place of those that the calls of this turn have."""
-        given = {result.call_id: result for result in (*self.results, *results)}
-        self.results = tuple(given[call.id] for call in self.tool_calls if call.id in given)
 
     def to_messages(self) -> list[Message]:
         """Return the messages that a model is sent for it in later turns: its own message, then a result for every call."""
