@@ -1,7 +1,7 @@
 """What happened in runs: read, forked, compared, executed again, exported, removed.
 
 Rows of a log come in, entries for people, other runs and files come out. Read the files in this order: `_entries` (what happened, and
-the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run on what it recorded),
+the state after each entry), `_carried` and `_fork` (runs that begin as others), `_rerun` (executing a run again),
 `_runs`, `_removing` and `_export` (the runs of a store), `_inspect` and `_rules` (runs without their agents).
 """
 

@@ -26,7 +26,6 @@ async def rerun(config: RunConfig, owner: str, run_id: str, *, until: int | str 
         number = number_at(run_id, entries, until, None, None)
     recording.origin = log = await read_log(config, owner, run_id, until=number, watch=recording.watch)
     start = recording.start
-    assert start is not None
     task = start.steps[start.begun]
     steps = [*recording.earlier, *start.steps[: start.begun]]
     given = Transcript(start.rules, steps, start.trust)

@@ -95,7 +95,8 @@ class Recording:
 
     def __init__(self, config: RunConfig, run_id: str, *, live: bool) -> None:
         self.config = config
-        self.origin: Log | None = None
+        self.origin: Log
+        """The log of that run, which is set when it has been read."""
         self._run_id = run_id
         self._live = live
         """Whether the other run does live what comes after it."""
@@ -107,7 +108,7 @@ class Recording:
         """The executions that match those of the other run, with the entries with which these began, by place."""
         self.earlier: list[Step] = []
         """The steps before the run."""
-        self.start: Started | None = None
+        self.start: Started
 
     # ---- what was recorded
 
@@ -180,12 +181,10 @@ class Recording:
 
     def begin(self, log: Log) -> None:
         """Prepare the log of the new run: payloads keep their numbers."""
-        assert self.origin is not None
         log.codec.blobs.last = self.origin.codec.blobs.last
 
     def begun(self, log: Log) -> None:
         """Append the tools of servers, which are not asked again."""
-        assert self.origin is not None
         for server, listed in self.origin.state.run.listed.items():
             self._take_payloads(log, listed)
             log.append(ToolsListed(server=server, value=listed))
@@ -342,7 +341,6 @@ class Recording:
 
     def _is_alike(self, call: ToolCall, found: _Execution, name: _Place) -> bool:
         """Return whether a tool call has the name and the arguments of the recorded one: those of the model, or of a person."""
-        assert self.origin is not None
         outcome, codec = found.outcomes[name].held.value, self.origin.codec
         value, source = found.inputs.get(name[1], (None, None))
         arguments: Mapping[str, Any] = call.arguments
@@ -360,7 +358,6 @@ class Recording:
 
     def _waits_for(self, frame: Frame, call: ToolCall) -> bool:
         """Return whether the recorded run waited for a person, or for a result from outside, before this call."""
-        assert self.origin is not None
         return any(each.id.rpartition("/")[2] == call.id for each in self.origin.state.questions.values())
 
     # ---- what it cost
@@ -393,7 +390,6 @@ class Recording:
 
     def _take_payloads(self, log: Log, value: Any) -> None:
         """Take over the payloads to which a value refers."""
-        assert self.origin is not None
         stored = self.origin.codec.blobs.stored
         for number in payloads_in(log.codec.take_data(value)):
             if number in stored:
