@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from graphagent.errors import NodeFailedError
+from graphagent.graph import Each
 from graphagent.llm import ToolResults
 from graphagent.log._internal import BranchesJoined, BranchesStarted, BranchFailed, Held, ResultsAdded, known_results
 from graphagent.run._compiled import CompiledStrategy, items_of
@@ -20,7 +22,7 @@ from graphagent.run._steps import close_open
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
-    from graphagent.graph._internal import Each, Parallel, Race
+    from graphagent.graph._internal import Parallel, Race
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call, CompiledNode
     from graphagent.run._scope import Execution
@@ -30,7 +32,7 @@ def parallel_call(node: Parallel, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork whose branches have the same input."""
 
     async def fork(execution: Execution, value: Any) -> Any:
-        return tuple(await _join(execution, node, branches, [value] * len(branches), items=False))
+        return tuple(await _join(execution, node, branches, [value] * len(branches)))
 
     return fork
 
@@ -48,7 +50,7 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
                 _frames(execution, ())
             await checkpoint()
             return []
-        return await _join(execution, node, branches * len(items), items, items=True)
+        return await _join(execution, node, branches * len(items), items)
 
     return fork
 
@@ -79,40 +81,43 @@ def _frames(execution: Execution, branches: Sequence[CompiledNode]) -> list[Fram
     return found
 
 
-def _branch(
-    execution: Execution, frame: Frame, node: CompiledNode, value: Any, number: int, *, items: bool
-) -> Execution:
+def _inside(
+    execution: Execution, branches: Sequence[CompiledNode], values: Sequence[Any], *, items: bool = False
+) -> list[Execution]:
+    """Return the executions of the branches."""
     log = execution.run.log
 
-    def given() -> Any:
+    def given(number: int) -> Any:
         if not log.durable:
-            return value
+            return values[number]
         whole = execution.input()
         return items_of(whole)[number] if items else whole
 
-    return execution.inside(frame, CompiledStrategy(node, {node.name: node}), given)
+    return [
+        execution.inside(frame, CompiledStrategy(node, {node.name: node}), partial(given, number))
+        for number, (frame, node) in enumerate(zip(_frames(execution, branches), branches, strict=False))
+    ]
 
 
 async def _join(
-    execution: Execution, node: Parallel | Each, branches: Sequence[CompiledNode], values: Sequence[Any], *, items: bool
+    execution: Execution, node: Parallel | Each, branches: Sequence[CompiledNode], values: Sequence[Any]
 ) -> list[Any]:
     """Execute branches concurrently, as many as the node allows, and return their results in order."""
     run, outer = execution.run, execution.frame
     log = run.log
     results: list[Any] = [None] * len(branches)
     suspended: list[int] = []
-    frames = _frames(execution, branches)
+    inside = _inside(execution, branches, values, items=isinstance(node, Each))
 
     async def execute_branch(number: int) -> None:
-        frame = frames[number]
-        inside = _branch(execution, frame, branches[number], values[number], number, items=items)
+        frame = inside[number].frame
         if frame.ended:
-            results[number] = inside.input()
+            results[number] = inside[number].input()
             return
         try:
             if run.top.attention:
                 run.top.stop_if_due()
-            results[number] = await execute(inside)
+            results[number] = await execute(inside[number])
         except Suspend:
             suspended.append(number)
         except NodeFailedError as error:
@@ -127,10 +132,7 @@ async def _join(
         if suspended:
             raise Suspend
         if node.transcript == "keep":
-            ended = zip(frames, branches, values, strict=True)
-            await _close_turns(
-                execution, [_branch(execution, *each, number, items=items) for number, each in enumerate(ended)]
-            )
+            await _close_turns(execution, inside)
         log.append(BranchesJoined(at=outer.path, merged=node.transcript == "keep"))
     else:
         for number in range(len(branches)):
@@ -146,11 +148,8 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         log, failed = run.log, dict[int, Exception]()
         suspended: list[int] = []
         known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
-        frames = _frames(execution, branches)
-        inside = [
-            _branch(execution, frame, branch, value, number, items=False)
-            for number, (frame, branch) in enumerate(zip(frames, branches, strict=True))
-        ]
+        inside = _inside(execution, branches, [value] * len(branches))
+        frames = [each.frame for each in inside]
         joined = outer.effects.get(("join", ""))
         if joined is not None:
             return inside[cast("int", joined.value)].input()
