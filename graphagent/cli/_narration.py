@@ -6,8 +6,6 @@ import re
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.text import Text
-
 from graphagent.cli import _output
 from graphagent.events import (
     ModelRequested,
@@ -24,8 +22,6 @@ from graphagent.graph._internal import fits
 from graphagent.llm import ToolCalls
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from graphagent import Agent
 
 _LONGEST = 300
@@ -44,17 +40,14 @@ class Narration:
     def __init__(self, agent: Agent[Any, Any]) -> None:
         self.said = ""
         """The text that was printed last, as a whole."""
-        console = _output.screen()
-        self._flow = _output.Flow(console)
-        self._waits = console.is_terminal
-        self._status: Status | None = None
+        self._flow = _output.Flow(_output.screen())
         strategy: Strategy[Any, Any] = agent.strategy
         elements = {_BRANCH.sub("", f"/{path}"): element for path, element in strategy.walk()}
         self._asking = {path: element for path, element in elements.items() if element.asks_model}
         self._parts = {path for path, element in strategy.elements_by_name.items() if isinstance(element, Strategy)}
         agent.on(NodeStarted, self._on_node)
-        agent.on(ModelRequested, lambda _: self._wait())
-        agent.on(ModelResponded, lambda _: self._end())
+        agent.on(ModelRequested, lambda _: self._flow.wait("thinking …"))
+        agent.on(ModelResponded, lambda _: self._flow.end())
         agent.on(TextStreamed, self._on_text)
         agent.on(NodeFinished, self._on_output)
         agent.on(NodeFailed, lambda event: self.say(f"  {event.node} failed: {type(event.error).__name__}"))
@@ -67,11 +60,11 @@ class Narration:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._flow.end()
 
     def say(self, text: str) -> None:
         """Print a remark, in one line."""
-        self._end()
+        self._flow.end()
         indent = text[: len(text) - len(text.lstrip())]
         _output.aside(indent + _output.shortened(text, _LONGEST))
 
@@ -88,7 +81,6 @@ class Narration:
         if not self._is_text(event.node):
             return
         if not self._flow.begun:
-            self._stop_waiting()
             self.said = ""
         self.said += event.text
         self._flow.add(event.text)
@@ -97,17 +89,3 @@ class Narration:
         told = isinstance(event.output, ToolCalls) or self._is_text(event.node)
         if not told and _BRANCH.sub("", f"/{event.node}") in self._asking:
             self.say(f"  {event.node}: {_output.value_text(event.output)}")
-
-    def _wait(self) -> None:
-        if self._waits and self._status is None and not self._flow.begun:
-            self._status = _output.screen().status(Text("thinking …", style="dim"), spinner="dots")
-            self._status.start()
-
-    def _stop_waiting(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _end(self) -> None:
-        self._stop_waiting()
-        self._flow.end()

@@ -14,6 +14,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -174,17 +175,25 @@ def ending(line: str, width: int) -> str:
 
 
 class Flow:
-    """Prints text that arrives in pieces, wrapped between words."""
+    """Prints text that arrives in pieces, wrapped between words, and on a terminal what is waited for."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._status: Status | None = None
         self._width = console.width if console.is_terminal else 1 << 30
         self._word = ""
         self._column = 0
         self.begun = False
 
+    def wait(self, text: str) -> None:
+        """Show on a terminal what is waited for, until there is text, or the end of it."""
+        if self._console.is_terminal and self._status is None and not self.begun:
+            self._status = self._console.status(Text(text, style="dim"), spinner="dots")
+            self._status.start()
+
     def add(self, piece: str) -> None:
         """Add a piece, and print the words that are complete."""
+        self._stop_waiting()
         self.begun = True
         for character in shown(piece).replace("\t", "    "):
             if character.isspace():
@@ -194,11 +203,17 @@ class Flow:
 
     def end(self) -> None:
         """Print the rest, and end the line."""
+        self._stop_waiting()
         self._put("")
         if self._column:
             self._out("\n")
         self._column = 0
         self.begun = False
+
+    def _stop_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def _put(self, space: str) -> None:
         word, self._word = self._word, ""

@@ -29,8 +29,6 @@ from graphagent.run import list_runs
 from graphagent_strategies import personal
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from graphagent.llm.openai import OpenAIModel
     from graphagent.protocols import KeepingProvider, Model, Store
     from graphagent.run import RunResult
@@ -39,7 +37,9 @@ RULES = (
     "You are a helpful assistant that remembers the person it talks to. Use what you know of them where it helps, and do "
     "not list it unasked. Answer in plain text, briefly, in their language."
 )
-_ANSWERS, _LEARNS = "llm_request", "auto_detect_facts"
+_LEARNS = "auto_detect_facts"
+_DOES = {"llm_request": "thinking …", _LEARNS: "remembering …"}
+"""What the nodes that ask the model do meanwhile."""
 _MOST_NAMES = 6
 _HELP = """\
 /facts            what is known
@@ -137,14 +137,12 @@ class _Conversation:
         self._told: set[tuple[str, tuple[str, ...]]] = set()
         self._console = _output.screen()
         self._flow = _output.Flow(self._console)
-        self._status: Status | None = None
         self._learned = False
         self._steps: RunMemory | None = None
-        self._waits = self._console.is_terminal and not isinstance(model, OfflineModel)
         self._agent = Agent(personal(subjects=_options.SUBJECTS), model=model, system_prompt=RULES, store=store)
         self._agent.install(AgentMemory, provider=provider, agent_name=_options.AGENT_NAME)
         self._agent.on(NodeStarted, self._on_node)
-        self._agent.on(TextStreamed, self._on_text)
+        self._agent.on(TextStreamed, lambda event: self._flow.add(event.text))
         self._agent.on(FactsSaved, self._on_saved)
         self._agent.on(ExtractionFailed, self._on_failure)
 
@@ -208,11 +206,11 @@ class _Conversation:
             cause = error.__cause__ if isinstance(error, NodeFailedError) else error
             if not self._attended or not isinstance(cause, ModelError | RunError):
                 raise
-            self._rest()
+            self._flow.end()
             _output.complain(str(cause))
             return
         finally:
-            self._rest()
+            self._flow.end()
         if result is None:
             self.note("stopped; this turn is not part of the conversation")
             return
@@ -300,34 +298,14 @@ class _Conversation:
             self.note(hint)
 
     def _on_node(self, event: NodeStarted) -> None:
-        if event.node == _ANSWERS:
-            self._wait("thinking …")
-        elif event.node == _LEARNS:
-            self._rest()
-            self._wait("remembering …")
-
-    def _on_text(self, event: TextStreamed) -> None:
-        if not self._flow.begun:
-            self._stop_waiting()
-        self._flow.add(event.text)
+        if event.node == _LEARNS:
+            self._flow.end()
+        if event.node in _DOES and not isinstance(self._model, OfflineModel):
+            self._flow.wait(_DOES[event.node])
 
     def _on_saved(self, event: FactsSaved) -> None:
         self._learned = True
 
     def _on_failure(self, event: ExtractionFailed) -> None:
-        self._stop_waiting()
-        self.note(f"  nothing learned: {_output.shortened(event.reason, 200)}")
-
-    def _wait(self, text: str) -> None:
-        if self._waits:
-            self._status = self._console.status(Text(text, style="dim"), spinner="dots")
-            self._status.start()
-
-    def _stop_waiting(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _rest(self) -> None:
-        self._stop_waiting()
         self._flow.end()
+        self.note(f"  nothing learned: {_output.shortened(event.reason, 200)}")
