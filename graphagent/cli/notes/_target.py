@@ -191,18 +191,9 @@ def _embedder(text: str | None) -> Embedder | None:
         from graphagent.embed.local import LocalEmbedder
 
         return LocalEmbedder()
-    fits = _SERVED.fullmatch(text)
-    if fits is None:
-        raise typer.BadParameter(
-            f"{text!r} is no embedder; there are static, local, openai:MODEL and openai:MODEL@BASE_URL",
-            param_hint="--embedder",
-        )
     from graphagent.embed.openai import OpenAIEmbedder
 
-    try:
-        return OpenAIEmbedder(fits[1], base_url=fits[2])
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--embedder") from None
+    return _served(text, "embedder", "static, local, openai:MODEL and openai:MODEL@BASE_URL", OpenAIEmbedder)
 
 
 def _reranker(text: str | None) -> Reranker | None:
@@ -213,17 +204,20 @@ def _reranker(text: str | None) -> Reranker | None:
     """
     if text is None:
         return None
-    fits = _SERVED.fullmatch(text)
-    if fits is None:
-        raise typer.BadParameter(
-            f"{text!r} is no reranker; there are openai:MODEL@BASE_URL and openai:MODEL", param_hint="--reranker"
-        )
     from graphagent.rerank.openai import OpenAIReranker
 
+    return _served(text, "reranker", "openai:MODEL@BASE_URL and openai:MODEL", OpenAIReranker)
+
+
+def _served(text: str, what: str, there: str, make: Callable[..., T]) -> T:
+    """Make an embedder or a reranker of the model of a server that a text names."""
+    fits = _SERVED.fullmatch(text)
+    if fits is None:
+        raise typer.BadParameter(f"{text!r} is no {what}; there are {there}", param_hint=f"--{what}")
     try:
-        return OpenAIReranker(fits[1], base_url=fits[2])
+        return make(fits[1], base_url=fits[2])
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--reranker") from None
+        raise typer.BadParameter(str(error), param_hint=f"--{what}") from None
 
 
 def _installed_embedder(name: str) -> Embedder | None:
