@@ -76,8 +76,7 @@ def list_(
     shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
     if as_json:
         rows = [
-            plain(head) | ({"size": _plain_size(sizes[head.run_id])} if head.run_id in sizes else {})
-            for head, _ in shown
+            plain(head) | ({"size": asdict(sizes[head.run_id])} if head.run_id in sizes else {}) for head, _ in shown
         ]
         print(_output.json_text(rows))
         return
@@ -160,10 +159,6 @@ def _money(cost: str) -> str:
     return f"{Decimal(cost).normalize():f}" if Decimal(cost) else ""
 
 
-def _plain_size(size: RunSize) -> dict[str, int]:
-    return {"entries": size.entries, "payloads": size.payloads, "bytes": size.bytes}
-
-
 def _bytes(number: int) -> str:
     amount = float(number)
     for unit in ("bytes", "kB", "MB"):
@@ -218,7 +213,7 @@ def show(
 def _plain_run(stored: StoredRun, size: RunSize | None, parts: list[RunHeader], *, entries: bool) -> dict[str, object]:
     told = {
         **plain(stored.head), "nodes": stored.nodes, "turns": stored.turns, "tokens": stored.usage.total_tokens,
-        "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": _plain_size(size) if size is not None else None, "at": list(stored.at),
+        "cost": str(stored.usage.cost), "seconds": stored.seconds, "size": asdict(size) if size is not None else None, "at": list(stored.at),
         "questions": [
             {"id": each.id, "question": each.question, "node": each.node, "kind": each.kind, "about": _output.plain(each.about)}
             for each in stored.questions
