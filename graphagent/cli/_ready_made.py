@@ -32,12 +32,7 @@ def names_beginning(incomplete: str) -> list[str]:
 
 
 def strategy_named(name: str, *, criteria: str | None = None, experts: Sequence[str] = ()) -> Strategy[Any, Any]:
-    """Return the ready-made strategy with a name.
-
-    Args:
-        name: Its name.
-        criteria: What an answer must be like.
-        experts: A `NAME=DESCRIPTION` for each expert.
+    """Return the ready-made strategy with a name. Each of the experts is a `NAME=DESCRIPTION`.
 
     Raises:
         BadParameter: an option is missing, or not for this strategy.

@@ -80,13 +80,9 @@ def fact_provider(folder: Path, key: str | None) -> KeepingProvider:
 
 @asynccontextmanager
 async def open_store(what: str, file: Path | None, key: str | None, *, new: bool = False) -> AsyncGenerator[Store]:
-    """Open the store with the `runs` or the `notes`, encrypted if there is a key.
+    """Open the store with the `runs` or the `notes`, in the default file without one, encrypted if there is a key.
 
-    Args:
-        what: `runs` or `notes`.
-        file: Its file; None: the default one.
-        key: The key, or where it is.
-        new: Whether to create a store that does not exist.
+    A store that does not exist is created if it is to be `new`.
 
     Raises:
         BadParameter: there is no such store; it is encrypted and there is no key, or it is plain and there is one.

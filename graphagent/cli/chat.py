@@ -58,15 +58,9 @@ def converse(
     thread: str | None,
     show_memory: bool,
 ) -> None:
-    """Chat until the script or standard input ends, or the person leaves.
+    """Chat until the script or standard input ends, or the person leaves. The model is closed at the end.
 
-    Args:
-        memory: Where facts are stored.
-        model: The model, which is closed at the end.
-        owner: Whose facts they are.
-        script: A file with the turns; None: standard input.
-        thread: The name under which the conversation is stored and continued; None: it ends with the command.
-        show_memory: Whether to show the exact block of facts that the model is sent.
+    With a thread, the conversation is stored under its name and continued; otherwise it ends with the command.
 
     Raises:
         GraphAgentError: the memory cannot be used; or a turn failed, and there is no person at a terminal to try another.

@@ -41,15 +41,7 @@ class CacheEntry:
     __slots__ = ("_cache", "_head", "_name")
 
     def __init__(self, run: Runtime, policy: CachePolicy, identity: Json, value: Any, kind: Any, *, what: str) -> None:
-        """Find the place.
-
-        Args:
-            run: The run.
-            policy: What was declared.
-            identity: What the value is computed by, as JSON.
-            value: The input from which it is computed.
-            kind: The declared type of the input.
-            what: How an error names it.
+        """Find the place of what `identity` computes from a value of a declared type; errors name it as `what`.
 
         Raises:
             FeatureError: the run is in no store.

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
 
 def with_policies(call: Call, element: Element, path: str, *, whole: bool = False) -> Call:
-    """Return a call of an element with its policies around it, the first innermost.
+    """Return a call of an element with its policies around it, the first innermost; `path` is that of its declaration.
 
-    Args:
-        call: The call.
-        element: The element.
-        path: The path of its declaration.
-        whole: Whether it is the strategy of an agent, which is executed in the same frame as its nodes.
+    The `whole` strategy of an agent is executed in the same frame as its nodes.
     """
     for number, policy in enumerate(element.policies):
         if isinstance(policy, Timeout):

@@ -109,13 +109,8 @@ class NotesTarget(NotesStore):
     ) -> T:
         """Open the notes, await `work` with them, close them, and return what `work` returned.
 
-        Args:
-            work: What to do with the notes.
-            source: Include the private notes of this source; new notes are of this source.
-            embedder: As the option `--embedder` names it.
-            reranker: As the option `--reranker` names it.
-            new: Whether to create a store that does not exist.
-            vectors: Whether to use the embedder that made the vectors of the notes, if none is named.
+        The private notes of the source are included, and new notes are of it. Embedder and reranker are named as in their options;
+        with `vectors`, the default is the embedder that made those of the notes. `new` creates a missing store.
         """
 
         async def main(store: Store) -> T:

@@ -57,12 +57,8 @@ _SHOWN: dict[type[Step], tuple[str, ...]] = {
 def plain_steps(steps: Iterable[Step], turn: Step | None, *, without: str = "") -> list[dict[str, Plain]]:
     """Return the steps of a transcript as plain JSON data, its open turn last, if there is one.
 
-    The fields have smolagents' names; `kind` is the type. A message that was sent again and again is one object in all lists.
-
-    Args:
-        steps: The steps.
-        turn: The open turn.
-        without: The name of a field that is left out.
+    The fields have smolagents' names, and the one that is named `without` is left out; `kind` is the type. A message that was sent
+    again and again is one object in all lists.
     """
     writer = _Plainly(without=without)
     found = [writer.step(step) for step in steps]

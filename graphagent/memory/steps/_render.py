@@ -50,13 +50,9 @@ def to_text(
 ) -> str:
     """Return a transcript as text: the task, the messages and tool calls of each step, errors, times, tokens, the answer.
 
-    Args:
-        system_prompt: The system prompt.
-        steps: The steps.
-        waiting: The turn that waits for the results of its tool calls.
-        detailed: Whether to add the system prompt, what the model was sent in each turn (what it was sent before is not
-            repeated), and when.
-        inside: The texts of runs of sub-agents, which are put below the calls that they were for.
+    The turn that is `waiting` for the results of its tool calls comes last. `detailed` adds the system prompt, what the model was
+    sent in each turn without what it was sent before, and when. `inside` has the texts of runs of sub-agents, which are put below
+    the calls that they were for.
     """
     blocks = [step_text(system_prompt)] if detailed and system_prompt.system_prompt else []
     before: Prompt | None = None
