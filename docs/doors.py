@@ -9,22 +9,19 @@ import griffe
 MACHINERY = {
     "graphagent.graph": "TapOf",
     "graphagent.run.Run": "release",
-    "graphagent.memory.RunMemory": """arrived begin changes deferred floor hear heard inherited join kept last_prompt loaded lower
-        mark observe pending quiet refused restore retold rewind sent shut turn_of waiting written written_heard""",
+    "graphagent.memory.RunMemory": "adopt change detach edited editor expect handle known take transcript",
     "graphagent.run.Callback": "kinds of takes",
     "graphagent.run.Charge": "read row",
     "graphagent.run.Console": "begin bind install",
     "graphagent.run.RunHeader": "claim pack renewed state unpack",
-    "graphagent.run.Question": "as_stored check key",
-    "graphagent.memory.ActionStep": "take",
+    "graphagent.run.Question": "check",
     "graphagent.memory.AgentMemory": "begin bind install look_up refers",
     "graphagent.memory.ContextWindow": "before_request begin bind check_request install make_room shown tools",
     "graphagent.memory.NoteMemory": """asks before_request begin bind ended install learn_from_history look_up_notes make_room
         shown tools""",
     "graphagent.memory.KnownFact": "kept parts",
     "graphagent.memory.KnownNote": "kept",
-    "graphagent.memory.Step": "record recorded",
-    "graphagent.graph.Node": "asks_model context function needs policies takes tool_outputs",
+    "graphagent.graph.Node": "asks_model context function needs policies tool_outputs",
     "graphagent.graph.StrategyTool": "as_tool limits made",
     "graphagent.graph.Strategy": "edges elements_by_name setting walk without_tools",
 }

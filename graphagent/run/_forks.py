@@ -10,7 +10,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from graphagent.errors import NodeFailedError
-from graphagent.graph import Each
+from graphagent.graph._internal import Each
 from graphagent.llm import ToolResults
 from graphagent.log._internal import BranchesJoined, BranchesStarted, BranchFailed, Held, ResultsAdded, known_results
 from graphagent.run._compiled import CompiledStrategy, items_of

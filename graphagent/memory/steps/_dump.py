@@ -15,15 +15,8 @@ from graphagent.llm._internal import part_fields
 from graphagent.memory._blocks import FactsMessage, KnownFact, NotesMessage
 from graphagent.memory.steps._types import (
     ActionStep,
-    FactsStep,
-    FinalAnswerStep,
-    MessageStep,
-    NotesStep,
     PlanningStep,
     Step,
-    SummaryStep,
-    SystemPromptStep,
-    TaskStep,
     Timing,
     fields_of,
 )
@@ -39,19 +32,13 @@ _WIDEST = 1024
 """Bits of a number that is shown as one; Python refuses to write much larger ones in decimal digits."""
 
 _SHOWN: dict[type[Step], tuple[str, ...]] = {
-    SystemPromptStep: ("system_prompt",),
-    TaskStep: ("task", "task_images"),
-    MessageStep: ("message",),
-    FactsStep: ("facts",),
-    NotesStep: ("notes",),
     PlanningStep: ("model_input_messages", "model_output_message", "plan", "timing", "token_usage"),
-    SummaryStep: ("summary", "covers", "keeps", "facts", "timing", "token_usage"),
-    FinalAnswerStep: ("output",),
     ActionStep: (
         "step_number", "timing", "model_input_messages", "tool_calls", "results", "error", "model_output_message",
         "model_output", "code_action", "observations", "observations_images", "action_output", "token_usage",
     ),
 }  # fmt: skip
+"""Those of types whose fields are shown under other names."""
 
 
 def plain_steps(steps: Iterable[Step], turn: Step | None, *, without: str = "") -> list[dict[str, Plain]]:

@@ -23,7 +23,6 @@ _SEE_FIRST = "See the first result."
 _PROCEED = "Now proceed and carry out this plan."
 
 _set = object.__setattr__
-_NEW: Any = object()
 _Plain: TypeAlias = dict[str, Any]  # in the body of a class with a method of this name, `dict` means the method
 
 
@@ -71,7 +70,7 @@ class Step:
     with `to_messages` where a model shall see it.
     """
 
-    __slots__ = ("_home", "_id", "_recorded")
+    __slots__ = ("_home", "_id")
 
     kind: ClassVar[str] = ""
     """How the type is called in what is saved."""
@@ -88,28 +87,16 @@ class Step:
         Step.kinds[kind] = cls
 
     def __setattr__(self, name: str, value: Any) -> None:
-        home: ref[StepHome] | None = getattr(self, "_home", _NEW)
-        steps = home() if home is not _NEW and home is not None else None
+        home: ref[StepHome] | None = getattr(self, "_home", None)
+        steps = home() if home is not None else None
         if steps is not None:
             steps.expect(self, name, value)
         try:
             _set(self, name, value)
         except AttributeError:
             raise AttributeError(_unassignable(type(self), name)) from None
-        if home is _NEW:
-            return
-        _set(self, "_recorded", None)
         if steps is not None:
             steps.edited(self, name)
-
-    @property
-    def recorded(self) -> tuple[object, Any] | None:
-        """In which journal it stands unchanged, and where there."""
-        return getattr(self, "_recorded", None)
-
-    def record(self, journal: object, place: Any) -> None:
-        """Take note that it stands in a journal."""
-        _set(self, "_recorded", (journal, place))
 
     def __copy__(self) -> Self:
         copied = object.__new__(type(self))
