@@ -8,7 +8,6 @@ import griffe
 
 MACHINERY = {
     "graphagent.graph": "TapOf",
-    "graphagent.run.Run": "release",
     "graphagent.memory.RunMemory": "adopt change detach edited editor expect handle known take transcript",
     "graphagent.run.Callback": "kinds of takes",
     "graphagent.run.Charge": "read row",

@@ -22,7 +22,6 @@ from graphagent.log._internal import (
     RunHeader,
     Segment,
     Token,
-    TranscriptEdited,
     cut,
     header_key,
     payloads_in,
@@ -32,15 +31,12 @@ from graphagent.log._internal import (
     rows_key,
 )
 from graphagent.memory import RunMemory
-from graphagent.memory._internal import Detached
-from graphagent.run._internal import begin_features, look_up_references, run_over
+from graphagent.run._internal import RunEditor, begin_features, look_up_references, run_over
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
     from graphagent.history._entries import Entry, Snapshot
     from graphagent.log._internal import Frame
-    from graphagent.memory import Step
-    from graphagent.memory._internal import Transcript
     from graphagent.run._internal import RunConfig, Runtime
 
 _NOTHING = object()
@@ -96,7 +92,7 @@ async def fork(
     outline = config.strategy.outline
     log.append(Resumed(forked=True, strategy=outline if outline.digest != header.strategy_digest else None))
     if edit is not None:
-        _edit(config, log, edit, number, before)
+        _edit(run, edit, number, before)
     try:
         with token, anyio.CancelScope(shield=True):
             await log.commit(header=True)
@@ -150,43 +146,15 @@ def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str
     return number
 
 
-class _Noted(Detached):
-    """An editor that notes what is changed."""
-
-    __slots__ = ("changes",)
-
-    def __init__(self, transcript: Transcript) -> None:
-        super().__init__(transcript)
-        self.changes: list[dict[str, Any]] = []
-
-    def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
-        """Replace the steps from `start` to `end`."""
-        self.changes.append({"start": start, "end": end, "steps": tuple(steps)})
-        super().edit(start, end, steps)
-
-    def set_rules(self, rules: str) -> None:
-        """Replace the system prompt."""
-        self.changes.append({"rules": rules})
-        super().set_rules(rules)
-
-    def lower(self, trust: str) -> None:
-        """Note that content flowed in that can be trusted no more than this."""
-        self.changes.append({"trust": trust})
-        super().lower(trust)
-
-
-def _edit(config: RunConfig, log: Log, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
+def _edit(run: Runtime, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:
     """Let a function edit a fork before it continues, and record what it changed."""
-    root = log.state.root
+    config, log, root = run.config, run.log, run.log.state.root
     frame, shown = frame_at(root, before), snapshot(config, log, number, before)
-    editor = _Noted(frame.transcript.copied())
-    shown.memory = memory = RunMemory(editor=editor)
+    shown.memory = memory = RunMemory(editor=RunEditor(run, frame))
     value, places = shown.value, dict(shown.places)
     edit(shown)
     if shown.memory is not memory:
         memory.system_prompt, memory.steps = shown.memory.system_prompt, shown.memory.steps
-    for change in editor.changes:
-        log.append(TranscriptEdited(at=frame.path, **change))
     ends = {each.node_path: each for each in innermost(root)}
     changed = {path: new for path, new in shown.places.items() if new is not places.get(path, _NOTHING)}
     unknown = sorted(changed.keys() - ends.keys())

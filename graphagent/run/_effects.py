@@ -241,18 +241,19 @@ def _record_edit(effects: Effects, key: str = "", **changes: Any) -> None:
 
 @final
 class RunEditor:
-    """Records the changes that are made in the transcript of a run from outside of its nodes."""
+    """Records the changes that are made in the transcript of a run, or of a frame in it, from outside of its nodes."""
 
-    __slots__ = ("run",)
+    __slots__ = ("_frame", "run")
 
-    def __init__(self, run: Runtime) -> None:
+    def __init__(self, run: Runtime, frame: Frame | None = None) -> None:
         self.run = run
+        self._frame = frame
 
     @property
     def transcript(self) -> Transcript:
         """The transcript."""
         run = self.run
-        return run.frame.transcript if run.draft is None else run.draft.transcript
+        return (self._frame or run.frame).transcript if run.draft is None else run.draft.transcript
 
     def edit(self, start: int, end: int, steps: Sequence[Step]) -> None:
         """Replace the steps from `start` to `end`."""
@@ -276,7 +277,7 @@ class RunEditor:
         elif run.editing is not None:
             _record_edit(run.editing, **changes)
         else:
-            run.log.append(TranscriptEdited(at=run.frame.path, **changes))
+            run.log.append(TranscriptEdited(at=(self._frame or run.frame).path, **changes))
 
 
 def _apply(editor: Detached, changes: Mapping[str, Any]) -> None:
