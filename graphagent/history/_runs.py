@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -157,14 +157,6 @@ def family(heads: Iterable[RunHeader]) -> dict[str, list[RunHeader]]:
     found: dict[str, list[RunHeader]] = {}
     for head in sorted(known.values(), key=lambda head: (head.started, head.last if head.parent else 0)):
         found.setdefault(head.parent if head.parent in known else "", []).append(head)
-    return found
-
-
-def tree_of(run_id: str, parts: Mapping[str, list[RunHeader]]) -> list[str]:
-    """Return the ids of a run and of all its parts, with `parts` as `family` returns them."""
-    found = [run_id]
-    for each in found:
-        found += [head.run_id for head in parts.get(each, ()) if head.run_id not in found]
     return found
 
 

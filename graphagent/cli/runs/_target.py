@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,6 +205,15 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
                 f"{each!r} is no status; there are {', '.join(existing[1:])}", param_hint="--status"
             )
     return status or None
+
+
+def with_parts(
+    head: RunHeader, parts: Mapping[str, list[RunHeader]], depth: int = 0
+) -> Iterator[tuple[RunHeader, int]]:
+    """Yield a run, and then its parts, as `family` returns them, each with how many runs it is inside of."""
+    yield head, depth
+    for part in parts.get(head.run_id, ()):
+        yield from with_parts(part, parts, depth + 1)
 
 
 def plain(head: RunHeader) -> dict[str, object]:

@@ -14,7 +14,7 @@ from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option
 from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
-from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states
+from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states, with_parts
 from graphagent.errors import StoreError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def prune(
 ) -> None:
     """Remove runs permanently, with those of their sub-agents. Runs that a process is executing stay."""
     from graphagent.history import choose_runs, prune_runs
-    from graphagent.history._internal import family, tree_of
+    from graphagent.history._internal import family
     from graphagent.run import list_runs
 
     owner, wanted, age = target.owner, states(status), age_of(older_than)
@@ -118,7 +118,7 @@ def prune(
         heads = await list_runs(store, owner=owner)
         chosen = choose_runs(heads, run_ids=ids, thread=thread, status=wanted, older_than=age, keep=keep)
         parts = family(heads)
-        return ids, chosen, sum(len(tree_of(head.run_id, parts)) for head in chosen) - len(chosen)
+        return ids, chosen, sum(1 for head in chosen for _, depth in with_parts(head, parts) if depth)
 
     try:
         ids, chosen, sub_agents = target.use(choose)
@@ -129,8 +129,8 @@ def prune(
         return
     if not yes:
         kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.state for head in chosen).most_common())
-        with_parts = f" with {counted(sub_agents, 'run')} of sub-agents" if sub_agents else ""
-        confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){with_parts} for good?")
+        beside = f" with {counted(sub_agents, 'run')} of sub-agents" if sub_agents else ""
+        confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){beside} for good?")
 
     async def remove(store: Store) -> Receipt:
         if ids is None and not yes:  # only what the person agreed to, not what has been added since

@@ -26,6 +26,7 @@ from graphagent.cli.runs._target import (
     plain,
     run_named,
     states,
+    with_parts,
 )
 from graphagent.llm import Message
 from graphagent.llm._internal import chat_messages
@@ -73,7 +74,7 @@ def list_(
         for head in reversed(parts.get("", []))
         if (wanted is None or head.state in wanted) and (thread is None or head.thread == thread)
     ]
-    shown = [each for head in whole[:limit] for each in _with_parts(head, parts)]
+    shown = [each for head in whole[:limit] for each in with_parts(head, parts)]
     if as_json:
         rows = [
             plain(head) | ({"size": asdict(sizes[head.run_id])} if head.run_id in sizes else {}) for head, _ in shown
@@ -120,12 +121,6 @@ def threads(target: RunsTarget, as_json: Json = False) -> None:
             ],
             fold=False, essential=("thread", "began with"),
         )  # fmt: skip
-
-
-def _with_parts(head: RunHeader, parts: dict[str, list[RunHeader]], depth: int = 0) -> Iterator[tuple[RunHeader, int]]:
-    yield head, depth
-    for part in parts.get(head.run_id, ()):
-        yield from _with_parts(part, parts, depth + 1)
 
 
 def _table(
