@@ -13,20 +13,14 @@ from anyio.abc import TaskStatus
 
 from graphagent.cli import _output
 from graphagent.cli._prompts import STOPPED
-from graphagent.cli.runs._progress import Progress, spent, watch
+from graphagent.cli.runs._progress import spent
 from graphagent.cli.runs._prompt_answers import print_question, wanted
 
 if TYPE_CHECKING:
     from graphagent import Agent
     from graphagent.cli._narration import Narration
+    from graphagent.cli.runs._progress import Progress
     from graphagent.run import RunResult
-
-
-def live_progress(agent: Agent[Any, Any]) -> Progress:
-    """Return the progress of an agent's runs, in one live line on a terminal."""
-    progress = Progress()
-    watch(agent, progress)
-    return progress
 
 
 async def attended(

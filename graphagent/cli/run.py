@@ -217,10 +217,11 @@ async def _main(
     resume: str | None,
     as_json: bool,
 ) -> None:
-    from graphagent.cli._execution import attended, live_progress, report
+    from graphagent.cli._execution import attended, report
     from graphagent.cli._narration import Narration
     from graphagent.cli._output import fail
     from graphagent.cli._prompts import STOPPED
+    from graphagent.cli.runs._progress import live_progress
     from graphagent.cli.runs._target import run_named
     from graphagent.nodes import Rejected
 

@@ -85,8 +85,9 @@ class Progress:
         return Text(_output.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
 
 
-def watch(agent: Agent[Any, Any], progress: Progress) -> None:
-    """Show in a Progress what an agent's runs do, including those of its sub-agents."""
+def live_progress(agent: Agent[Any, Any]) -> Progress:
+    """Return the progress of an agent's runs, including those of its sub-agents."""
+    progress = Progress()
     doing: dict[tuple[str, str, str], str] = {}
 
     def began(run_id: str, node: str, call: str, what: str) -> None:
@@ -116,6 +117,7 @@ def watch(agent: Agent[Any, Any], progress: Progress) -> None:
         ToolCalled, lambda event: began(event.run_id, event.node, event.call.id, f"{event.node}: {event.call.name}")
     )
     agent.on(ToolReturned, lambda event: ended(event.run_id, event.node, event.result.call_id))
+    return progress
 
 
 def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from graphagent.cli._execution import attended, live_progress, report
+from graphagent.cli._execution import attended, report
 from graphagent.cli._options import Json, argument, option
 from graphagent.cli._prompts import STOPPED
+from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
 from graphagent.errors import AnswerError, GraphAgentError, RunError
