@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphagent.cli._options import option
+from graphagent.cli._options import option, value_of
 
 if TYPE_CHECKING:
     from graphagent.cli.offline import OfflineModel
@@ -56,7 +56,5 @@ def model_of(name: str, base_url: str | None, key_variable: str | None) -> Offli
         )
     from graphagent.llm.openai import OpenAIModel
 
-    try:
+    with value_of("--base-url"):
         return OpenAIModel(name, base_url=base_url, api_key=api_key)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--base-url") from None

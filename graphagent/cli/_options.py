@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from graphagent.errors import GraphAgentError
 from graphagent.memory import Scope, ScopeKind, Subject
 
 AGENT_NAME = "chat"
@@ -102,6 +104,17 @@ Json = Annotated[bool, flag("--json", text="Print JSON, for programs.")]
 Yes = Annotated[bool, flag("--yes", "-y", text="Do not ask for confirmation.")]
 
 
+@contextmanager
+def value_of(option: str | None = None) -> Generator[None]:
+    """Report a ValueError as a wrong value of an option."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, GraphAgentError):
+            raise
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
 def age_of(text: str | None, option: str = "--older-than") -> timedelta | None:
     """Return the duration that a text such as `30d` stands for.
 
@@ -131,10 +144,8 @@ def scope_of(text: str) -> Scope:
         raise typer.BadParameter(
             f"{text!r} is no scope; write KIND:NAME, where KIND is one of {', '.join(kinds)}", param_hint="--scope"
         )
-    try:
+    with value_of("--scope"):
         return Scope(ScopeKind(kind), name)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--scope") from None
 
 
 def subject_of(name: str) -> Subject:
@@ -143,7 +154,5 @@ def subject_of(name: str) -> Subject:
     Raises:
         BadParameter: the name is not valid.
     """
-    try:
+    with value_of("--subject"):
         return next((each for each in SUBJECTS if each.name == name), None) or Subject(name)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--subject") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import typer
 
+from graphagent.cli._options import value_of
 from graphagent.errors import PlainStoreError, SealedStoreError
 from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider
 from graphagent.store import EncryptedStore, SqliteStore
@@ -72,10 +73,8 @@ def fact_provider(folder: Path, key: str | None) -> KeepingProvider:
             f"the memory in {str(folder)!r} is plain; leave out --key, or move it into a sealed one: "
             f"graphagent facts export, then graphagent facts import with another --memory and --key"
         )
-    try:
+    with value_of("--key"):
         return EncryptedMemoryProvider(folder, key=key)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--key") from None
 
 
 @asynccontextmanager
@@ -90,10 +89,8 @@ async def open_store(what: str, file: Path | None, key: str | None, *, new: bool
     """
     path = _file(file, what, new=new)
     async with SqliteStore(path) as plain:
-        try:
+        with value_of("--key"):
             store = plain if key is None else EncryptedStore(plain, key)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--key") from None
         try:
             await store.get(
                 (what,)

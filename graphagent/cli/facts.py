@@ -27,6 +27,7 @@ from graphagent.cli._options import (
     owner_option,
     scope_of,
     subject_of,
+    value_of,
 )
 from graphagent.cli._phrases import counted, others, were_new
 from graphagent.cli._prompts import confirm
@@ -241,14 +242,12 @@ def set_fact(
         kind = FactType.MULTIPLE if several else FactType.SINGLE
         concept = Concept(keyword, description or (known[0].concept.description if known else ""), kind)
         source = Source(origin="graphagent facts set", trust="trusted")
-        try:
+        with value_of("VALUE"):
             fact = (
                 MultipleFacts(concept, given, source=source)
                 if several
                 else SingleFact(concept, given[0], source=source)
             )
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="VALUE") from None
         await provider.save(fact, about, place, owner=owner)
         [saved] = await provider.load(concept, about, place, owner=owner)
         return saved
@@ -372,7 +371,5 @@ def _named(scope: Scope) -> str:
 
 
 def _concept(keyword: str) -> Concept:
-    try:
+    with value_of("KEYWORD"):
         return Concept(keyword)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="KEYWORD") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from graphagent.cli import _output, _stores
-from graphagent.cli._options import AnyOwner, argument, key_option, option, owner_option, store_option
+from graphagent.cli._options import AnyOwner, argument, key_option, option, owner_option, store_option, value_of
 from graphagent.errors import (
     AmbiguousNoteError,
     EmbedderChangedError,
@@ -209,10 +209,8 @@ def _served(text: str, what: str, there: str, make: Callable[..., T]) -> T:
     fits = _SERVED.fullmatch(text)
     if fits is None:
         raise typer.BadParameter(f"{text!r} is no {what}; there are {there}", param_hint=f"--{what}")
-    try:
+    with value_of(f"--{what}"):
         return make(fits[1], base_url=fits[2])
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=f"--{what}") from None
 
 
 def _installed_embedder(name: str) -> Embedder | None:

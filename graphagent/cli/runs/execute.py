@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +11,12 @@ import anyio
 import typer
 
 from graphagent.cli._execution import attended, report
-from graphagent.cli._options import Json, argument, option
+from graphagent.cli._options import Json, argument, option, value_of
 from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
-from graphagent.errors import AnswerError, GraphAgentError, RunError
+from graphagent.errors import AnswerError, RunError
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -89,7 +88,7 @@ def fork(
 
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
         origin = await run_named(store, target.owner, run)
-        with _values_of_options():
+        with value_of():
             return await agent.fork(
                 origin,
                 before=before,
@@ -124,21 +123,10 @@ def rerun(
     async def work(agent: Agent[Any, Any], store: Store) -> RunResult[Any]:
         origin = await run_named(store, target.owner, run)
         number = int(until) if until is not None and until.isdecimal() else until
-        with _values_of_options():
+        with value_of():
             return await agent.rerun(origin, until=number, new_id=run_id, owner=target.owner)
 
     _execute(target, work, as_json=as_json)
-
-
-@contextmanager
-def _values_of_options() -> Generator[None, None, None]:
-    """Report a node or an entry that a run does not have as a wrong value of an option."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, GraphAgentError):
-            raise
-        raise typer.BadParameter(str(error)) from None
 
 
 def _execute(

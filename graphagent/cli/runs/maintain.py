@@ -11,7 +11,7 @@ import typer
 
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
-from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option
+from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option, value_of
 from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
 from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states, with_parts
@@ -120,10 +120,8 @@ def prune(
         parts = family(heads)
         return ids, chosen, sum(1 for head in chosen for _, depth in with_parts(head, parts) if depth)
 
-    try:
+    with value_of():
         ids, chosen, sub_agents = target.use(choose)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     if not chosen:
         _output.aside(f"No run{whose(owner)} fits, so nothing was removed.")
         return
