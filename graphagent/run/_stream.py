@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphagent.run._result import RunResult
 
 O = TypeVar("O", covariant=True)
+T = TypeVar("T")
 
 
 class RunStream(Generic[O]):
@@ -50,7 +51,7 @@ class RunStream(Generic[O]):
         It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and sub-agents is not
         in it.
         """
-        return _Text(_Events(self._execution), self.run.run_id)
+        return _Events(self._execution, self._text_in)
 
     async def aclose(self) -> None:
         """Cancel the run, if it has not ended, and wait until it has stopped."""
@@ -69,7 +70,7 @@ class RunStream(Generic[O]):
             raise self._execution.failed
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return _Events(self._execution)
+        return _Events(self._execution, lambda event: event)
 
     async def __anext__(self) -> Event:
         """Return the next event, in a block.
@@ -81,6 +82,11 @@ class RunStream(Generic[O]):
         if not self._execution.in_block:
             raise RuntimeError("call anext() on aiter(events), or within `async with agent.stream(…) as events:`")
         return await self._execution.following()
+
+    def _text_in(self, event: Event) -> str | None:
+        if isinstance(event, TextStreamed) and event.output == "answer" and event.run_id == self.run.run_id:
+            return event.text
+        return None
 
     def __repr__(self) -> str:
         return f"<events of {self.run!r}>"
@@ -155,30 +161,33 @@ class _Execution:
 
 
 @final
-class _Events:
-    """One loop over the events. Outside of a block the run ends with it.
+class _Events(Generic[T]):
+    """One loop over the events, or over what is picked of them. Outside of a block the run ends with it.
 
     It is no async generator: one that a loop leaves is closed by the garbage collector in another task, and trio warns of it. This
     is an object that a loop lets go when it is left in whatever way, and `__del__` cancels the run, which takes no awaiting.
     """
 
-    def __init__(self, execution: _Execution) -> None:
+    def __init__(self, execution: _Execution, pick: Callable[[Event], T | None]) -> None:
         self._owned: bool | None = None
         self._execution = execution
+        self._pick = pick
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> T:
         if self._owned is None:
             if not self._execution.in_block:
                 self._execution.begin()
             self._owned = not self._execution.in_block
         try:
-            return await self._execution.following()
+            while (found := self._pick(await self._execution.following())) is None:
+                pass
         except anyio.get_cancelled_exc_class():
             await self.aclose()
             raise
+        return found
 
     async def aclose(self) -> None:
         """Cancel the run, if it ends with this loop, and wait until it has stopped."""
@@ -188,25 +197,3 @@ class _Events:
     def __del__(self) -> None:
         if self._owned:
             self._execution.cancel()
-
-
-@final
-class _Text:
-    """The pieces of the answer among the events."""
-
-    def __init__(self, events: _Events, run_id: str) -> None:
-        self._events = events
-        self._run_id = run_id
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> str:
-        while True:
-            event = await anext(self._events)
-            if isinstance(event, TextStreamed) and event.output == "answer" and event.run_id == self._run_id:
-                return event.text
-
-    async def aclose(self) -> None:
-        """Cancel the run, if it ends with this loop, and wait until it has stopped."""
-        await self._events.aclose()
