@@ -32,14 +32,14 @@ async def check_call(effects: Effects, call: ToolCall, *, changed: bool = False)
         return None
     key = f"{effects.scope}{call.id}:changed" if changed else f"{effects.scope}{call.id}"
     found = effects.find("check", key)
-    if found is None:
-        veto, failure = await call_all(run.guards, call, run.handle)
-        if failure is not None:
-            raise failure
-        await effects.record_object("check", key, None if veto is None else Deny(veto.reason))
-        found = effects.find("check", key)
-        assert found is not None
-    return found.value if isinstance(found.value, Deny) else None
+    if found is not None:
+        return found.value if isinstance(found.value, Deny) else None
+    veto, failure = await call_all(run.guards, call, run.handle)
+    if failure is not None:
+        raise failure
+    refusal = None if veto is None else Deny(veto.reason)
+    await effects.record_object("check", key, refusal)
+    return refusal
 
 
 async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
