@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast, get_type_hints
 
 import typer
@@ -63,26 +64,25 @@ def _ask(question: Question) -> object:
     print_question(question)
     parts = parts_of(question)
     while parts:
-        given = {part.question.id: _ask_part(part) for part in parts}
+        given = {
+            each.question.id: _read(f"  {each.described}", partial(read_part, each), optional=each.optional)
+            for each in parts
+        }
         try:
             return question.check({name: each for name, each in given.items() if each is not _LEFT_OUT})
         except AnswerError as error:
             _output.complain(str(error))
-    while True:
-        text = ask(f"  {wanted(question)}")
-        try:
-            return read_answer(question, text)
-        except AnswerError as error:
-            _output.complain(str(error))
+    return _read(f"  {wanted(question)}", partial(read_answer, question))
 
 
-def _ask_part(part: Part) -> object:
+def _read(asked: str, read: Callable[[str], object], *, optional: bool = False) -> object:
+    """Return what a person types, asked again until it can be read; `_LEFT_OUT` if they leave out what is optional."""
     while True:
-        text = ask(f"  {part.described}", optional=part.optional)
-        if part.optional and not text:
+        text = ask(asked, optional=optional)
+        if optional and not text:
             return _LEFT_OUT
         try:
-            return read_part(part, text)
+            return read(text)
         except AnswerError as error:
             _output.complain(str(error))
 
