@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from graphagent.store import Receipt
 
 
+async def _named(store: Store, *, owner: str, which: list[str] | None) -> list[str] | None:
+    """Return the ids of the runs that a person names; None if they name none."""
+    return [await run_named(store, owner, each) for each in which or ()] or None
+
+
 def export(
     *,
     which: Annotated[list[str] | None, argument("RUN…", "Ids of runs, or their beginnings. Default: all runs.")] = None,
@@ -39,7 +45,7 @@ def export(
     from graphagent.run import list_runs
 
     async def write(store: Store) -> None:
-        ids = [await run_named(store, owner or "", each) for each in which or ()]
+        ids = await _named(store, owner=owner or "", which=which)
         count = 0
         with lines_to(out) as lines:
             if readable:
@@ -48,7 +54,7 @@ def export(
                         await lines.put(_readable(await read_run(store, run_id, owner=each)))
                         count += 1
             else:
-                async for record in export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids or None):
+                async for record in export_runs(store, owner=(owner or "") if ids else owner, run_ids=ids):
                     await lines.put(record)
                     count += record["type"] == "run"
         lines.report(counted(count, "run"))
@@ -114,7 +120,7 @@ def prune(
         raise typer.BadParameter("say which runs: name them, or give --older-than, --status, --thread or --keep")
 
     async def choose(store: Store) -> tuple[list[str] | None, list[RunHeader], int]:
-        ids = [await run_named(store, owner, each) for each in which or ()] or None
+        ids = await _named(store, owner=owner, which=which)
         heads = await list_runs(store, owner=owner)
         chosen = choose_runs(heads, run_ids=ids, thread=thread, status=wanted, older_than=age, keep=keep)
         parts = family(heads)
@@ -173,35 +179,22 @@ def forget(
     owner = target.owner
     if which and thread is not None:
         raise typer.BadParameter("name runs, or give --thread")
-    if which:
-        _forget_some(target, which, yes=yes)
-        return
-    if not yes:
+    ids = target.use(partial(_named, owner=owner, which=which)) if which else None
+    if not yes and ids is not None:
+        confirm(f"Forget {counted(len(ids), 'run')}: {', '.join(ids)}?")
+    elif not yes:
         heads = target.use(lambda store: list_runs(store, owner=owner, thread=thread))
         running = sum(head.running for head in heads)
         named = (f" of thread {thread!r}" if thread is not None else "") + (whose(owner) or " without an owner")
         executed = f", {running} of which are being executed" if running else ""
         confirm(f"Forget all {counted(len(heads), 'run')}{named}{executed} for good?")
     if thread is None:
-        receipt = target.use(lambda store: forget_runs(store, owner=owner))
+        receipt = target.use(lambda store: forget_runs(store, owner=owner, run_ids=ids))
     else:
         receipt = target.use(lambda store: forget_thread(store, thread, owner=owner))
     if not receipt.runs and not receipt.bytes:
         missing = "runs" if thread is None else f"runs of a thread {thread!r}"
         _output.fail(f"there are no {missing}{whose(owner)}, so nothing was forgotten")
-    print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
-
-
-def _forget_some(target: RunsTarget, which: list[str], *, yes: bool) -> None:
-    from graphagent.history import forget_runs
-
-    async def named(store: Store) -> list[str]:
-        return [await run_named(store, target.owner, each) for each in which]
-
-    ids = target.use(named)
-    if not yes:
-        confirm(f"Forget {counted(len(ids), 'run')}: {', '.join(ids)}?")
-    receipt = target.use(lambda store: forget_runs(store, owner=target.owner, run_ids=ids))
     print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
 
 

@@ -232,19 +232,17 @@ def _say_head(stored: StoredRun, size: RunSize | None) -> None:
     head = stored.head
     _output.screen().print(Text(f"run {_output.shown(head.run_id)}", style="bold"), soft_wrap=True)
     _line("status", _state(head))
-    if stored.at:
-        _line("at", ", ".join(stored.at))
-    _line("strategy", head.strategy)
-    if head.owner:
-        _line("owner", head.owner)
-    if head.parent:
-        _line("part of", head.parent)
-    if head.thread:
-        _line("thread", head.thread)
-    if head.origin is not None:
-        _line("fork of", f"{head.origin[0]}, after its entry {head.origin[1]}")
-    if head.previous:
-        _line("continues", head.previous)
+    for name, text in (
+        ("at", ", ".join(stored.at)),
+        ("strategy", head.strategy),
+        ("owner", head.owner),
+        ("part of", head.parent),
+        ("thread", head.thread),
+        ("fork of", f"{head.origin[0]}, after its entry {head.origin[1]}" if head.origin is not None else ""),
+        ("continues", head.previous),
+    ):
+        if text:
+            _line(name, text)
     _line("started", f"{_output.moment(head.started)}, last written {_output.moment(head.updated)}")
     nodes = counted(stored.nodes, "node")
     _line(
