@@ -3,7 +3,8 @@
 A configuration and a task come in, entries of a log and a result come out. Read the files in this order: `_handle` (a run, as users
 have it), `_runtime` and `_scope` (the live things of a run, and of a frame in it), `_beginning`, `_answering`, `_ending`; `_loop` (the
 nodes of a frame, one after the other), `_context` and `_effects` (what a node can do, and how that is recorded), `_turns`,
-`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (what is inside a node).
+`_requests`, `_calls`, `_steps`, `_people` (models, tools, steps, people), `_forks`, `_policies`, `_children` (what is inside a node),
+`_recorded` (a run that is executed again).
 """
 
 from __future__ import annotations
