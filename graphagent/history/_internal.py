@@ -8,4 +8,3 @@ from graphagent.history._entries import state_at as state_at
 from graphagent.history._fork import fork as fork
 from graphagent.history._rerun import rerun as rerun
 from graphagent.history._runs import family as family
-from graphagent.history._runs import tree_of as tree_of

@@ -23,6 +23,7 @@ _SEE_FIRST = "See the first result."
 _PROCEED = "Now proceed and carry out this plan."
 
 _set = object.__setattr__
+_MISSING: Any = object()
 _Plain: TypeAlias = dict[str, Any]  # in the body of a class with a method of this name, `dict` means the method
 
 
@@ -101,8 +102,8 @@ class Step:
     def __copy__(self) -> Self:
         copied = object.__new__(type(self))
         for name in field_names(type(self)):
-            value = getattr(self, name, _NEW)
-            if value is not _NEW:
+            value = getattr(self, name, _MISSING)
+            if value is not _MISSING:
                 _set(copied, name, value)
         return copied
 
