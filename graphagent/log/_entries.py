@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from graphagent.codec._internal import DecodeError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
@@ -48,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
     """The path of the frame in which it happened."""
 
     def apply(self, state: State) -> None:
-        """Change the state. It must not raise."""
+        """Change the state. It raises nothing for an entry that is appended, and anything for one that was read and does not fit."""
         raise NotImplementedError
 
     @property
@@ -77,6 +78,8 @@ class Started(Entry, tag="started", frozen=True):
 
     def apply(self, state: State) -> None:
         """Begin the run."""
+        if state.number != 1:
+            raise DecodeError("the run begins a second time")
         transcript = state.root.transcript
         _settle_calls(state.root, state.number)
         transcript.forget_changes()
@@ -111,6 +114,8 @@ class Carried(Entry, tag="carried", frozen=True):
 
     def apply(self, state: State) -> None:
         """Begin with this transcript: the numbers of steps and versions stay as they were."""
+        if state.number:
+            raise DecodeError("it is not the first")
         transcript = Transcript(self.rules, [GONE] * self.versions, self.trust)
         transcript.items = [Item(*each) for each in self.items]
         versions = transcript.versions
@@ -484,6 +489,8 @@ class TranscriptEdited(Entry, tag="edited", frozen=True):
             transcript.lower(self.trust)
         elif self.start < 0:
             transcript.put_open(number, self.steps[0])
+        elif not self.start <= self.end <= len(transcript):
+            raise DecodeError("it replaces steps that do not exist")
         else:
             transcript.change(number, self.start, self.end, self.steps, lasting=lasting)
         if self.key:

@@ -15,6 +15,7 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
+from graphagent.codec._internal import DecodeError
 from graphagent.errors import (
     ConflictError,
     DamagedStoreError,
@@ -423,6 +424,8 @@ class Log:
         state.time, state.ran, entries = codec.read(row, where)
         if first < 2 and not (entries and isinstance(entries[0], Started if first else Carried)):
             raise DamagedStoreError(where, "the run does not begin with its start")
+        if not first and len(entries) > 1:
+            raise DamagedStoreError(where, "something is added to it")
         for place, entry in enumerate(entries):
             if until is not None and state.number >= until:
                 break
@@ -440,7 +443,7 @@ class Log:
         except (ValueError, LookupError, AttributeError, TypeError, AssertionError) as error:
             reason = (
                 str(error)
-                if isinstance(error, ValueError)
+                if isinstance(error, DecodeError)  # any other text may show a value
                 else f"it does not follow from the entries before ({type(error).__name__})"
             )
         else:

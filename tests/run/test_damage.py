@@ -1,0 +1,132 @@
+"""Entries, payloads and headers that are not what was written, in plain and in sealed stores: refused before anything is executed."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import msgpack
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.errors import DamagedStoreError
+from graphagent.history import export_runs, read_run, verify_runs
+from graphagent.log._internal import checked, rows_key
+from graphagent.nodes import ask_human, llm_request
+from graphagent.store import MemoryStore, Put
+from graphagent.testing import ScriptedModel
+
+ROWS = rows_key("", "r")
+
+
+class Program:
+    """An agent over a store, and what its nodes and its model did."""
+
+    def __init__(self, store):
+        self.done = []
+
+        @node
+        async def greet(ctx: Context, topic: str) -> str:
+            self.done.append("greet")
+            return f"hello {topic}"
+
+        def reply(request):
+            self.done.append("reply")
+            return "a word"
+
+        strategy = Strategy("s", START >> greet >> llm_request() >> ask_human("Right?", bool) >> END)
+        self.store = store
+        self.agent = Agent(strategy, model=ScriptedModel([reply] * 9), store=store)
+
+    def ways(self):
+        """Return each way to the run."""
+        return {
+            "resume": lambda: self.agent.resume("r", answer=True),
+            "read": lambda: self.agent.read("r"),
+            "read_run": lambda: read_run(self.store, "r"),
+            "verify": lambda: verify_runs(self.store),
+            "export": lambda: _all(export_runs(self.store, run_ids=["r"])),
+        }
+
+
+async def _all(records):
+    return [record async for record in records]
+
+
+async def everything(store):
+    return {item.key: item.value async for item in store.scan(("runs",))}
+
+
+async def copy_of(kept):
+    store = MemoryStore()
+    await store.commit(*(Put(key, value) for key, value in kept.items()))
+    return store
+
+
+async def waiting():
+    """Return what a store has of a run that waits for an answer."""
+    store = MemoryStore()
+    assert (await Program(store).agent.run("secret", run_id="r")).status == "waiting"
+    return await everything(store)
+
+
+async def refused(kept, match):
+    """Check that every way to a run is refused, that nothing is executed and nothing written, and no value is shown."""
+    program = Program(await copy_of(kept))
+    for name, way in program.ways().items():
+        with pytest.raises(DamagedStoreError, match=match) as raised:
+            await way()
+            pytest.fail(f"{name} did not refuse it")
+        assert "secret" not in str(raised.value)
+    assert program.done == []
+    assert await everything(program.store) == kept
+
+
+def changed(kept, number, change):
+    """Return rows in which the entries of one are others, under a checksum that is right."""
+    time, ran, entries = msgpack.decode(kept[(*ROWS, number)][4:])
+    return {**kept, (*ROWS, number): checked(msgpack.encode((time, ran, change(entries))))}
+
+
+def without(entry, name):
+    return {key: value for key, value in entry.items() if key != name}
+
+
+# ---- entries
+
+WRONG = {
+    "an unknown kind": ("Invalid value 'teleported'", lambda es: [{**es[0], "type": "teleported"}]),
+    "no kind": ("missing required field `type`", lambda es: [without(es[0], "type")]),
+    "a missing field": ("missing required field `to`", lambda es: [without(es[0], "to")]),
+    "an extra field": ("unknown field `more`", lambda es: [{**es[0], "more": 1}]),
+    "a field of another type": ("Expected `str`, got `int`", lambda es: [{**es[0], "to": 1}]),
+    "something else than an entry": ("Expected `object`, got `int`", lambda es: [7]),
+    "a frame that is not there": ("does not follow from", lambda es: [{**es[0], "at": "nowhere/"}]),
+    "a second start": ("begins a second time", lambda es: [*es, {"type": "started", "first": "greet", "value": "secret"}]),
+    "a transcript carried later": ("it is not the first", lambda es: [*es, {"type": "carried", "steps": [], "items": [], "versions": 0}]),
+    "a trust level that is none": ("does not follow from", lambda es: [*es, {"type": "edited", "trust": "secret"}]),
+    "an edit behind the end": ("steps that do not exist", lambda es: [*es, {"type": "edited", "start": 9, "end": 9}]),
+    "an edit beyond the end": ("steps that do not exist", lambda es: [*es, {"type": "edited", "start": 0, "end": 9}]),
+    "an edit that ends before it begins": ("steps that do not exist", lambda es: [*es, {"type": "edited", "start": 1}]),
+    "an open step that is none": ("does not follow from", lambda es: [*es, {"type": "edited", "start": -1}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_an_entry_that_does_not_fit_is_refused_by_its_number(what):
+    """Also under a right checksum: by every way to the run, before anything is executed, without a value of it."""
+    reason, change = WRONG[what]
+    kept = await waiting()
+    await refused(changed(kept, 2, change), f"^entry [23] of run 'r' is damaged: .*{reason}")
+
+
+async def test_a_row_under_another_number_is_refused():
+    """Moved, exchanged with another one, doubled, or emptied."""
+    kept = await waiting()
+    two, three = (*ROWS, 2), (*ROWS, 3)
+    rest = {key: value for key, value in kept.items() if key != two}
+    await refused({**rest, (*ROWS, 50): kept[two]}, "^entry 2 of run 'r' is damaged: it is missing")
+    await refused({**kept, two: kept[three], three: kept[two]}, r"^entry \d of run 'r' is damaged: it is missing")
+    await refused({**kept, (*ROWS, 50): kept[two]}, r"^entry \d+ of run 'r' is damaged: it is missing")
+    await refused({**kept, (*ROWS, 4): kept[two]}, r"^entry \d+ of run 'r' is damaged: it is missing")
+    await refused(
+        {**kept, (*ROWS, 0): kept[two]}, "^entry 0 of run 'r' is damaged: the run does not begin with its start"
+    )
+    await refused(changed(kept, 2, lambda entries: []), "^entry 2 of run 'r' is damaged: it is missing")
