@@ -360,14 +360,14 @@ def cut(row: bytes, count: int) -> bytes:
 
 
 def payloads_in(data: Any) -> set[int]:
-    """Return the numbers of the payloads to which data may refer."""
+    """Return the numbers of the payloads to which data refers. No dict of a user is written with a key `$`."""
     found: set[int] = set()
     waiting: list[Any] = [data]
     while waiting:
         each = waiting.pop()
         if isinstance(each, dict):
             parts = cast("dict[str, Any]", each)
-            name = parts.get("b")
+            name = parts.get("b") if "$" in parts else None
             if isinstance(name, str) and name.isdecimal():
                 found.add(int(name))
             waiting += parts.values()

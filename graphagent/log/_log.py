@@ -25,7 +25,7 @@ from graphagent.errors import (
     RunNotFoundError,
     StoreError,
 )
-from graphagent.log._bytes import EntryCodec, is_intact, payloads_in, plain, row_of
+from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
 from graphagent.log._header import RunHeader, child_header, header_key, rows_key
@@ -496,12 +496,14 @@ def check_segments(segments: Sequence[Segment]) -> None:
     log.fold(segments)
     for segment in segments:
         for first, row in segment.rows:
-            for number in payloads_in(plain(row)):
-                data = log.codec.blobs.stored.get(number)
-                if data is not None and not is_intact(data):
-                    raise DamagedStoreError(
-                        f"entry {first} of run {segment.header.run_id!r}", "checksum mismatch in a payload"
-                    )
+            for number in sorted(payloads_in(plain(row))):
+                try:
+                    log.codec.blobs.get(str(number))
+                except DecodeError as error:
+                    reason = str(error)
+                else:
+                    continue
+                raise DamagedStoreError(f"entry {first} of run {segment.header.run_id!r}", reason)
 
 
 async def read_segment(store: Store, header: RunHeader) -> Segment:

@@ -10,10 +10,12 @@ from graphagent.errors import DamagedStoreError
 from graphagent.history import export_runs, read_run, verify_runs
 from graphagent.log._internal import checked, rows_key
 from graphagent.nodes import ask_human, llm_request
-from graphagent.store import MemoryStore, Put
+from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
 
 ROWS = rows_key("", "r")
+LONG = "A very long letter. " * 1000
+"""So long that it is a payload."""
 
 
 class Program:
@@ -130,3 +132,56 @@ async def test_a_row_under_another_number_is_refused():
         {**kept, (*ROWS, 0): kept[two]}, "^entry 0 of run 'r' is damaged: the run does not begin with its start"
     )
     await refused(changed(kept, 2, lambda entries: []), "^entry 2 of run 'r' is damaged: it is missing")
+
+
+# ---- payloads
+
+
+async def test_a_missing_payload_of_a_value_is_found_by_verify():
+    """Though no step has it, and no value of it is needed any more; a node that needs it is not executed."""
+    executed = []
+
+    @node
+    async def write(ctx: Context, topic: str) -> str:
+        return topic + LONG
+
+    @node
+    async def count(ctx: Context, text: str) -> int:
+        executed.append(text)
+        return len(text)
+
+    ask = ask_human("Right?", bool)
+    strategies = (
+        Strategy("after", START >> write >> count >> ask >> END),
+        Strategy("before", START >> write >> ask >> END),
+    )
+    for strategy in strategies:
+        store = MemoryStore()
+        agent = Agent(strategy, store=store)
+        await agent.run("x", run_id="r")
+        [key] = [key for key in await everything(store) if key[:-1] == (*ROWS, 0)]
+        assert await verify_runs(store) == 1
+        sound = (await store.get(key)).value
+        for change, reason in ((Delete(key), "a payload is missing"), (Put(key, sound[:-1]), "checksum mismatch")):
+            await store.commit(change)
+            with pytest.raises(DamagedStoreError, match=rf"^entry \d of run 'r' is damaged: {reason}"):
+                await verify_runs(store)
+            with pytest.raises(DamagedStoreError, match=rf"^entry \d of run 'r' is damaged: {reason}"):
+                await _all(export_runs(store))
+        executed.clear()
+        if strategy.name == "before":
+            with pytest.raises(DamagedStoreError, match="checksum mismatch in a payload"):
+                await agent.resume("r", answer=True)
+        assert executed == []
+
+
+async def test_what_looks_like_a_payload_in_a_value_is_not_missing():
+    """A dict of a user that has the form of a reference is no reference."""
+
+    @node
+    async def make(ctx: Context, topic: str) -> dict[str, object]:
+        return {"b": "7", "of": [{"b": "8"}], "$": {"$": "bytes", "b": "9"}}
+
+    store = MemoryStore()
+    await Agent(Strategy("s", START >> make >> END), store=store).run("x", run_id="r")
+    assert await verify_runs(store) == 1
