@@ -10,7 +10,7 @@ import anyio
 from msgspec import structs
 
 from graphagent import _clock
-from graphagent.errors import RunClaimedError, RunExistsError
+from graphagent.errors import RunClaimedError, RunExistsError, RunNotFoundError
 from graphagent.events import RunResumed, RunStarted
 from graphagent.llm import Approve, Deny
 from graphagent.log._internal import (
@@ -56,6 +56,7 @@ def begin(
     run = Runtime(config, log, log.state.root, run_id=run_id or _clock.new_id(), owner=owner)
     run.thread = thread
     run.draft = Draft(task, begins, _stored(config, owner, earlier))
+    run.draft.named = run_id is not None
     return run
 
 
@@ -84,6 +85,7 @@ async def take_up(run: Runtime) -> None:
 
     Raises:
         RunExistsError: there is a run of this id.
+        DamagedStoreError: there is something of a run of this id, or what it continues is not what was written.
         ThreadBusyError: the last run of its thread has not ended.
         RunClaimedError: somebody executes it, or resumed it since it was read.
         StoreError: it could not be read or written.
@@ -134,6 +136,8 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
         run.draft = None
         await _claim(run, store)
         return
+    if draft.named:
+        await _check_free(run, store)
     while True:
         before = await (continued(run, store) if run.thread else continued_by_steps(run, draft, store))
         earlier = before.header if before is not None else None
@@ -161,6 +165,20 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
             raise RunExistsError(run.run_id, run.owner) from error
         run.token = token
         return
+
+
+async def _check_free(run: Runtime, store: Store) -> None:
+    """Check that the store has nothing of a run of this id, before the features begin and nodes are executed.
+
+    Raises:
+        RunExistsError: there is a run of this id.
+        DamagedStoreError: its header is not what was written, or missing.
+    """
+    try:
+        await read_header(store, run.owner, run.run_id)
+    except RunNotFoundError:
+        return
+    raise RunExistsError(run.run_id, run.owner)
 
 
 def _append_start(run: Runtime, log: Log, draft: Draft) -> None:

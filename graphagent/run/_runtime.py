@@ -71,7 +71,7 @@ class Beginning(NamedTuple):
 class Draft:
     """A run before it has begun: its task, and the transcript that it begins with."""
 
-    __slots__ = ("_begins", "_transcript", "earlier", "task")
+    __slots__ = ("_begins", "_transcript", "earlier", "named", "task")
 
     def __init__(self, task: Any, begins: Beginning, earlier: Runtime | None) -> None:
         self.task = task
@@ -79,6 +79,8 @@ class Draft:
         self._transcript: Transcript | None = None
         self.earlier = earlier
         """The stored run with whose transcript that begins."""
+        self.named = False
+        """Whether its id was given, so that the store may have something under it."""
 
     @property
     def transcript(self) -> Transcript:

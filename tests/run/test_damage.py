@@ -8,8 +8,9 @@ from msgspec import msgpack
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import DamagedStoreError
 from graphagent.history import export_runs, read_run, verify_runs
-from graphagent.log._internal import checked, rows_key
+from graphagent.log._internal import checked, header_key, rows_key, thread_key
 from graphagent.nodes import ask_human, llm_request
+from graphagent.run import list_runs
 from graphagent.store import Delete, MemoryStore, Put
 from graphagent.testing import ScriptedModel
 
@@ -185,3 +186,42 @@ async def test_what_looks_like_a_payload_in_a_value_is_not_missing():
     store = MemoryStore()
     await Agent(Strategy("s", START >> make >> END), store=store).run("x", run_id="r")
     assert await verify_runs(store) == 1
+
+
+# ---- headers and threads
+
+
+@pytest.mark.parametrize(
+    "gone", ["the header", "the header and the first entry", "the header and all but the last entry"]
+)
+async def test_entries_without_a_header_are_damage_and_no_new_run(gone):
+    """Also for who begins a run of this id: no node is executed, and nothing is added to what is there."""
+    kept = await waiting()
+    numbers = sorted(key[-1] for key in kept if key[:-1] == ROWS)
+    lost = {"the header": [], "the header and the first entry": numbers[:1]}.get(gone, numbers[:-1])
+    left = {
+        key: kept[key] for key in kept if key != header_key("", "r") and key not in {(*ROWS, each) for each in lost}
+    }
+    await refused(left, "^the header of run 'r' is damaged: it is missing, and its entries are there")
+    program = Program(await copy_of(left))
+    with pytest.raises(DamagedStoreError, match=r"^the header of run 'r' is damaged: it is missing"):
+        await program.agent.run("again", run_id="r")
+    assert program.done == []
+    assert await everything(program.store) == left
+
+
+async def test_a_thread_whose_row_is_missing_is_damage_and_no_new_thread():
+    """The next message is refused before anything is executed, and `verify` names the thread."""
+    store = MemoryStore()
+    strategy = Strategy("s", START >> llm_request() >> END)
+    agent = Agent(strategy, model=ScriptedModel(["one", "two"]), store=store)
+    await agent.run("x", thread="t", run_id="one")
+    await store.commit(Delete(thread_key("", "t")))
+    kept = await everything(store)
+    with pytest.raises(DamagedStoreError, match=r"^thread 't' is damaged: the row that names its last run is missing"):
+        await agent.run("y", thread="t", run_id="two")
+    with pytest.raises(DamagedStoreError, match=r"^thread 't' is damaged: the row that names its last run is missing"):
+        await verify_runs(store)
+    assert len(agent.model.requests) == 1
+    assert await everything(store) == kept
+    assert [head.run_id for head in await list_runs(store)] == ["one"]
