@@ -6,13 +6,15 @@ import pytest
 from msgspec import msgpack
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.errors import DamagedStoreError
+from graphagent.errors import DamagedStoreError, RunExistsError
 from graphagent.history import export_runs, read_run, verify_runs
 from graphagent.log._internal import checked, header_key, rows_key, thread_key
 from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
-from graphagent.store import Delete, MemoryStore, Put
+from graphagent.store import Delete, Item, MemoryStore, Put
 from graphagent.testing import ScriptedModel
+from tests.store.sealed.test_store import put_rows, rows_of, sealed
+from tests.thorough import some
 
 ROWS = rows_key("", "r")
 LONG = "A very long letter. " * 1000
@@ -225,3 +227,36 @@ async def test_a_thread_whose_row_is_missing_is_damage_and_no_new_thread():
     assert len(agent.model.requests) == 1
     assert await everything(store) == kept
     assert [head.run_id for head in await list_runs(store)] == ["one"]
+
+
+# ---- sealed
+
+
+async def test_damage_in_any_byte_of_a_sealed_run_is_refused():
+    """Any bit of its rows, a row that is cut, and one that is missing: nothing is executed, and no other run is begun."""
+    inner = MemoryStore()
+    assert (await Program(sealed(inner)).agent.run("secret", run_id="r")).status == "waiting"
+    kept = rows_of(inner)
+    assert not any(b"secret" in item.value for item in kept.values())
+    values = {key: item.value for key, item in kept.items()}
+    flipped = [(key, at) for key, value in values.items() for at in range(len(value))]
+    damages = [(key, _flipped(values[key], at)) for key, at in some(flipped, 150)]
+    damages += [(key, value[: len(value) // 2]) for key, value in values.items()]
+    damages += [(key, None) for key in values]
+    for key, value in damages:
+        left = {each: item for each, item in kept.items() if each != key}
+        if value is not None:
+            left[key] = Item(key, value, kept[key].version)
+        store = MemoryStore()
+        put_rows(store, left)
+        program = Program(sealed(store))
+        with pytest.raises(DamagedStoreError):
+            await program.agent.resume("r", answer=True)
+        # Where its header is sound, there is a run of this id.
+        with pytest.raises((DamagedStoreError, RunExistsError)):
+            await program.agent.run("again", run_id="r")
+        assert program.done == []
+
+
+def _flipped(value, at):
+    return b"%b%c%b" % (value[:at], value[at] ^ 1 << at % 8, value[at + 1 :])
