@@ -156,8 +156,6 @@ class Runtime:
     """What was spent after the end: the log of those who learned from the run."""
     recorded: Recording | None = None
     """What another run did, which this one does again: it takes the recorded outcomes."""
-    editing: Effects | None = None
-    """The effects of the callback that is being called, whose edits are recorded under its own numbers."""
     draft: Draft | None = None
     """The run before it has begun."""
     call_ids: set[str] | None = None

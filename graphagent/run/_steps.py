@@ -11,6 +11,7 @@ from graphagent.log._internal import EffectRecorded, Held, ResultsAdded, StepFin
 from graphagent.memory import ActionStep, PlanningStep, StepFailure
 from graphagent.memory._internal import Item, check_step
 from graphagent.run._callbacks import call_all
+from graphagent.run._effects import calling_back
 
 if TYPE_CHECKING:
     from graphagent.memory import Step
@@ -111,14 +112,14 @@ async def _call_back(effects: Effects, name: str, *, noted: bool = False) -> Vet
     run, transcript = effects.run, effects.frame.transcript
     assert transcript.open is not None
     own = effects.of_callbacks(name)
-    before, run.editing = run.editing, own
+    before = calling_back.set(own)
     try:
         step = run.transcript_of(own).handle(transcript.open, transcript)
         veto, failure = await call_all(run.step_callbacks, step, run.handle)
         if veto is not None and noted and isinstance(step, ActionStep):
             step.error = StepFailure("Veto", veto.reason)
     finally:
-        run.editing = before
+        calling_back.reset(before)
     if failure is not None:
         run.fail(failure)
     effects.clock = max(effects.clock, own.clock)
