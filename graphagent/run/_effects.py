@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, final
 
-from graphagent.errors import RunError
+from graphagent.errors import DivergedError, RunError
 from graphagent.log._internal import NIL, EffectRecorded, EffectStarted, Held, TranscriptEdited
 from graphagent.memory._internal import Detached, RunMemory
 
@@ -239,6 +239,10 @@ class NodeEditor:
 def _record_edit(effects: Effects, key: str = "", **changes: Any) -> None:
     key = key or effects.next("edit")
     if effects.find("edit", key) is None:
+        steps = len(effects.frame.transcript)
+        if changes.get("end", 0) > steps:  # it was seen as it had been when the node read it for the first time
+            reason = f"it edits step {changes['end'] - 1} of a transcript that has {steps} by now"
+            raise effects.run.of_run(DivergedError(effects.node, reason))
         effects.record(TranscriptEdited(at=effects.frame.path, key=key, **changes))
 
 
