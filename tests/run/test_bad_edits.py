@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel
-from graphagent.errors import DivergedError, NodeFailedError
+from graphagent.errors import DivergedError, NodeFailedError, SerializationError
 from graphagent.history import read_run
 from graphagent.llm import Message
 from graphagent.memory import MessageStep, TaskStep
@@ -191,3 +193,69 @@ async def test_a_step_changed_after_the_end_is_changed_in_this_object_alone():
     assert texts(result.memory) == ["changed"]
     assert {item.key: item.value async for item in store.scan(("runs",))} == before
     assert texts((await agent.run("y", run_id="s", thread="t")).memory) == ["x", "y"]
+
+
+# ---- values
+
+
+class Link:
+    """Something that lives in this process alone."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+@node
+async def link(ctx: Context, topic: str) -> object:
+    return Link()
+
+
+BETWEEN = {
+    "passed": ("link", START >> link >> name_of >> END),
+    "the answer": ("link", START >> link >> END),
+    "mapped": ("echo", START >> echo, echo.map(lambda _: Link()) >> name_of >> END),
+    "mapped to the answer": ("echo", START >> echo, echo.map(lambda _: Link()) >> END),
+    "of a branch": ("parallel/0/link", START >> parallel(link, echo) >> END),
+}
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+async def test_a_value_that_cannot_be_stored_fails_its_node(what):
+    """Wherever it is passed, with a store; without one it is passed on as it is."""
+    where, *path = BETWEEN[what]
+    strategy = Strategy("s", *path)
+    assert (await Agent(strategy).run("x")).status == "done"
+    store = MemoryStore()
+    with pytest.raises(
+        NodeFailedError, match=f"^node '{where}' failed with SerializationError: .* type Link cannot be kept"
+    ) as raised:
+        await Agent(strategy, store=store).run("x", run_id="r")
+    assert isinstance(raised.value.__cause__, SerializationError)
+    assert (await read_run(store, "r")).head.status == "failed"
+
+
+async def test_a_task_that_cannot_be_stored_begins_no_run():
+    """It is refused before anything is written."""
+    store = MemoryStore()
+    with pytest.raises(SerializationError, match="type Link cannot be kept"):
+        await Agent(Strategy("s", START >> name_of >> END), store=store).run(Link(), run_id="r")
+    assert [item async for item in store.scan(("runs",))] == []
+
+
+async def test_a_value_changed_in_place_is_with_a_store_what_was_returned(store):
+    """Without one it is the object, as a value that one function passes to another."""
+    kept = []
+
+    @node
+    async def make(ctx: Context, topic: str) -> list[str]:
+        kept.append([topic])
+        return kept[0]
+
+    @node
+    async def change(ctx: Context, value: list[str]) -> list[str]:
+        kept[0].append("changed")
+        return value
+
+    result = await Agent(Strategy("s", START >> make >> change >> END), store=store).run("x", run_id="r")
+    assert result.output == (["x"] if store is not None else ["x", "changed"])
+    assert result.memory.steps[-1].output == result.output
