@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.log._bytes import row_of
 from graphagent.log._log import Log, read_segments
 from graphagent.log._state import UNSET, Activation, Frame, State
 from graphagent.memory.transcript._fields import write_step
+from graphagent.memory.transcript._prompt import Versions
+from graphagent.memory.transcript._transcript import Transcript
 
-if TYPE_CHECKING:
-    from graphagent.memory.transcript._prompt import Versions
-    from graphagent.memory.transcript._transcript import Transcript
+DERIVED = frozenset(
+    ("_ranges", "_settled", "_shared", "_visible", "_ends", "_last", "_latest", "_messages", "_numbers", "_rules")
+)
+"""Of a transcript and its versions: the messages that were derived, and whether another transcript has the same lists."""
 
 
 class _Target:
@@ -49,7 +52,7 @@ def described(state: State) -> dict[str, Any]:
         **{name: _plain(getattr(state, name)) for name in names},
         "root": _frame(state.root, transcripts),
         "run": _activation(state.run),
-        "frames": sorted(state.frames),
+        "frames": {path: frame in state.root.frames() for path, frame in sorted(state.frames.items())},
     }
 
 
@@ -66,7 +69,7 @@ def _frame(frame: Frame, transcripts: dict[int, str]) -> dict[str, Any]:
         elif name == "activation":
             found[name] = None if value is None else value.path
         elif name == "effects":
-            found[name] = {place: (each.number, _plain(each.value), each.error) for place, each in value.items()}
+            found[name] = {place: _plain(each) for place, each in value.items()}
         else:
             found[name] = _plain(value)
     return found
@@ -92,16 +95,12 @@ def _transcript(transcript: Transcript, transcripts: dict[int, str]) -> Any:
     if known is not None:
         return known
     transcripts[id(transcript)] = f"transcript {len(transcripts)}"
+    versions = transcript.versions
+    names = [name for name in Transcript.__slots__ if name not in (*DERIVED, "versions")]
     return {
-        "rules": transcript.rules,
-        "versions": [_step(step, transcript.versions) for step in transcript.versions],
-        "ids": transcript.versions.ids,
-        "items": list(transcript.items),
-        "open": transcript.open,
-        "floor": transcript.floor,
-        "begun": transcript.begun,
-        "inherited": transcript.inherited,
-        "changes": list(transcript.changes),
+        **{name: _plain(getattr(transcript, name)) for name in names},
+        **{name: _plain(getattr(versions, name)) for name in Versions.__slots__ if name not in DERIVED},
+        "versions": [_step(step, versions) for step in versions],
     }
 
 

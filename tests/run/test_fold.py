@@ -1,0 +1,83 @@
+"""What the comparison of `tests/fold.py` covers: every field of the state. What the engine has beside it is named here."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent.log._log import Log
+from graphagent.log._state import Activation, Frame, State
+from graphagent.memory.transcript._prompt import Versions
+from graphagent.memory.transcript._transcript import Transcript
+from graphagent.nodes import ask_human
+from graphagent.run._effects import Effects
+from graphagent.run._runtime import Runtime
+from graphagent.run._scope import Execution, Limits
+from graphagent.store import MemoryStore
+from tests.fold import DERIVED, described
+
+KINDS = (State, Frame, Activation, Transcript, Versions)
+FIELDS = [(kind, name) for kind in KINDS for name in kind.__slots__ if name not in DERIVED]
+LIVE = {
+    Runtime: {
+        # what it is made of
+        "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "backend",
+        "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "memory",
+        "_handle", "listed", "draft", "recorded", "after",
+        # where this process is with it
+        "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
+        "asked", "answers", "items", "sleeping", "looked_back", "at_rest", "unlearned", "call_ids",
+    },
+    Limits: {
+        "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
+    },
+    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given"},
+    Effects: {
+        "execution", "scope", "clock", "call", "asked", "_known", "_since", "_numbers", "_memory",
+    },
+    Context: {"_execution", "_effects", "_clock", "_since", "_known"},
+}  # fmt: skip
+"""The live things beside the state: the configuration, clients, handlers, timers, what was derived, and how far an execution is."""
+
+
+@node
+async def echo(ctx: Context, topic: str) -> str:
+    return topic
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+async def test_a_field_that_is_left_out_of_the_fold_is_noticed(kind, name):
+    """Whichever field of the state has another value than it should have, the description of the state is another one."""
+    store = MemoryStore()
+    await Agent(Strategy("s", START >> echo >> ask_human("Right?", bool) >> END), store=store).run("x", run_id="r")
+    state = (await Log.read(store, "", "r")).state
+    transcript = state.root.transcript
+    changed = {
+        State: state,
+        Frame: state.root,
+        Activation: state.run,
+        Transcript: transcript,
+        Versions: transcript.versions,
+    }
+    sound = described(state)
+    setattr(changed[kind], name, "changed")
+    try:
+        noticed = described(state) != sound
+    except (AttributeError, TypeError, ValueError):
+        noticed = True
+    assert noticed
+
+
+async def test_what_is_not_in_the_state_is_live():
+    """The engine, its executions and contexts have the fields that are named here, and no other."""
+    agent = Agent(Strategy("s", START >> echo >> END), store=MemoryStore())
+    run = agent.start("x", run_id="r")
+    await run.finish()
+    for kind, names in LIVE.items():
+        found = set(getattr(kind, "__slots__", ()))
+        if kind is Runtime:
+            own = {name for name, value in vars(kind).items() if not isinstance(value, FunctionType | property)}
+            found = {name for name in own if not name.startswith("__")} | set(vars(run._run))
+        assert found == names, kind
