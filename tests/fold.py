@@ -16,7 +16,19 @@ from graphagent.memory.transcript._prompt import Versions
 from graphagent.memory.transcript._transcript import Transcript
 
 DERIVED = frozenset(
-    ("_ranges", "_settled", "_shared", "_visible", "_ends", "_last", "_latest", "_messages", "_numbers", "_rules")
+    (
+        "_prompted",
+        "_ranges",
+        "_settled",
+        "_shared",
+        "_visible",
+        "_ends",
+        "_latest",
+        "_messages",
+        "_numbers",
+        "_rules",
+        "made",
+    )
 )
 """Of a transcript and its versions: the messages that were derived, and whether another transcript has the same lists."""
 
