@@ -327,11 +327,17 @@ def _bytes(fields: Mapping[str, Json], blobs: Blobs) -> bytes:
 
 
 def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
-    parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in as_list(data["parts"])]
-    role = data["role"]
-    if role not in _ROLES or not all(isinstance(part, Part) for part in parts):
+    parts = [Text(each) if isinstance(each, str) else _read_part(each, blobs) for each in as_list(data["parts"])]
+    if data["role"] not in _ROLES:
         raise DecodeError("what was kept has something else where a message belongs")
-    return Message(role, tuple(parts))
+    return Message(data["role"], tuple(parts))
+
+
+def _read_part(data: Json, blobs: Blobs) -> Part:
+    part = _read(data, blobs, Any)
+    if not isinstance(part, Part):
+        raise DecodeError("what was kept has something else where a message belongs")
+    return part
 
 
 def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:

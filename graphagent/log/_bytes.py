@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw, structs
 from msgspec.msgpack import Decoder, Encoder
 
-from graphagent.codec._internal import DecodeError, decode, encode, read_usage, readable, undeclared, usage_json
-from graphagent.errors import DamagedStoreError, StoreError
+from graphagent.codec._internal import DecodeError, decode, encode, read_usage, undeclared, usage_json
+from graphagent.errors import StoreError
 from graphagent.llm import Message, ModelResponse
 from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, Held, Started, Stopped
 from graphagent.memory import Step
@@ -118,6 +118,8 @@ class EntryCodec:
         """Whether users' values and types of steps are left as they are stored: the steps are only written again."""
         self.facts: Mapping[Name, KnownFact] = {}
         self.notes: Mapping[NoteName, KnownNote] = {}
+        self._source = Source(self.blobs)
+        """Where the steps are read from that are being read."""
 
     # ---- values of users' types
 
@@ -195,65 +197,58 @@ class EntryCodec:
         object.__setattr__(applied, field, decode(data, self.blobs, kind))
         return found, applied
 
-    def read(self, row: bytes, where: str) -> tuple[int, int, list[Entry]]:
-        """Return the time, the duration and the entries of a row. Steps in these are data; `revived` makes them steps.
+    def read(self, row: bytes) -> tuple[int, int, list[Entry]]:
+        """Return the time, the duration and the entries of a row. Steps in these are data; `revive` makes them steps.
 
         Raises:
-            DamagedStoreError: it is not what was written.
+            ValueError: it is not what was written.
         """
         if not is_intact(row):
-            raise DamagedStoreError(where, "checksum mismatch")
+            raise DecodeError("checksum mismatch")
         try:
             return cast("tuple[int, int, list[Entry]]", _rows.decode(memoryview(row)[4:]))
         except msgspec.MsgspecError as error:
             reason = str(error) if isinstance(error, msgspec.ValidationError) else "not MessagePack"
-        raise DamagedStoreError(where, reason)
+        raise DecodeError(reason)
 
-    @readable
-    def revived(self, entry: Entry, state: State) -> Entry:
-        """Return an entry that was read, with steps and objects in the place of their data.
+    def revive(self, entry: Entry, state: State) -> None:
+        """Put steps and objects into an entry that was read, in the place of their data.
 
         Raises:
-            ValueError: the data is damaged.
+            ValueError: the data is damaged; as any other error of a wrong value.
             StoreError: a step is of a type that was not imported.
         """
-        names = _OBJECTS.get(type(entry))
+        names = _OBJECTS[type(entry)]
         if not names:
-            return entry
-        changed: dict[str, Any] = {}
+            return
+        transcript, source = (state.frames.get(entry.at) or state.root).transcript, self._source
+        source.versions, source.rules, source.facts, source.notes = (
+            transcript.versions, transcript.rules, self.facts, self.notes,
+        )  # fmt: skip
         for name in names:
             data = getattr(entry, name)
             if data is None or data == ():
                 continue
             if name in ("held", "results"):
-                changed[name] = Held(_read_held(data, self))
+                made: Any = Held(_read_held(data, self))
             elif name == "steps":
-                changed[name] = tuple(self.step(each, entry, state) for each in data)
+                made = tuple([self._step(each, entry, state) for each in data])
             else:
-                changed[name] = self.step(data, entry, state)
-        return structs.replace(entry, **changed) if changed else entry
+                made = self._step(data, entry, state)
+            structs.force_setattr(entry, name, made)
 
-    def step(self, data: Any, entry: Entry, state: State) -> Step:
-        """Return a step of its data.
-
-        Raises:
-            ValueError: the data is damaged.
-            StoreError: it is of a type that was not imported.
-        """
-        frame = state.frames.get(entry.at) or state.root
-        typed = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-        kind = typed.get("kind")
+    def _step(self, data: Any, entry: Entry, state: State) -> Step:
+        """Return a step of its data."""
+        kind = data.get("kind")
         if isinstance(kind, str) and kind not in Step.kinds:
             if self.keeps_values:
-                return UnreadStep(typed)
+                return UnreadStep(data)
             raise StoreError(f"{kind!r} is not a known kind of step; import the module that defines it first")
-        field = _VALUES.get(typed.get("kind", ""))
-        value: Any = None
-        if field is not None and isinstance(typed.get(field), list | dict):
-            value = self._value(typed[field], entry, state, field)
-            typed = {key: each for key, each in typed.items() if key != field}
-        source = Source(self.blobs, frame.transcript.versions, self.facts, self.notes, frame.transcript.rules)
-        step = read_step(typed, source)
+        field, value = _VALUES.get(kind), None
+        if field is not None and isinstance(data.get(field), list | dict):
+            value = self._value(data[field], entry, state, field)
+            data = {key: each for key, each in data.items() if key != field}
+        step = read_step(data, self._source)
         if value is not None and field is not None:
             object.__setattr__(step, field, value)
         return step
@@ -343,9 +338,9 @@ def is_intact(row: bytes) -> bool:
     return len(row) > 4 and zlib.crc32(memoryview(row)[4:]) == int.from_bytes(row[:4], "big")
 
 
-def refers_to(row: bytes, name: str) -> bool:
-    """Return whether a row may refer to a fact (`ref`) or a note (`noted`), at a glance."""
-    return bytes((0xA0 | len(name),)) + name.encode() in row
+def may_refer(row: bytes) -> bool:
+    """Return whether a row may refer to a fact (`ref`) or a note (`noted`), at a glance: as MessagePack has these texts."""
+    return b"\xa3ref" in row or b"\xa5noted" in row
 
 
 def plain(row: bytes) -> Any:

@@ -6,9 +6,9 @@ from graphagent.log._bytes import EntryCodec as EntryCodec
 from graphagent.log._bytes import checked as checked
 from graphagent.log._bytes import cut as cut
 from graphagent.log._bytes import is_intact as is_intact
+from graphagent.log._bytes import may_refer as may_refer
 from graphagent.log._bytes import payloads_in as payloads_in
 from graphagent.log._bytes import plain as plain
-from graphagent.log._bytes import refers_to as refers_to
 from graphagent.log._bytes import row_of as row_of
 from graphagent.log._claim import LEASE as LEASE
 from graphagent.log._claim import Claim as Claim

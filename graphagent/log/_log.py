@@ -418,35 +418,29 @@ class Log:
             DamagedStoreError: it is not the next one, or not what was written.
         """
         state, codec = self.state, self.codec
-        where = f"entry {first} of run {header.run_id!r}"
         if first and first != state.number + 1:
             raise _missing(header, state.number + 1)
-        state.time, state.ran, entries = codec.read(row, where)
-        if first < 2 and not (entries and isinstance(entries[0], Started if first else Carried)):
-            raise DamagedStoreError(where, "the run does not begin with its start")
-        if not first and len(entries) > 1:
-            raise DamagedStoreError(where, "something is added to it")
-        for place, entry in enumerate(entries):
-            if until is not None and state.number >= until:
-                break
-            self._apply(entry, header, state.number + 1 if first else 0, watch, row, place)
-        self._first = state.number + 1
-
-    def _apply(self, entry: Entry, header: RunHeader, number: int, watch: Watch | None, row: bytes, place: int) -> None:
-        state = self.state
+        number = first
         try:
-            revived = self.codec.revived(entry, state)
-            if watch is not None and number:
-                watch(revived, number, state, row, place)
-            state.number = number
-            revived.apply(state)
+            state.time, state.ran, entries = codec.read(row)
+            if first < 2 and not (entries and isinstance(entries[0], Started if first else Carried)):
+                raise DecodeError("the run does not begin with its start")
+            if not first and len(entries) > 1:
+                raise DecodeError("something is added to it")
+            for number, entry in enumerate(entries, first):
+                if until is not None and state.number >= until:
+                    break
+                codec.revive(entry, state)
+                if watch is not None and number:
+                    watch(entry, number, state, row, number - first)
+                state.number = number
+                entry.apply(state)
+        except DecodeError as error:
+            reason = str(error)
         except (ValueError, LookupError, AttributeError, TypeError, AssertionError) as error:
-            reason = (
-                str(error)
-                if isinstance(error, DecodeError)  # any other text may show a value
-                else f"it does not follow from the entries before ({type(error).__name__})"
-            )
+            reason = f"it does not follow from the entries before ({type(error).__name__})"
         else:
+            self._first = state.number + 1
             return
         raise DamagedStoreError(f"entry {number} of run {header.run_id!r}", reason)
 

@@ -10,7 +10,7 @@ from graphagent._features import implementing
 from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import DamagedStoreError, StrategyChangedError
 from graphagent.graph._internal import Each, differences, is_a, show
-from graphagent.log._internal import PLACED, UNSET, Log, Source, plain, refers_to
+from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._runtime import Runtime
@@ -169,7 +169,7 @@ async def look_up_references(
     """
     entries: dict[str, list[Any]] = {}
     for row in rows:
-        if refers_to(row, "ref") or refers_to(row, "noted"):
+        if may_refer(row):
             for entry in plain(row)[2]:
                 entries.setdefault(entry.get("at", ""), []).append(entry)
     facts: dict[Any, Any] = {}

@@ -243,6 +243,12 @@ def form_of(kind: type[Step]) -> tuple[Field, ...]:
     )
 
 
+@cached
+def _names(kind: type[Step]) -> frozenset[str]:
+    """Return what may stand in the data of a step."""
+    return frozenset(("kind", *fields_of(kind)))
+
+
 def _defaults(kind: type[Step]) -> dict[str, Any]:
     found = getattr(kind, "__dataclass_fields__", None)
     return {} if found is None else {each.name: each.default for each in fields(kind) if each.default is not MISSING}  # type: ignore[arg-type]
@@ -321,24 +327,22 @@ def read_step(data: Any, source: Source) -> Step:
     if kind is None:
         shown = repr(name) if isinstance(name, str) else a(type(name).__name__)
         raise DecodeError(f"{shown} is not a known kind of step; import the module that defines it first")
-    form = form_of(kind)
-    unknown = given.keys() - {"kind", *(field.name for field in form)}
-    if unknown:
-        raise DecodeError(f"{a(kind.__name__)} has no field {min(unknown)!r}")
-    step = object.__new__(kind)
-    for field in form:
-        if field.name in given:
-            part = given[field.name]
-            value = None if part is None else field.form.read(part, source)
-            try:
-                check_value(kind, field, value)
-            except FieldError as error:  # it names types alone
-                raise DecodeError(str(error)) from None
-        elif field.start is _UNSET:
-            value = made(kind, field.name, defaults_of(kind))
-        else:
-            value = field.start
-        object.__setattr__(step, field.name, value)
+    if not given.keys() <= (names := _names(kind)):
+        raise DecodeError(f"{a(kind.__name__)} has no field {min(given.keys() - names)!r}")
+    step, put = object.__new__(kind), object.__setattr__
+    for field in form_of(kind):
+        name, (_, read), value, kinds, items = field
+        if name in given:
+            part = given[name]
+            value = None if part is None else read(part, source)
+            if items is not None or type(value) not in kinds:
+                try:
+                    check_value(kind, field, value)
+                except FieldError as error:  # it names types alone
+                    raise DecodeError(str(error)) from None
+        elif value is _UNSET:
+            value = made(kind, name, defaults_of(kind))
+        put(step, name, value)
     return step
 
 

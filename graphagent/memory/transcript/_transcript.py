@@ -197,6 +197,9 @@ class Transcript:
 
     def change(self, number: int, start: int, end: int, steps: Sequence[Step], *, lasting: bool = False) -> None:
         """Replace the steps from `start` to `end`. One in the place of one is another version of it."""
+        if start == len(self.items) and len(steps) == 1:
+            self.add(number, steps[0], lasting=lasting)
+            return
         self._own()
         removed = tuple(self.items[start:end])
         if len(removed) == len(steps) == 1:
@@ -205,8 +208,10 @@ class Transcript:
             added = tuple(Item(number, number) for number in map(self.versions.add, steps))
         self._note(number, start, removed, added, lasting=lasting)
         self.items[start:end] = added
-        if removed and is_less(before := trust_of(self.versions[item.version] for item in removed), trust_of(steps)):
-            self.lower(before)  # a model may have read what was replaced
+        if removed:  # a model may have read what was replaced
+            before = trust_of(self.versions[item.version] for item in removed)
+            if is_less(before, trust_of(steps)):
+                self.lower(before)
         if start < len(self.items) - len(added) or removed:
             self._forget_messages()
 
