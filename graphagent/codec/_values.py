@@ -29,7 +29,6 @@ from graphagent.llm import (
     Deny,
     Image,
     Message,
-    Part,
     ProviderData,
     Text,
     ToolCalls,
@@ -50,6 +49,7 @@ _APART_BYTES = 512
 _DEEPEST = 200
 """Levels of JSON within one value. orjson writes at most 254, and some are needed for the step and the entry around a value."""
 _ROLES = ("system", "user", "assistant", "tool")
+_PART_TYPES: frozenset[type] = frozenset(PART_KINDS.values())
 
 
 def encode(value: Any, blobs: Blobs, kind: Any = Any) -> Json:
@@ -327,17 +327,11 @@ def _bytes(fields: Mapping[str, Json], blobs: Blobs) -> bytes:
 
 
 def _read_message(data: Json, blobs: Blobs, _: Any) -> Message:
-    parts = [Text(each) if isinstance(each, str) else _read_part(each, blobs) for each in as_list(data["parts"])]
-    if data["role"] not in _ROLES:
+    parts = [Text(each) if isinstance(each, str) else _read(each, blobs, Any) for each in as_list(data["parts"])]
+    role = data["role"]
+    if role not in _ROLES or not _PART_TYPES.issuperset(map(type, parts)):
         raise DecodeError("what was kept has something else where a message belongs")
-    return Message(data["role"], tuple(parts))
-
-
-def _read_part(data: Json, blobs: Blobs) -> Part:
-    part = _read(data, blobs, Any)
-    if not isinstance(part, Part):
-        raise DecodeError("what was kept has something else where a message belongs")
-    return part
+    return Message(role, tuple(parts))
 
 
 def _read_image(fields: Mapping[str, Json], blobs: Blobs) -> Image:

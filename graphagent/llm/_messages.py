@@ -143,9 +143,9 @@ class Message:
     parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        if self.role in _ROLES and type(self.parts) is tuple:  # as nearly always: the checks below take longer
-            return
-        if self.role not in _ROLES or isinstance(self.parts, str | Mapping) or not isinstance(self.parts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        parts: Any = self.parts
+        are_parts = type(parts) is tuple or (isinstance(parts, Iterable) and not isinstance(parts, str | Mapping))
+        if self.role not in _ROLES or not are_parts:
             raise TypeError(
                 "a Message has a role, one of 'system', 'user', 'assistant' and 'tool', and a tuple of parts; write "
                 "Message.user('…') for text"

@@ -282,7 +282,7 @@ def items(
         DamagedStoreError: a row is not one that a store writes.
     """
     found: list[Item] = []
-    size, at, end = 0, len(low), len(low) + INT.size
+    size, head, begin, at, end = 0, prefix, low, len(low), len(low) + INT.size
     # This is executed for every row of a scan, and calling Item itself takes twice as long.
     make: Callable[..., Item] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     unpack = INT.unpack_from
@@ -292,11 +292,14 @@ def items(
                 break
             if not (type(version) is int and version > 0):
                 break
-            # In most scans the rest is one int, such as a version. This decodes it in a third of the time that `decode` takes.
-            if len(place) == end and place[at] == 1 and place[at + 1] < 128:
-                key = prefix + unpack(place, at)
+            # Most keys differ from the one before in the last int, such as a version. This decodes it in a third of the time.
+            if len(place) == end and place[at] == 1 and place[at + 1] < 128 and place.startswith(begin):
+                key = head + unpack(place, at)
             else:
-                key = prefix + decode(place, at)
+                key = prefix + decode(place, len(low))
+                if key and type(key[-1]) is int:
+                    head, at, end = key[:-1], len(place) - INT.size, len(place)
+                    begin = place[:at]
             found.append(make(Item, (key, value, version)))
             size += len(value)
             if size >= most_bytes:
