@@ -209,7 +209,7 @@ def _line(place: tuple[str, str], runs: Mapping[tuple[str, str], _Brought]) -> l
 async def _put(store: Store, brought: _Brought, line: list[_Brought], new: Collection[tuple[str, str]]) -> bool:
     """Store a run, unless it exists already. `new` are those that were stored before it."""
     header, rows, payloads = brought.header, dict(brought.parts["row"]), dict(brought.parts["payload"])
-    place, key = header_key(header.owner, header.run_id), rows_key(header.owner, header.run_id)
+    place, key = header_key(header.owner, header.run_id), rows_key(header)
     if await store.get(place) is not None:
         return False
     if len(line) > 1 and (header.owner, header.previous) not in new and not await _is_there(store, line[-2]):
@@ -272,9 +272,9 @@ async def verify_runs(store: Store, *, owner: str | None = None) -> int:
             else:
                 RunHeader.unpack(item.value, run_id, child=True)
         async for item in store.scan((ROOM, whose, ROWS)):
-            if item.key[3] not in heads:
+            if item.key[4] not in heads:
                 raise DamagedStoreError(
-                    f"the header of run {item.key[3]!r}", "it is missing, and its entries are there"
+                    f"the header of run {item.key[4]!r}", "it is missing, and its entries are there"
                 )
         for header in heads.values():
             check_segments(await read_segments(store, header))

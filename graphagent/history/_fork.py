@@ -85,7 +85,7 @@ async def fork(
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers[""] = config.refers
     run = run_over(config, log, allow_changed=allow_changed)
-    log.header, key = new, rows_key(owner, run_id)
+    log.header, key = new, rows_key(new)
     log.along(Exists(header_key(owner, origin)))
     log.along(*(Put((*key, first), row, expected=0) for first, row in copied.rows))
     log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))

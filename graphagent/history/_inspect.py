@@ -186,7 +186,7 @@ async def follow_run(store: Store, run_id: str, *, owner: str = "", every: float
         StoreError: the store cannot be read.
     """
     header, _ = await read_header(store, owner, run_id)
-    at, key = "", rows_key(owner, run_id)
+    at, key = "", rows_key(header)
     log: Log | None = None
 
     def watch(entry: LogEntry, number: int, state: State, row: bytes, place: int) -> None:

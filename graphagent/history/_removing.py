@@ -241,19 +241,19 @@ async def _removal(
             before = await read_segments(store, heads[head.previous])
             last = max((await read_segment(store, head)).payloads, default=0)
             row = carried(before, max(last, head.payloads), forgotten=gone if forget else ())
-            key = rows_key(owner, head.run_id)
+            key = rows_key(head)
             changes.append(Put((*key, 0), row.row, expected=0))
             changes += [Put((*key, 0, number), data) for number, data in row.payloads.items()]
             cut = structs.replace(head, previous="", updated=_clock.now() if forget else head.updated)
             changes.append(Put(header_key(owner, head.run_id), cut.pack(), expected=known.versions[head.run_id]))
             size -= len(row.row) + sum(map(len, row.payloads.values())) + len(cut.pack()) - len(head.pack())
     for run_id in gone:
-        async for item in store.scan(rows_key(owner, run_id)):
+        async for item in store.scan(rows_key(heads[run_id])):
             size += len(item.value)
         size += known.sizes[run_id]
         changes.append(Delete(header_key(owner, run_id), expected=known.versions[run_id]))
         changes += [Delete(key) for key in known.children.get(run_id, ())]
-        changes.append(DeleteAll(rows_key(owner, run_id)))
+        changes.append(DeleteAll(rows_key(heads[run_id])))
     for thread, runs in threads_of(heads.values()).items():
         end, version = known.threads.get(thread, ("", 0))
         left = [head for head in runs if head.run_id not in gone]

@@ -19,6 +19,7 @@ from graphagent.log._internal import (
     header_key,
     list_runs,
     read_header,
+    rows_key,
 )
 from graphagent.run._internal import run_of
 
@@ -136,17 +137,22 @@ async def measure_runs(store: Store, *, owner: str = "", run_id: str | None = No
     """Return the size of each run of an owner, or of one of them, by its id. All of their entries are read for that.
 
     Raises:
+        DamagedStoreError: the header of that run is not what was written.
         StoreError: the store cannot be read.
     """
+    prefixes: list[Key] = [(ROOM, owner, HEADERS), (ROOM, owner, ROWS)]
+    if run_id is not None:
+        item = await store.get(header_key(owner, run_id))
+        prefixes = [] if item is None else [item.key, rows_key(RunHeader.unpack(item.value, run_id))]
     found: dict[str, RunSize] = {}
-    for part in (HEADERS, ROWS):
-        prefix: Key = (ROOM, owner, part) if run_id is None else (ROOM, owner, part, run_id)
+    for prefix in prefixes:
         async for item in store.scan(prefix):
-            which, rest = str(item.key[3]), item.key[4:]
-            size = found.get(which, RunSize(0, 0, 0))
+            is_row, size = item.key[2] == ROWS, len(item.key)
+            which = str(item.key[4 if is_row else 3])
+            before = found.get(which, RunSize(0, 0, 0))
             found[which] = RunSize(
-                size.entries + (part == ROWS and len(rest) == 1), size.payloads + (part == ROWS and len(rest) == 2),
-                size.bytes + len(item.value),
+                before.entries + (is_row and size == 6), before.payloads + (is_row and size == 7),
+                before.bytes + len(item.value),
             )  # fmt: skip
     return found
 

@@ -53,6 +53,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The thread to which it belongs."""
     previous: str = ""
     """The run whose transcript it continues, in the same log."""
+    first: str = ""
+    """The run that began its log; empty if that is this one."""
     place: int = 0
     """How many runs it continues."""
     payloads: int = 0
@@ -161,9 +163,9 @@ def header_key(owner: str, run_id: str) -> Key:
     return (ROOM, owner, HEADERS, run_id)
 
 
-def rows_key(owner: str, run_id: str) -> Key:
-    """Return the prefix of the keys of a run's rows and payloads."""
-    return (ROOM, owner, ROWS, run_id)
+def rows_key(header: RunHeader) -> Key:
+    """Return the prefix of the keys of a run's rows and payloads; without its last segment, that of all runs in the log."""
+    return (ROOM, header.owner, ROWS, header.first or header.run_id, header.run_id)
 
 
 def thread_key(owner: str, thread: str) -> Key:

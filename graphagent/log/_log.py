@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 from msgspec import structs
@@ -31,14 +31,14 @@ from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, No
 from graphagent.log._header import RunHeader, child_header, header_key, rows_key
 from graphagent.log._state import State
 from graphagent.store import Exists, Put
-from graphagent.store._internal import collect
+from graphagent.store._internal import collect, get_many
 
 if TYPE_CHECKING:
     from graphagent.log._bytes import Types
     from graphagent.log._entries import Entry
     from graphagent.log._state import Activation, Frame
     from graphagent.protocols import Store
-    from graphagent.store import Change
+    from graphagent.store import Change, Key
 
 LookUp = Callable[[EntryCodec, Sequence[bytes]], Awaitable[None]]
 """Looks up the facts and notes to which rows refer, and gives them to the codec."""
@@ -53,6 +53,10 @@ class Segment(NamedTuple):
     rows: list[tuple[int, bytes]]
     """The rows by the numbers of their first entries; 0 for what earlier runs left visible that are not there any more."""
     payloads: dict[int, bytes]
+
+
+_Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
+"""The rows and the payloads of a segment."""
 
 
 class _Tried:
@@ -272,7 +276,7 @@ class Log:
 
     async def _commit(self, store: Store, *, header: bool) -> None:
         state, codec, run = self.state, self.codec, self.header
-        key, place = rows_key(run.owner, run.run_id), header_key(run.owner, run.run_id)
+        key, place = rows_key(run), header_key(run.owner, run.run_id)
         renewed = None
         changes: list[Change] = [*self._along]
         if header or self._is_lease_short():
@@ -328,7 +332,7 @@ class Log:
         """
         store, run, tried = self.store, self.header, self._tried
         assert store is not None
-        item = await store.get((*rows_key(run.owner, run.run_id), self._first))
+        item = await store.get((*rows_key(run), self._first))
         header = await store.get(header_key(run.owner, run.run_id))
         if item is not None and (tried is None or item.value != tried.row):
             raise await self._taken(store)
@@ -459,7 +463,7 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
     item = await store.get(header_key(owner, run_id))
     if item is not None:
         return RunHeader.unpack(item.value, run_id), item.version
-    async for _ in store.scan(rows_key(owner, run_id), limit=1):
+    async for _ in store.scan(rows_key(RunHeader(run_id=run_id, owner=owner)), limit=1):
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
     raise RunNotFoundError(run_id, owner)
 
@@ -471,11 +475,17 @@ async def read_segments(store: Store, header: RunHeader) -> list[Segment]:
         DamagedStoreError: something is missing.
         StoreError: it could not be read.
     """
-    found: list[Segment] = []
-    each: RunHeader | None = header
-    while each is not None:
-        found.append(await read_segment(store, each))
-        each = await _previous(store, each)
+    if not header.previous:
+        return [await read_segment(store, header)]
+    runs = await _runs(store, rows_key(header)[:-1])
+    headers = await get_many(store, [header_key(header.owner, each) for each in runs])
+    found = [_segment(header, runs)]
+    while previous := found[-1].header.previous:
+        item = headers.get(header_key(header.owner, previous))
+        if item is None:
+            run_id = found[-1].header.run_id
+            raise DamagedStoreError(f"the log of run {run_id!r}", f"run {previous!r}, which it continues, is missing")
+        found.append(_segment(RunHeader.unpack(item.value, previous), runs))
     return found[::-1]
 
 
@@ -507,30 +517,28 @@ async def read_segment(store: Store, header: RunHeader) -> Segment:
         DamagedStoreError: it has none.
         StoreError: they could not be read.
     """
-    key = rows_key(header.owner, header.run_id)
-    segment = Segment(header, [], {})
-    for item in await collect(store.scan(key)):
-        number, *rest = item.key[len(key) :]
-        if rest:
-            segment.payloads[int(rest[0])] = item.value
+    return _segment(header, await _runs(store, rows_key(header)))
+
+
+async def _runs(store: Store, prefix: Key) -> dict[Any, _Parts]:
+    """Return the rows and payloads of runs, by the ids of the runs."""
+    found: dict[Any, _Parts] = {}
+    for key, value, _ in await collect(store.scan(prefix)):
+        rows, payloads = found.get(key[4]) or found.setdefault(key[4], ([], {}))
+        if len(key) == 6:
+            rows.append((int(key[5]), value))
         else:
-            segment.rows.append((int(number), item.value))
-    segment.rows.sort()  # a row 0 comes after the payloads, which are below the same number
-    if not segment.rows:
+            payloads[int(key[6])] = value
+    return found
+
+
+def _segment(header: RunHeader, runs: dict[Any, _Parts]) -> Segment:
+    """Return a run with what was found of it."""
+    rows, payloads = runs.pop(header.run_id, ([], {}))
+    if not rows:
         raise DamagedStoreError(f"run {header.run_id!r}", "its entries are missing")
-    return segment
-
-
-async def _previous(store: Store, header: RunHeader) -> RunHeader | None:
-    if not header.previous:
-        return None
-    try:
-        return (await read_header(store, header.owner, header.previous))[0]
-    except RunNotFoundError:
-        pass
-    raise DamagedStoreError(
-        f"the log of run {header.run_id!r}", f"run {header.previous!r}, which it continues, is missing"
-    )
+    rows.sort()  # a row 0 comes after the payloads, which are below the same number
+    return Segment(header, rows, payloads)
 
 
 def released(header: RunHeader, **changes: Any) -> RunHeader:

@@ -145,7 +145,8 @@ async def _begin_stored(run: Runtime, draft: Draft, store: Store) -> None:
         header = RunHeader(
             run_id=run.run_id, owner=run.owner, strategy=config.strategy.name, strategy_digest=config.strategy.outline.digest,
             started=now, updated=now, title=title_of(draft.task), thread=run.thread, claim=Claim.of(token),
-            previous="" if earlier is None else earlier.run_id, place=0 if earlier is None else earlier.place + 1,
+            previous="" if earlier is None else earlier.run_id,
+            first="" if earlier is None else earlier.first or earlier.run_id, place=0 if earlier is None else earlier.place + 1,
         )  # fmt: skip
         log = run.log = Log(store, header, types=config.kind_of_step)
         if before is not None:

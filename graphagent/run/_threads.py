@@ -9,6 +9,7 @@ from msgspec.msgpack import Decoder, Encoder
 from graphagent.errors import DamagedStoreError, RunExistsError, RunNotFoundError, ThreadBusyError
 from graphagent.log._internal import (
     Log,
+    RunHeader,
     checked,
     header_key,
     is_intact,
@@ -24,7 +25,6 @@ from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
-    from graphagent.log._internal import RunHeader
     from graphagent.protocols import Store
     from graphagent.run._runtime import Draft, Runtime
     from graphagent.store import Change
@@ -124,7 +124,7 @@ async def _carried(run: Runtime, store: Store, header: RunHeader, changes: tuple
         log.codec.blobs.read(number, data)
     await look_up_references(config.features_at, run.owner, log.codec, [row])
     log.fold_row(header, 0, row)
-    key, names = rows_key(run.owner, run.run_id), payloads_in(plain(row))
+    key, names = rows_key(RunHeader(run_id=run.run_id, owner=run.owner)), payloads_in(plain(row))
     changes += (
         Put((*key, 0), row),
         *(Put((*key, 0, name), segment.payloads[name]) for name in names & segment.payloads.keys()),

@@ -159,7 +159,7 @@ class Commits(MemoryStore):
         """Give the effects of such kinds that the run and its sub-agents have recorded, each with the path of its frame."""
         found = []
         async for item in self.scan(("runs",)):
-            if item.key[2] == ROWS and len(item.key) == 5:
+            if item.key[2] == ROWS and len(item.key) == 6:
                 found += [each for each in plain(item.value)[2] if each["type"] == "effect" and each["kind"] in kinds]
         return [(each.get("at", ""), each) for each in found]
 

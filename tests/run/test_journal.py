@@ -20,7 +20,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import DamagedStoreError, JournalError, NodeFailedError, SerializationError, StoreError
 from graphagent.history import read_run
 from graphagent.llm import ToolCall, ToolCalls
-from graphagent.log._internal import header_key, rows_key
+from graphagent.log._internal import RunHeader, header_key, rows_key
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.run import list_runs
 from graphagent.store import MemoryStore, Put, SqliteStore
@@ -81,7 +81,7 @@ async def copy_of(kept):
     return store
 
 
-ROWS_OF_R = rows_key("", "r")
+ROWS_OF_R = rows_key(RunHeader(run_id="r"))
 
 
 def numbers_in(kept):
@@ -509,7 +509,7 @@ async def test_entries_say_what_they_are_and_name_no_code():
             if not isinstance(change, Put):
                 continue
             assert CODE.findall(change.value) == []
-            is_payload = len(change.key) > 5  # as it was given
+            is_payload = len(change.key) > 6  # as it was given
             assert not _has_pickle(change.value[4:] if is_payload else msgpack.decode(change.value[4:]))
             assert zlib.crc32(change.value[4:]).to_bytes(4, "big") == change.value[:4]
             if change.key[:-1] == ROWS_OF_R:

@@ -203,7 +203,7 @@ async def test_a_strategy_that_is_not_one_is_damage():
     """An entry whose outline lacks something, or is of another type, is named."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    key = (*rows_key("", "a"), 1)
+    key = (*rows_key(Head(run_id="a")), 1)
     time, ran, [sound, *others] = plain((await store.get(key)).value)
     for outline in (
         ["strategy mail: str -> str"],
@@ -254,7 +254,7 @@ async def test_runs_are_measured(store):
     own = await measure_runs(store, run_id="b")
     kept = await rows(store)
     for run_id in ("a", "b"):
-        assert sizes[run_id].entries == sum(key[:-1] == rows_key("", run_id) for key in kept)
+        assert sizes[run_id].entries == sum(key[:-1] == rows_key(Head(run_id=run_id)) for key in kept)
     assert (sizes["a"].payloads, sizes["b"].payloads) == (2, 2)
     assert sum(size.bytes for size in sizes.values()) == sum(map(len, (await rows(store)).values()))
     assert own == {"b": sizes["b"]}
@@ -402,7 +402,7 @@ def test_pruning_never_breaks_a_fork(data):
             named = {key[3] for key in await rows(store)}
             assert named == set(ids) - gone
             for run_id in named:
-                kept, own = await rows(store), rows_key("", run_id)
+                kept, own = await rows(store), rows_key(Head(run_id=run_id))
                 found = {key[-1] for key in kept if key[:-1] == (*own, 0)}
                 read = payloads_in([plain(row) for key, row in kept.items() if key[:-1] == own])
                 assert found == read, "a payload that nothing names"
@@ -550,7 +550,7 @@ async def test_damaged_runs_can_be_forgotten():
     """Nobody has to read them for that."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    await store.commit(Put(header_key("", "a"), b"nonsense"), Put((*rows_key("", "a"), 2), b"nonsense"))
+    await store.commit(Put(header_key("", "a"), b"nonsense"), Put((*rows_key(Head(run_id="a")), 2), b"nonsense"))
     assert (await forget_runs(store)).runs == 1
     assert await rows(store) == {}
 
@@ -703,7 +703,7 @@ async def test_a_damaged_entry_is_not_exported():
     """The error names it."""
     store = MemoryStore()
     await Agent(mail, store=store).run("x", run_id="a")
-    item = await store.get((*rows_key("", "a"), 2))
+    item = await store.get((*rows_key(Head(run_id="a")), 2))
     await store.commit(Put(item.key, item.value.replace(b"shorten", b"shirten")))
     with pytest.raises(DamagedStoreError, match="entry 2 of run 'a'"):
         [record async for record in export_runs(store)]

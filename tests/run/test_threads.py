@@ -29,8 +29,10 @@ from graphagent.history import (
     list_threads,
     measure_runs,
     prune_runs,
+    verify_runs,
 )
 from graphagent.llm import Image, Message
+from graphagent.log._internal import header_key, rows_key
 from graphagent.memory import (
     AgentMemory,
     Concept,
@@ -44,7 +46,7 @@ from graphagent.memory import (
 )
 from graphagent.nodes import ask_human, llm_request, load_all_facts
 from graphagent.run import list_runs
-from graphagent.store import Delete, MemoryStore, Put
+from graphagent.store import Delete, DeleteAll, EncryptedStore, MemoryStore, Put, new_key
 from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.lives import Life, Watched, cut
 from tests.run.test_resume import MANY
@@ -673,12 +675,85 @@ async def test_an_id_that_exists_is_refused_in_a_thread():
     assert len(memory.steps) - len(memory.run_steps) == 3
 
 
+class Counting(MemoryStore):
+    """Counts how often it is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = 0
+
+    async def get(self, key):
+        self.reads += 1
+        return await super().get(key)
+
+    async def get_many(self, keys):
+        before = self.reads
+        found = await super().get_many(keys)  # which gets one after the other
+        self.reads = before + 1
+        return found
+
+    def scan(self, prefix, **options):
+        self.reads += 1
+        return super().scan(prefix, **options)
+
+
+@pytest.mark.parametrize("how", ["thread", "steps"])
+async def test_a_long_log_is_read_as_often_as_a_short_one(how):
+    """However many runs are in it, the store is asked for all of them together."""
+    store, counts, steps = Counting(), [], None
+    agent = Agent(chat, model=counting(), store=store)
+    for number in range(12):
+        store.reads = 0
+        given = {"thread": "t"} if how == "thread" else {"steps": steps}
+        steps = (await agent.run(str(number), **given)).memory
+        counts.append(store.reads)
+    assert len(steps.steps) == 36
+    assert len(set(counts[2:])) == 1
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_an_id_may_be_used_again_while_its_log_goes_on(sealed):
+    """The run that began a log was removed; another one of its id begins a log beside it, and neither is in the other."""
+    store = EncryptedStore(MemoryStore(), new_key()) if sealed else MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    for name in ("one", "two", "three"):
+        await agent.run(name, thread="t", run_id=name)
+    await prune_runs(store, run_ids=["one"])
+    await agent.run("uno", run_id="one")
+    await agent.run("due", steps=(await agent.read("one")).memory, run_id="later")
+    thread = await agent.run("four", thread="t", run_id="four")
+    assert texts(thread.memory)[::2] == ["one", "two", "three", "four"]
+    assert texts((await agent.read("later")).memory)[::2] == ["uno", "due"]
+    await forget_runs(store, run_ids=["one"])
+    assert texts((await agent.read("four")).memory) == texts(thread.memory)
+    assert texts((await agent.read("later")).memory)[::2] == ["[forgotten]", "due"]
+    assert await verify_runs(store) == 4
+
+
+@pytest.mark.parametrize("what", ["header", "entries"])
+async def test_what_a_thread_lost_in_its_middle_is_reported(what):
+    """The run is named that is missing, whichever run is read or continued."""
+    store = MemoryStore()
+    agent = Agent(chat, model=counting(), store=store)
+    for name in ("one", "two", "three"):
+        await agent.run(name, thread="t", run_id=name)
+    head = next(head for head in await list_runs(store) if head.run_id == "two")
+    prefix = header_key("", "two") if what == "header" else rows_key(head)
+    await store.commit(DeleteAll(prefix))
+    with pytest.raises(DamagedStoreError, match="run 'two'"):
+        await agent.run("four", thread="t")
+    with pytest.raises(DamagedStoreError, match="run 'two'"):
+        await agent.read("three")
+    with pytest.raises(DamagedStoreError, match="run 'two'"):
+        await verify_runs(store)
+
+
 @pytest.mark.parametrize("what", ["thread", "entry"])
 async def test_a_damaged_thread_is_reported(what):
     """And nothing is begun."""
     store = MemoryStore()
     await Agent(chat, model=counting(), store=store).run("one", thread="t", run_id="one")
-    key = ("runs", "", 3, "t") if what == "thread" else ("runs", "", 1, "one", 1)
+    key = ("runs", "", 3, "t") if what == "thread" else ("runs", "", 1, "one", "one", 1)
     item = await store.get(key)
     await store.commit(Put(key, item.value[:-2] + b"x}"))
     with pytest.raises(DamagedStoreError):

@@ -18,7 +18,7 @@ from graphagent.events import NodeStarted
 from graphagent.history import forget_runs, prune_runs
 from graphagent.llm import Message, ModelRequest, ToolCall, ToolCalls
 from graphagent.log._entries import EffectRecorded
-from graphagent.log._header import header_key, rows_key
+from graphagent.log._header import RunHeader, header_key, rows_key
 from graphagent.memory import AgentMemory, FileMemoryProvider, Subject
 from graphagent.nodes import ask_human, auto_detect_facts, execute_tools, llm_request, passthrough
 from graphagent.run import list_runs
@@ -34,7 +34,7 @@ from tests.thorough import examples
 
 async def items_of(store, run_id):
     """Give all that is kept of a run, byte for byte."""
-    rows = [(item.key, item.value, item.version) async for item in store.scan(rows_key("", run_id))]
+    rows = [(item.key, item.value, item.version) async for item in store.scan(rows_key(RunHeader(run_id=run_id)))]
     return [*rows, await store.get(header_key("", run_id))]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphagent.store._items import Change, Item, Key
     from graphagent.store.sealed._operations import SealedStore
 
-_DOMAINS = {"facts": 5, "runs": 4, "notes": 2, "cache": 4}
+_DOMAINS = {"facts": 5, "runs": 5, "notes": 2, "cache": 4}
 """The depths of the rooms that graphagent itself uses: facts are forgotten by owner, scope (kind, name) and subject, runs and cached values singly."""
 
 

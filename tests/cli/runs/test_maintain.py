@@ -146,7 +146,7 @@ def test_an_export_that_breaks_off_leaves_no_file(run, begun, home):
 
     async def damage():
         async with SqliteStore("runs.db") as store:
-            await store.commit(Put(("runs", "", 1, "mail-1", 2), b"nonsense"))
+            await store.commit(Put(("runs", "", 1, "mail-1", "mail-1", 2), b"nonsense"))
 
     anyio.run(damage)
     ended = run("runs", "export", "--out", "runs.jsonl", *STORE)
