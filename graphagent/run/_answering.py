@@ -12,7 +12,7 @@ from graphagent.log._internal import Placed, TaskShown
 from graphagent.memory import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
-from graphagent.run._effects import Effects, calling_back
+from graphagent.run._effects import Effects
 from graphagent.run._servers import list_tools
 from graphagent.run._steps import close_open
 
@@ -89,11 +89,8 @@ async def _show_task(run: Runtime) -> None:
     for item in transcript.items[transcript.begun :]:
         step = transcript.versions[item.version]
         if isinstance(step, TaskStep) and run.calls_back(step):
-            before = calling_back.set(Effects(run.execution(), "task@"))
-            try:
+            with run.calling_back(Effects(run.execution(), "task@")):
                 veto, failure = await call_all(run.step_callbacks, run.memory.handle(item, transcript), run.handle)
-            finally:
-                calling_back.reset(before)
             if failure is not None:
                 run.fail(failure)
             if veto is not None:

@@ -8,7 +8,6 @@ passed, so it decides again as it decided the first time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, final
 
 from graphagent.errors import DivergedError, RunError
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 _ENDED = -1
 """The beginning of an attempt that has ended."""
-calling_back: ContextVar[Effects | None] = ContextVar("graphagent_calling_back", default=None)
-"""The effects of the callback that is being called, under whose numbers its edits are recorded. Branches call theirs at the same time."""
 
 
 class EndedError(RunError):
@@ -281,8 +278,8 @@ class RunEditor:
         elif run.activation.status == "done":
             # It has ended: what is changed now is changed in this object alone.
             _apply(run.memory.detach(), changes)
-        elif (own := calling_back.get()) and own.run is run and own.frame.transcript is run.frame.transcript:
-            _record_edit(own, **changes)
+        elif run.editing is not None:
+            _record_edit(run.editing, **changes)
         else:
             run.log.append(TranscriptEdited(at=(self._frame or run.frame).path, **changes))
 

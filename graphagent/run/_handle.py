@@ -64,8 +64,8 @@ class Run(Generic[O]):
 
     @property
     def memory(self) -> RunMemory:
-        """The transcript. Edit it between steps, or in a step callback."""
-        return self._run.memory
+        """The transcript; in a callback for a step of a branch, that of the branch. Edit it between steps, or in a step callback."""
+        return self._run.shown_memory
 
     @property
     def result(self) -> RunResult[O]:

@@ -6,7 +6,9 @@ are not recorded yet, and why the run is to stop. The run of a sub-agent is a `R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from graphagent.run._effects import Effects
     from graphagent.run._recorded import Recording
 
+_EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
 _LONGEST_SLEEP = 60
 """Seconds after which a sleeping node looks at the clock again: it may have been set, or the machine may have been suspended."""
 
@@ -244,6 +247,27 @@ class Runtime:
     def kind_of(self, source: Source) -> Any:
         """Return the declared type of a value by its origin."""
         return self.config.kind_of(source.path[len(self.frame.path) :] if source.path else "", source.edge)
+
+    @property
+    def editing(self) -> Effects | None:
+        """The effects of the callback that this task calls, whose edits are recorded under its own numbers."""
+        found = _EDITING.get()
+        return found if found is not None and found.run is self else None
+
+    @contextmanager
+    def calling_back(self, effects: Effects) -> Generator[None]:
+        """Have edits of the transcript in this task recorded among the effects of callbacks. Other branches may call theirs meanwhile."""
+        token = _EDITING.set(effects)
+        try:
+            yield
+        finally:
+            _EDITING.reset(token)
+
+    @property
+    def shown_memory(self) -> RunMemory:
+        """The memory that users get: that of the run or, in a callback of a branch, that of the branch."""
+        editing = self.editing
+        return self.memory if editing is None else self.transcript_of(editing)
 
     def transcript_of(self, effects: Effects) -> RunMemory:
         """Return the memory through which callbacks see a transcript: that of the run, or of a branch."""

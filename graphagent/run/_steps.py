@@ -11,7 +11,6 @@ from graphagent.log._internal import EffectRecorded, Held, ResultsAdded, StepFin
 from graphagent.memory import ActionStep, PlanningStep, StepFailure
 from graphagent.memory._internal import Item, check_step
 from graphagent.run._callbacks import call_all
-from graphagent.run._effects import calling_back
 
 if TYPE_CHECKING:
     from graphagent.memory import Step
@@ -112,14 +111,11 @@ async def _call_back(effects: Effects, name: str, *, noted: bool = False) -> Vet
     run, transcript = effects.run, effects.frame.transcript
     assert transcript.open is not None
     own = effects.of_callbacks(name)
-    before = calling_back.set(own)
-    try:
+    with run.calling_back(own):
         step = run.transcript_of(own).handle(transcript.open, transcript)
         veto, failure = await call_all(run.step_callbacks, step, run.handle)
         if veto is not None and noted and isinstance(step, ActionStep):
             step.error = StepFailure("Veto", veto.reason)
-    finally:
-        calling_back.reset(before)
     if failure is not None:
         run.fail(failure)
     effects.clock = max(effects.clock, own.clock)

@@ -741,6 +741,34 @@ async def test_a_veto_in_one_branch_is_not_taken_for_that_of_another():
     assert (await agent.run(["a", "b", "c"])).output == ["yes a", "yes b", "yes c"]
 
 
+@pytest.mark.parametrize("slow", ["a", "b"])
+@pytest.mark.parametrize("transcript", ["keep", "drop"])
+async def test_callbacks_of_branches_see_and_edit_the_transcripts_of_their_branches(transcript, slow):
+    """Though several are called at once, each changes the steps of its own branch, and that is what the model is sent there."""
+    seen, ask, again = [], llm_request(tools=False, name="ask"), llm_request(tools=False, name="again")
+
+    async def note(step: ActionStep, run: Run[str]) -> None:
+        for _ in range(9 if step.model_output == f"re {slow}" else 3):
+            await anyio.lowlevel.checkpoint()
+        seen.append(run.memory.to_messages())
+        run.memory.steps.append(MessageStep(Message.user(f"note on {step.model_output}")))
+
+    model = ScriptedModel([lambda request: f"re {request.messages[-1].text}"] * 4)
+    branch = Strategy("branch", START >> ask >> again >> END)
+    strategy = Strategy("s", START >> each(branch, transcript=transcript) >> END)
+    run = Agent(strategy, model=model, step_callbacks=[note], store=MemoryStore()).start(["a", "b"])
+    assert (await run.finish()).output == ["re re a", "re re b"]
+    sent = sorted([message.text for message in request.messages] for request in model.requests)
+    assert sent == [["a"], ["a", "note on re a", "re a", "re a"], ["b"], ["b", "note on re b", "re b", "re b"]]
+    assert sorted([message.text for message in messages] for messages in seen) == sorted(
+        [*texts, f"re {texts[-1]}"] for texts in sent
+    )
+    kept = [step.message.text for step in run.memory.steps if isinstance(step, MessageStep)]
+    assert [text for text in kept if text.startswith("note")] == (
+        ["note on re a", "note on re re a", "note on re b", "note on re re b"] if transcript == "keep" else []
+    )
+
+
 async def test_a_run_may_be_read_in_a_callback():
     """Its status, result and transcript are those of the moment."""
     seen = []
