@@ -400,7 +400,7 @@ class BlockingRun(Protocol[O]):
 
     @property
     def memory(self) -> RunMemory:
-        """The transcript. Edit it between steps, or in a step callback."""
+        """The transcript; in a callback for a step of a branch, that of the branch. Edit it between steps, or in a step callback."""
 
     @property
     def result(self) -> RunResult[O]:

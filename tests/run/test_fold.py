@@ -37,7 +37,7 @@ LIVE = {
     Effects: {
         "execution", "scope", "clock", "call", "asked", "_known", "_since", "_numbers", "_memory",
     },
-    Context: {"_execution", "_effects", "_clock", "_since", "_known"},
+    Context: {"_execution", "_made", "_clock", "_known"},
 }  # fmt: skip
 """The live things beside the state: the configuration, clients, handlers, timers, what was derived, and how far an execution is."""
 
