@@ -1,143 +1,96 @@
-"""A real process, killed with SIGKILL at random moments, until its run has ended."""
+"""Real processes, killed with SIGKILL in three lives: before a commit, behind one, or at any moment from outside."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
 import sys
-import textwrap
-import time
 from collections import Counter
+from pathlib import Path
 
+import anyio
 import pytest
 
-from tests.thorough import THOROUGH
+from graphagent.store import SqliteStore
+from tests.run.killed import PROGRAM
+from tests.run.lives import Undisturbed, recorded_in
+from tests.thorough import some
 
-PROGRAM = textwrap.dedent(
-    """
-    import os, sys
-    import anyio
-    from graphagent import END, START, Agent, Context, Strategy, each, node, tool
-    from graphagent.errors import RunNotFoundError
-    from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls
-    from graphagent.nodes import execute_tools, llm_request
-    from graphagent.store import SqliteStore
+HOME = Path(__file__).parents[2]
+PARTS, TRIPLES = 4, 300
 
-    def note(folder, text):
-        number = os.open(f"{folder}/effects.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-        os.write(number, f"{text}\\n".encode())
-        os.close(number)
 
-    def made(folder):
-        @tool
-        async def add(number: int, ctx: Context) -> int:
-            "Add one."
-            note(folder, f"begun {ctx.idempotency_key}")
-            await anyio.sleep(0.002)
-            note(folder, f"done {ctx.idempotency_key}")
-            return number + 1
+@pytest.fixture
+def live():
+    """Have a process live: a function of a folder, how it dies and when, which returns its status."""
+    command = [sys.executable, "-m", "tests.run.killed"]
+    with subprocess.Popen(command, cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
 
-        class Model:
-            name = "counting"
+        def live(folder, how, number):
+            print(folder, how, number, file=server.stdin, flush=True)
+            return int(server.stdout.readline())
 
-            async def respond(self, request, on_text=None):
-                told = [message for message in request.messages if message.role == "tool"]
-                await anyio.sleep(0.001)
-                if len(told) < 4:
-                    calls = [ToolCall("add", {"number": len(told)}, id=f"{len(told)}{side}") for side in "ab"]
-                    return ModelResponse(Message.assistant("", calls))
-                return ModelResponse(Message.assistant("+".join(message.text for message in told)))
-
-        ask, act = llm_request(), execute_tools(limit=2)
-        count = Strategy("count", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
-
-        @node
-        async def split(ctx: Context, text: str) -> list[str]:
-            return text.split()
-
-        @node
-        async def join(ctx: Context, parts: list[str]) -> str:
-            return " ".join(parts)
-
-        strategy = Strategy("s", START >> split >> each(count, limit=2) >> join >> END)
-        return Agent(strategy, model=Model(), tools=[add], store=SqliteStore(f"{folder}/runs.db"), max_turns=None)
-
-    async def main(folder):
-        agent = made(folder)
-        try:
-            result = await agent.resume("r")
-        except RunNotFoundError:
-            result = await agent.run("one two", run_id="r")
-        note(folder, f"result {result.output}")
-    """
-)
+        yield live
+        server.stdin.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_run_that_is_killed_again_and_again_ends_right(tmp_path):
-    """Over hundreds of kills each run gives its result, and a call that was recorded is not made again."""
-    (tmp_path / "killed.py").write_text(PROGRAM)
-    sys.path.insert(0, str(tmp_path))
-    try:
-        from killed import made
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_process_that_is_killed_in_three_lives_does_nothing_recorded_again(part, live, tmp_path):
+    """Each triple of deaths follows from a seed. The end, the transcript and what models are sent are those of an undisturbed run.
 
-        made(tmp_path / "warm")  # what is imported here needs not be imported in each life
-        chance = random.Random(7)
-        kills, run = 0, 0
-        while kills < (200 if THOROUGH else 30):
-            kills += _killed_until_done(tmp_path / f"run{run}", chance)
-            run += 1
-        assert run >= (5 if THOROUGH else 1)
-    finally:
-        sys.path.remove(str(tmp_path))
-
-
-def _killed_until_done(folder, chance):
-    folder.mkdir()
-    log = folder / "effects.log"
-    kills = 0
-    while _live(folder, log, seen=chance.choice((0, 0, 1, 1, 2, 3)), more=chance.uniform(0, 0.01)):
-        kills += 1
-    lines = _lines(log)
-    assert {line for line in lines if line.startswith("result")} == {"result 1+1+3+3 1+1+3+3"}
-    done = Counter(line for line in lines if line.startswith("done"))
-    assert len(done) == 8
-    # What was in flight when the process died may be made again, once for each time that it died.
-    assert sum(done.values()) - len(done) <= 2 * kills
-    return kills
+    Two runs of a thread, with tool calls and branches at once, a sub-agent, questions, retries, a race and edits of the transcript.
+    """
+    whole, kills = anyio.run(lambda: Undisturbed.of(**PROGRAM)), Counter()
+    for seed in some(range(part, TRIPLES, PARTS), 2, salt=f"kill {part}"):
+        chance, folder, keys = random.Random(seed), tmp_path / str(seed), set()
+        folder.mkdir()
+        for _ in range(3):
+            how = chance.choice(("before", "behind", "outside"))
+            number = chance.randint(0, 60_000) if how == "outside" else chance.randint(1, len(whole.commits) // 2)
+            status = anyio.run(lived, whole, live, folder, keys, how, number)
+            kills[status] += 1
+            if not status:
+                break
+        assert anyio.run(lived, whole, live, folder, keys, "never", 0) == 0
+        for name, many in Counter(name for name, _ in keys).items():
+            assert many <= whole.done[name], f"a call that is made again has another key: {keys}"
+    assert kills.keys() <= {0, -signal.SIGKILL}
+    assert kills[-signal.SIGKILL] > kills[0]
 
 
-def _live(folder, log, *, seen, more):
-    """Let a process live until it has done something so often, and a moment more; tell whether it had to be killed."""
-    before = len(_lines(log))
-    child = os.fork()
-    if child == 0:
-        _child(folder)
-    while len(_lines(log)) < before + seen:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            assert status == 0
-            return False
-        time.sleep(0.001)
-    time.sleep(more)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL)
-    return status != 0
+async def lived(whole, live, folder, keys, how, number):
+    """Let a process live, and compare what it did with what was recorded before. Return its status."""
+    world = whole.life.world
+    async with SqliteStore(folder / "runs.db") as store:
+        entries = await whole.life.entries(store)
+    status = live(folder, how, number)
+    world.begin(recorded_in(entries))
+    said = None
+    for kind, name, *key in written(folder / "effects"):
+        if kind == "keys":
+            world.keys.append((name, *key))
+        elif kind == "said":
+            said = name
+        else:
+            getattr(world, kind)[name] += 1
+    keys.update(world.keys)
+    whole.compare_begun(entries)
+    if status == 0:
+        async with SqliteStore(folder / "runs.db") as store:
+            result = (await whole.life.agent(store).read("r1")).result
+        whole.compare_ended(entries)
+        assert said == whole.said
+        assert result.memory.to_messages() == whole.memory.to_messages()
+        assert result.usage == whole.usage
+    return status
 
 
-def _child(folder):
-    status = 1
-    try:
-        import anyio
-        from killed import main
-
-        anyio.run(main, str(folder))
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _lines(log):
-    return log.read_text().splitlines() if log.exists() else []
+def written(path):
+    """Give the lines that a life wrote, and have the next one begin."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return [json.loads(line) for line in lines]

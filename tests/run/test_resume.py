@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from graphagent.errors import JournalError
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from graphagent.testing import fixed_clock
-from tests.run.lives import Mortal, Undisturbed, cut, entries_of, recorded_in
+from tests.run.lives import Mortal, Undisturbed, cut, entries_of, one_of, recorded_in, resumed, resumed_everywhere
 from tests.run.worlds import parts
 from tests.thorough import examples, some
 
@@ -22,27 +22,14 @@ backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 def chosen(numbers):
     """Return the places of a run that are tried."""
-    return some(numbers, 8, thorough=30)
+    return some(numbers, 8, thorough=20)
 
 
-async def resumed_everywhere(built, *, one=False):
-    """Cut the journal behind each commit, go on from there; then cut what came of that, and go on again."""
+async def stopped_everywhere(built, *, one=False):
+    """Stop a run in three lives: the first time everywhere, then somewhere behind that, and again."""
     with fixed_clock(step_ms=0):
-        whole = await Undisturbed.of(built)
-        chance = random.Random(1)
-        for number in chosen(range(1, len(whole.commits))):
-            commits = await resumed(whole, whole.commits[:number], one=one)
-            await resumed(whole, commits[: chance.randint(number, len(commits))], one=one)
-
-
-async def resumed(whole, commits, store=None, *, one=False):
-    left = await cut(commits, store)
-    entries = await entries_of(left)
-    whole.life.world.begin(recorded_in(entries))
-    said, result = await whole.life.live(left, one=one)
-    whole.compare(said, result, entries)
-    assert result.usage == whole.usage
-    return left.commits
+        whole, chance = await Undisturbed.of(built), random.Random(1)
+        await resumed_everywhere(whole, whole.commits, chosen, one_of(chance), one_of(chance), one=one)
 
 
 @backends
@@ -50,13 +37,13 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
     """Output, transcript with its prompts, and usage are those of the undisturbed run; each recorded effect is done once.
 
     The strategies have loops, error paths, retries, strategies inside, forks inside forks, values changed in place, model
-    turns, tools that wait for people, and questions. What goes on is stopped once more.
+    turns, tools that wait for people, and questions. What goes on is stopped again, and what goes on then once more.
     """
 
     @settings(max_examples=examples(12, 4), **MANY)
     @given(parts(2))
     def everywhere(built):
-        anyio.run(resumed_everywhere, built, backend=backend)
+        anyio.run(stopped_everywhere, built, backend=backend)
 
     everywhere()
 
@@ -68,7 +55,7 @@ def test_questions_are_answered_one_by_one():
     @given(parts(1))
     def everywhere(built):
         anyio.run(
-            lambda: resumed_everywhere([*built, ("parallel", [[("human", 1)]] * 3, ("keep", None), False)], one=True)
+            lambda: stopped_everywhere([*built, ("parallel", [[("human", 1)]] * 3, ("keep", None), False)], one=True)
         )
 
     everywhere()

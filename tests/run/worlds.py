@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -10,6 +11,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 from hypothesis import strategies as st
 
+from graphagent import Agent
 from graphagent.errors import NodeFailedError
 from graphagent.graph import END, START, Node, Strategy, Tap, each, parallel, race
 from graphagent.llm import Approve, Deny, ModelRequest, ModelResponse, ToolCall, ToolCalls, tool
@@ -44,16 +46,31 @@ class World:
     """What may be done or not, since it is done by branches that lose a race."""
     keys: list[tuple[str, str]] = field(default_factory=list)
     """The tool calls that were made, each with its idempotency key."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """What models were sent in this life, down to the last character."""
 
     def begin(self, before: Counter[str] | None = None) -> None:
         """Begin another life of the program."""
-        self.done, self.before, self.bodies, self.keys = Counter(), before or Counter(), Counter(), []
+        self.done, self.before, self.bodies = Counter(), before or Counter(), Counter()
+        self.keys, self.asked = [], Counter()
 
     def do(self, *what: object) -> str:
         """Do something, and give what names it."""
         name = digest(*what)
         self.done[name] += 1
         return f"E:{name}"
+
+    def execute(self, name: str) -> None:
+        """Note that a plain node was executed, under what it gave."""
+        self.bodies[name] += 1
+
+    def call(self, said: str, key: str) -> None:
+        """Note what a tool call did, and its idempotency key."""
+        self.keys.append((said[2:], key))
+
+    def ask(self, sent: str) -> None:
+        """Note what a model is sent."""
+        self.asked[sent] += 1
 
     def times(self, *what: object) -> int:
         """Tell how often something has been done in all lives."""
@@ -75,6 +92,14 @@ def _shown(request: ModelRequest) -> str:
     return digest(parts)
 
 
+def _sent(request: ModelRequest) -> str:
+    """Give all that a model sees, with numbers for the ids of calls: of two calls with one id, the later one is given another."""
+    ids: dict[str, int] = {}
+    sent = repr((request.messages, [each.name for each in request.tools]))
+    sent = re.sub(r"seconds=[^,]*, run_id='[^']*'", "", sent)
+    return re.sub(r"\b(?:call_)?id='([^']*)'", lambda found: f"id={ids.setdefault(found[1], len(ids))}", sent)
+
+
 class Oracle:
     """A model whose answer follows from what it is sent, down to the last character."""
 
@@ -86,14 +111,18 @@ class Oracle:
     async def respond(self, request: ModelRequest, on_text: Any = None) -> ModelResponse:
         await checkpoint()
         shown = _shown(request)
+        self.world.ask(_sent(request))
         said = self.world.do("model", shown)
         kind = int(shown, 16)
         turns = sum(message.role == "tool" for message in request.messages)
         if request.tools and kind % 2 and turns < 9:
-            names = [each.name for each in request.tools]
+            offered, time = request.tools, self.world.times("model", shown)
+            called = [offered[(kind >> n) % len(offered)] for n in range(kind % 3 + 1)]
             calls = [
-                ToolCall(names[(kind >> n) % len(names)], {"of": digest(shown, n)}, f"c{n}-{shown}")
-                for n in range(kind % 3 + 1)
+                ToolCall(
+                    each.name, {next(iter(each.parameters["properties"])): digest(shown, n)}, f"c{n}-{shown}-{time}"
+                )
+                for n, each in enumerate(called)
             ]
             return ScriptedModel([ToolCalls(calls, said)]).answer(request)
         return ScriptedModel([said + " and so on" * (kind % 7)]).answer(request)
@@ -105,7 +134,7 @@ def tools_of(world: World) -> list[Any]:
     async def do(ctx: Context, name: str, of: str) -> str:
         await checkpoint()
         said = world.do(name, of)
-        world.keys.append((said[2:], ctx.idempotency_key))
+        world.call(said, ctx.idempotency_key)
         return said
 
     @tool
@@ -163,15 +192,15 @@ def answer_to(question: Any) -> Any:
 
 # ---- strategies
 
-_LEAVES = ("plain", "long", "work", "tap", "note", "flaky", "error", "model", "human", "typed", "choices")
+_LEAVES = ("plain", "long", "work", "tap", "note", "flaky", "error", "model", "human", "typed", "choices", "helper")
 
 
-def parts(depth: int, *, most: int = 3) -> st.SearchStrategy[list[Part]]:
-    """Make some parts that stand one behind the other."""
-    leaf = st.tuples(st.sampled_from(_LEAVES), st.integers(0, 5))
+def parts(depth: int, *, most: int = 3, agents: bool = True) -> st.SearchStrategy[list[Part]]:
+    """Make some parts that stand one behind the other, among them sub-agents if there may be `agents`."""
+    leaf = st.tuples(st.sampled_from([each for each in _LEAVES if agents or each != "helper"]), st.integers(0, 5))
     if depth == 0:
         return st.lists(leaf, min_size=1, max_size=most)
-    inner = parts(depth - 1, most=2)
+    inner = parts(depth - 1, most=2, agents=agents)
     how = st.tuples(st.sampled_from(("keep", "drop")), st.sampled_from((None, 1, 2)))
     part = st.one_of(
         leaf,
@@ -180,6 +209,7 @@ def parts(depth: int, *, most: int = 3) -> st.SearchStrategy[list[Part]]:
         st.tuples(st.just("loop"), inner),
         st.tuples(st.just("sub"), inner, st.booleans()),
         st.tuples(st.just("caught"), inner),
+        *([st.tuples(st.just("agent"), inner)] if agents else []),
         st.tuples(st.just("parallel"), st.lists(inner, min_size=2, max_size=3), how, st.booleans()),
         st.tuples(st.just("each"), inner, st.integers(0, 3), how, st.booleans()),
         st.tuples(st.just("race"), inner, st.sampled_from(("keep", "drop"))),
@@ -232,7 +262,7 @@ class Builder:
             if many % 2:
                 await checkpoint()
             given = digest(ctx.node, value)
-            world.bodies[given] += 1
+            world.execute(given)
             return given
 
         return _join(paths, loose, _node(plain, self._name("plain")))
@@ -334,6 +364,27 @@ class Builder:
         _join(paths, loose, ask)
         paths.append(ask.on(ToolCalls) >> act >> ask)
         return [ask.on(str)]
+
+    def _helper(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
+        """Have a model call an agent, which has tools and asks questions, several times at once."""
+        asking = [("human", 0)] if many % 2 else [("work", many)]
+        helper = self._called(asking, self._name("helper"))
+        ask, act = llm_request(name=self._name("ask")), execute_tools(name=self._name("act"), limit=many % 3 + 1)
+        asks = Strategy[Any, Any](
+            self._name("asks"), START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END
+        )  # fmt: skip
+        return _join(paths, loose, asks.using(tools=[helper]))
+
+    def _agent(self, paths: list[Any], loose: list[Any], inner: list[Part]) -> list[Any]:
+        called = self._called(inner, self._name("agent"))
+
+        async def call(ctx: Context, value: str) -> str:
+            return digest(await ctx.run_agent(called, value))
+
+        return _join(paths, loose, _node(call, self._name("calling")))
+
+    def _called(self, inner: list[Part], name: str) -> Agent[Any, Any]:
+        return Agent(self.strategy(inner, name), tools=tools_of(self.world), name=name, description="Helps.")
 
     def _choices(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
         def pick(answers: list[str]) -> int:
@@ -449,7 +500,9 @@ class Builder:
                 world.lost.add(digest("lost", ctx.node, value))
                 return world.do("lost", ctx.node, value)
 
-            await ctx.once("do", do)
+            if await ctx.once("do", do) > "E:8":
+                for _ in range(50):  # the other branch is done meanwhile, or waits for a person
+                    await checkpoint()
             raise Broken(value)
 
         loser = _node(lose, self._name("lost"))
