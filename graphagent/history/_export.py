@@ -26,6 +26,7 @@ from graphagent.log._internal import (
     is_intact,
     list_runs,
     payloads_in,
+    place_of,
     plain,
     read_header,
     read_segment,
@@ -219,6 +220,7 @@ async def _put(store: Store, brought: _Brought, line: list[_Brought], new: Colle
     changes: list[Change] = [Put((*key, number), row, expected=0) for number, row in rows.items()]
     changes += [Put((*key, 0, number), data) for number, data in payloads.items()]
     changes += [Put((*place, number), data) for number, data in brought.parts["agent"].items()]
+    changes += [Put(*place_of(header))] if header.first else []
     try:
         await store.commit(*changes, Put(place, header.pack(), expected=0))
     except ConflictError:

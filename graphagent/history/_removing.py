@@ -20,6 +20,7 @@ from graphagent.log._internal import (
     RunHeader,
     header_key,
     list_runs,
+    place_of,
     read_segment,
     read_segments,
     rows_key,
@@ -254,6 +255,8 @@ async def _removal(
         changes.append(Delete(header_key(owner, run_id), expected=known.versions[run_id]))
         changes += [Delete(key) for key in known.children.get(run_id, ())]
         changes.append(DeleteAll(rows_key(heads[run_id])))
+        if heads[run_id].first:
+            changes.append(Delete(place_of(heads[run_id])[0]))
     for thread, runs in threads_of(heads.values()).items():
         end, version = known.threads.get(thread, ("", 0))
         left = [head for head in runs if head.run_id not in gone]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphagent.store import Key
 
 ROOM = "runs"
-HEADERS, ROWS, THREADS = 0, 1, 3
+HEADERS, ROWS, PLACES, THREADS = 0, 1, 2, 3
 
 
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -166,6 +166,14 @@ def header_key(owner: str, run_id: str) -> Key:
 def rows_key(header: RunHeader) -> Key:
     """Return the prefix of the keys of a run's rows and payloads; without its last segment, that of all runs in the log."""
     return (ROOM, header.owner, ROWS, header.first or header.run_id, header.run_id)
+
+
+def place_of(header: RunHeader) -> tuple[Key, bytes]:
+    """Return the key and the value of an item that names the log of a run which did not begin it.
+
+    Entries without their header are found by it: they are damage, and no run that may be begun.
+    """
+    return (ROOM, header.owner, PLACES, header.run_id), checked(header.first.encode())
 
 
 def thread_key(owner: str, thread: str) -> Key:

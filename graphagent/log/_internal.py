@@ -49,6 +49,7 @@ from graphagent.log._header import RunHeader as RunHeader
 from graphagent.log._header import child_of as child_of
 from graphagent.log._header import cost_of as cost_of
 from graphagent.log._header import header_key as header_key
+from graphagent.log._header import place_of as place_of
 from graphagent.log._header import rows_key as rows_key
 from graphagent.log._header import storable as storable
 from graphagent.log._header import thread_key as thread_key

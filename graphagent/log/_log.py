@@ -28,7 +28,7 @@ from graphagent.errors import (
 from graphagent.log._bytes import EntryCodec, payloads_in, plain, row_of
 from graphagent.log._claim import LEASE
 from graphagent.log._entries import NIL, AgentStarted, AgentStopped, Carried, NodeFinished, Started, finish_node
-from graphagent.log._header import RunHeader, child_header, header_key, rows_key
+from graphagent.log._header import RunHeader, child_header, header_key, place_of, rows_key
 from graphagent.log._state import State
 from graphagent.store import Exists, Put
 from graphagent.store._internal import collect, get_many
@@ -292,6 +292,8 @@ class Log:
             changes += [Put((*key, 0, number), data) for number, data in tried.blobs.items()]
             tried.row = row_of(now, ran, tried.entries)
             changes.append(Put((*key, self._first), tried.row, expected=0))
+            if run.first and not self.version:
+                changes.append(Put(*place_of(run)))
             state.time, state.ran = now, ran
             for activation, began in tried.agents.values():
                 child = child_header(run, activation, began, now)
@@ -463,7 +465,8 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
     item = await store.get(header_key(owner, run_id))
     if item is not None:
         return RunHeader.unpack(item.value, run_id), item.version
-    async for _ in store.scan(rows_key(RunHeader(run_id=run_id, owner=owner)), limit=1):
+    missing = RunHeader(run_id=run_id, owner=owner)
+    if await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1)):
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
     raise RunNotFoundError(run_id, owner)
 

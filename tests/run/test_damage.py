@@ -7,8 +7,8 @@ from msgspec import msgpack
 
 from graphagent import END, START, Agent, Context, Strategy, node
 from graphagent.errors import DamagedStoreError, RunExistsError
-from graphagent.history import export_runs, read_run, verify_runs
-from graphagent.log._internal import checked, header_key, rows_key, thread_key
+from graphagent.history import export_runs, forget_runs, read_run, verify_runs
+from graphagent.log._internal import RunHeader, checked, header_key, rows_key, thread_key
 from graphagent.nodes import ask_human, llm_request
 from graphagent.run import list_runs
 from graphagent.store import Delete, Item, MemoryStore, Put
@@ -16,7 +16,7 @@ from graphagent.testing import ScriptedModel
 from tests.store.sealed.test_store import put_rows, rows_of, sealed
 from tests.thorough import some
 
-ROWS = rows_key("", "r")
+ROWS = rows_key(RunHeader(run_id="r"))
 LONG = "A very long letter. " * 1000
 """So long that it is a payload."""
 
@@ -210,6 +210,26 @@ async def test_entries_without_a_header_are_damage_and_no_new_run(gone):
         await program.agent.run("again", run_id="r")
     assert program.done == []
     assert await everything(program.store) == left
+
+
+async def test_a_later_run_of_a_thread_without_its_header_is_damage():
+    """It is found by its id, which no other run may have; when it is removed in order, the id is free again."""
+    store = MemoryStore()
+    agent = Agent(
+        Strategy("s", START >> llm_request() >> END), model=ScriptedModel(["one", "two", "three"]), store=store
+    )
+    for run_id in ("one", "two"):
+        await agent.run("x", thread="t", run_id=run_id)
+    header = await store.get(header_key("", "two"))
+    await store.commit(Delete(header_key("", "two")))
+    with pytest.raises(DamagedStoreError, match=r"^the header of run 'two' is damaged: it is missing"):
+        await agent.read("two")
+    with pytest.raises(DamagedStoreError, match=r"^the header of run 'two' is damaged: it is missing"):
+        await agent.run("y", run_id="two")
+    assert len(agent.model.requests) == 2
+    await store.commit(Put(header_key("", "two"), header.value))
+    await forget_runs(store, run_ids=["two"])
+    assert (await agent.run("y", run_id="two")).output == "three"
 
 
 async def test_a_thread_whose_row_is_missing_is_damage_and_no_new_thread():
