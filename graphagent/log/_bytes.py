@@ -111,7 +111,7 @@ class EntryCodec:
         """The system prompt of that transcript."""
         self.types = types
         self.refers: dict[str, tuple[bool, bool]] = {"": (False, False)}
-        """Whether facts, and notes, are written as references to where they are kept: in the steps of the agent whose frame has this path."""
+        """By the path of the frame of an agent: whether its steps have references to facts, and to notes, instead of their texts."""
         self.refers_to_facts = self.refers_to_notes = False
         """The same for the steps that are being written."""
         self.keeps_values = False

@@ -16,7 +16,7 @@ LEASE = 5 * 60_000
 
 
 class Token:
-    """A claim of this process lives as long as this object does. What is raised within `with token:` ends it at once."""
+    """Keeps a claim of this process. Others may take the run once it is garbage-collected, or an exception leaves `with token:`."""
 
     __slots__ = ("__weakref__", "id")
 

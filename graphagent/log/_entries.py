@@ -34,7 +34,7 @@ GONE = MessageStep(Message.user(FORGOTTEN))
 
 
 class Held:
-    """An object of the library in an entry, such as a ToolResult, which is written as the codec writes it."""
+    """Wraps an object of the library, such as a ToolResult, in an entry. The codec writes the object."""
 
     __slots__ = ("value",)
 
@@ -405,7 +405,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
             }
         frame.effects[self.kind, self.key] = Effect(number, outcome, self.error)
         frame.started.pop((self.kind, self.key), None)
-        if not self.lasting:  # a node that is executed again does not pass it, and sees it from the beginning
+        if not self.lasting:  # a node that is executed again never looks for it, and would wait for it in vain
             frame.latest = number
         if self.charges or self.turns:
             frame.count(turns=self.turns, usage=spent(self.charges))
@@ -414,7 +414,7 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
             transcript.lower("inferred")
         if self.finish is not None:
             agent = frame.agent
-            agent.finish_reason, agent.asked = self.finish, agent.frame.node or ""
+            agent.finish_reason, agent.last_model_node = self.finish, agent.frame.node or ""
 
 
 class ResultsAdded(Entry, tag="results", frozen=True):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOM = "runs"
 HEADERS, ROWS, PLACES, THREADS = 0, 1, 2, 3
+"""The third segments of the keys of runs, after the room and the owner. `docs/journal.md` has a table of all keys."""
 
 
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -65,9 +65,9 @@ from graphagent.log._log import read_header as read_header
 from graphagent.log._log import read_segment as read_segment
 from graphagent.log._log import read_segments as read_segments
 from graphagent.log._log import released as released
-from graphagent.log._state import NUMBERED as NUMBERED
 from graphagent.log._state import PLACED as PLACED
 from graphagent.log._state import TASK as TASK
+from graphagent.log._state import UNDONE_BY_RETRY as UNDONE_BY_RETRY
 from graphagent.log._state import UNSET as UNSET
 from graphagent.log._state import Activation as Activation
 from graphagent.log._state import Effect as Effect

@@ -59,8 +59,8 @@ _Parts: TypeAlias = tuple[list[tuple[int, bytes]], dict[int, bytes]]
 """The rows and the payloads of a segment."""
 
 
-class _Tried:
-    """What a commit contains."""
+class _PendingCommit:
+    """The contents of a commit whose outcome may be unknown: `recover` compares them with the store."""
 
     __slots__ = ("agents", "along", "blobs", "entries", "row")
 
@@ -110,10 +110,10 @@ class Log:
     """The error of a commit that failed."""
     _first = 1
     """The number of the first entry that no commit has taken yet."""
-    _tried: _Tried | None = None
+    _pending: _PendingCommit | None = None
     """The last commit, whose outcome may be unknown."""
-    _unsure = ""
-    """The token of a renewal that failed, and may be in the store all the same."""
+    _unconfirmed = ""
+    """The token of a renewal of which it is not known whether it is in the store."""
     _since = 0.0
     """When the header was written last, by the monotonic clock."""
 
@@ -228,7 +228,7 @@ class Log:
         async with self._lock:
             with anyio.CancelScope(shield=True):
                 if self.lost:
-                    raise await self._taken(self.store)
+                    raise await self._claim_error(self.store)
                 if self.stale is not None:
                     raise self._is_stale()
                 if self._new or header:
@@ -252,27 +252,27 @@ class Log:
                 await self._find_version(store)
                 # Without entries: of a renewal that fails, nothing is unknown but the version.
                 renewed = run.renewed(self.committed, self.codec.blobs.last)
-                self._unsure = run.claim.token
+                self._unconfirmed = run.claim.token
                 try:
                     await store.commit(Put(header_key(run.owner, run.run_id), renewed.pack(), expected=self.version))
                 except ConflictError as error:
-                    raise await self._taken(store) from error
+                    raise await self._claim_error(store) from error
                 self._renewed(run, renewed)
 
     def _renewed(self, before: RunHeader, renewed: RunHeader) -> None:
-        self.version, self._since, self._unsure = self.version + 1, time.monotonic(), ""
+        self.version, self._since, self._unconfirmed = self.version + 1, time.monotonic(), ""
         if self.header is before:
             self.header = renewed
 
     async def _find_version(self, store: Store) -> None:
         """Find the version of the header after a renewal that failed, which may be in the store."""
         run = self.header
-        if self._unsure:
+        if self._unconfirmed:
             item = await store.get(header_key(run.owner, run.run_id))
             claim = None if item is None else RunHeader.unpack(item.value, run.run_id).claim
-            if item is not None and claim is not None and claim.token == self._unsure:
+            if item is not None and claim is not None and claim.token == self._unconfirmed:
                 self.version = item.version
-            self._unsure = ""
+            self._unconfirmed = ""
 
     async def _commit(self, store: Store, *, header: bool) -> None:
         state, codec, run = self.state, self.codec, self.header
@@ -286,42 +286,44 @@ class Log:
         else:
             changes.append(Exists(place))
         # What other tasks append while the store works belongs to the next commit.
-        tried = self._tried = _Tried(list(self._new), len(self._along), dict(self._agents), dict(codec.blobs.new))
-        if tried.entries:
+        pending = self._pending = _PendingCommit(
+            list(self._new), len(self._along), dict(self._agents), dict(codec.blobs.new)
+        )
+        if pending.entries:
             now, ran = _clock.now(), round(self.executed() * 1000)
-            changes += [Put((*key, 0, number), data) for number, data in tried.blobs.items()]
-            tried.row = row_of(now, ran, tried.entries)
-            changes.append(Put((*key, self._first), tried.row, expected=0))
+            changes += [Put((*key, 0, number), data) for number, data in pending.blobs.items()]
+            pending.row = row_of(now, ran, pending.entries)
+            changes.append(Put((*key, self._first), pending.row, expected=0))
             if run.first and not self.version:
                 changes.append(Put(*place_of(run)))
             state.time, state.ran = now, ran
-            for activation, began in tried.agents.values():
+            for activation, began in pending.agents.values():
                 child = child_header(run, activation, began, now)
                 changes.append(Put((*place, activation.number), child.pack()))
         try:
             await store.commit(*changes)
         except ConflictError as error:
             self.stale = error
-            raise await self._taken(store) from error
+            raise await self._claim_error(store) from error
         except StoreError as error:
             self.stale = error
             raise JournalError(run.run_id, error) from error
         except BaseException as error:
             self.stale = error
             raise
-        self._landed(tried)
+        self._landed(pending)
         if renewed is not None:
             self._renewed(run, renewed)
 
-    def _landed(self, tried: _Tried) -> None:
+    def _landed(self, pending: _PendingCommit) -> None:
         """Note that a commit is in the store."""
         blobs = self.codec.blobs
-        del self._new[: len(tried.entries)], self._along[: tried.along]
-        self._first, self._tried = self._first + len(tried.entries), None
-        for path, agent in tried.agents.items():
+        del self._new[: len(pending.entries)], self._along[: pending.along]
+        self._first, self._pending = self._first + len(pending.entries), None
+        for path, agent in pending.agents.items():
             if self._agents[path] is agent:
                 del self._agents[path]
-        for number in tried.blobs:
+        for number in pending.blobs:
             blobs.stored[number] = blobs.new.pop(number)
 
     async def recover(self) -> None:
@@ -332,16 +334,16 @@ class Log:
             RunNotFoundError: the run was removed.
             StoreError: it could not be read.
         """
-        store, run, tried = self.store, self.header, self._tried
+        store, run, pending = self.store, self.header, self._pending
         assert store is not None
         item = await store.get((*rows_key(run), self._first))
         header = await store.get(header_key(run.owner, run.run_id))
-        if item is not None and (tried is None or item.value != tried.row):
-            raise await self._taken(store)
+        if item is not None and (pending is None or item.value != pending.row):
+            raise await self._claim_error(store)
         if header is None and self.version:
             raise RunNotFoundError(run.run_id, run.owner)
-        if item is not None and tried is not None:
-            self._landed(tried)
+        if item is not None and pending is not None:
+            self._landed(pending)
         self.version = header.version if header is not None else 0
         self.stale = None
 
@@ -352,7 +354,7 @@ class Log:
             return False
         return claim.until - _clock.now() < LEASE * 2 // 3 or (time.monotonic() - self._since) * 1000 > LEASE // 3
 
-    async def _taken(self, store: Store) -> RunClaimedError | RunNotFoundError:
+    async def _claim_error(self, store: Store) -> RunClaimedError | RunNotFoundError:
         header = self.header
         if self.version and await store.get(header_key(header.owner, header.run_id)) is None:
             return RunNotFoundError(header.run_id, header.owner)

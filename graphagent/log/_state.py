@@ -23,8 +23,8 @@ _NOTHING = Usage()
 UNSET: Any = object()
 """The input of a frame that its caller passes: that of the enclosing node, or an item of it."""
 
-NUMBERED = frozenset(("add", "decision", "edit", "results", "settle", "sleep", "turn"))
-"""The kinds of effects that a retry of the node takes back. Others are done under a key, and stay done in each attempt."""
+UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "results", "settle", "sleep", "turn"))
+"""The kinds of effects that a retry of the node discards. All others are kept, and the next attempt finds them."""
 
 
 class Source(NamedTuple):
@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 TASK = Source("")
 PLACED = -1
-"""The edge of a value that somebody put before a node, or at the end of a strategy."""
+"""The edge of a value that came along none: an entry `Placed` put it before a node, or at the end of a strategy."""
 
 
 class Effect(NamedTuple):
@@ -78,7 +78,7 @@ class Activation:
     """One run of an agent: the run itself, or that of a sub-agent inside of it."""
 
     __slots__ = (
-        "asked", "charged", "charges", "children", "finish_reason", "frame", "listed", "name", "node", "number", "output",
+        "charged", "charges", "children", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "number", "output",
         "parent", "status", "strategy", "task",
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Activation:
         """The outline of its strategy, with which it was begun or resumed last; None in a run without a store."""
         self.output: Any = None
         """The answer, as a stored value."""
-        self.asked = ""
+        self.last_model_node = ""
         """The node of its own strategy that asked a model last."""
         self.finish_reason: str | None = None
         """Why the model stopped when it was asked for an answer last."""
@@ -137,7 +137,7 @@ class Frame:
         self.parent = parent
         self.transcript = transcript
         self.owns = owns
-        """Whether the transcript is its own: then nothing outside can undo what a node that ended has changed."""
+        """Whether the frame has its own transcript. If so, the inverses of changes are dropped as soon as a node ends."""
         self.born = born
         """The entry with which it began."""
         self.node: str | None = None
@@ -146,14 +146,18 @@ class Frame:
         """The input of that node, as a stored value."""
         self.source = TASK
         """The origin of that value."""
-        self.entered = self.since = self.latest = born
-        """The entries with which the node was entered, with which this attempt began, and the last one with an effect of it."""
+        self.entered = born
+        """The entry with which the node was entered."""
+        self.since = born
+        """The entry with which this attempt of the node began."""
+        self.latest = born
+        """The last entry with an effect of the node. A node that is executed again has passed its effects when it has come to it."""
         self.effects: dict[tuple[str, str], Effect] = {}
         """What this execution has done, by kind and key."""
         self.started: dict[tuple[str, str], int] = {}
-        """What was begun and has no outcome yet, with the entries."""
+        """How often each effect that has no outcome yet was begun, by kind and key."""
         self.inside: dict[str, list[Frame]] = {}
-        """The frames inside the node, by what they are for."""
+        """The frames inside the node: `branches` of a fork or a subgraph, and `agent <key>` of a sub-agent."""
         self.attempts: dict[str, int] = {}
         """How often something was begun here that is being retried, by the names of the policies."""
         self.executions: dict[str, int] = {}
@@ -210,7 +214,7 @@ class Frame:
     def retried(self, number: int) -> None:
         """The current node is tried again: what the attempt did under numbers is taken back."""
         self.transcript.rewind(self.since)
-        self.effects = {place: effect for place, effect in self.effects.items() if place[0] not in NUMBERED}
+        self.effects = {place: effect for place, effect in self.effects.items() if place[0] not in UNDONE_BY_RETRY}
         self.inside = {}
         self.since = self.latest = number
 

@@ -27,7 +27,7 @@ async def begin_features(run: Runtime) -> None:
         await feature.begin(Effects(run.execution()).context())
 
 
-async def answer(run: Runtime) -> FinalAnswerStep:
+async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
     """Execute the strategy from its current node until its answer is accepted, and return the step of the answer.
 
     Raises:
@@ -60,7 +60,7 @@ async def _answer(run: Runtime) -> FinalAnswerStep:
         if refusal is None:
             return step
         error, text = refusal
-        node = run.config.compiled.node(run.activation.asked) if run.activation.asked else None
+        node = run.config.compiled.node(run.activation.last_model_node) if run.activation.last_model_node else None
         if node is None or node is DONE or not fits(str, getattr(node.element, "input_type", object)):
             raise run.of_run(error)  # there is no node that can be asked again
         run.log.append(Placed(at=run.frame.path, to=node.name, value=run.log.keep(text), text=True))

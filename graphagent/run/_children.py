@@ -22,7 +22,7 @@ from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, Ru
 from graphagent.log._internal import AgentStarted, AgentStopped
 from graphagent.memory import TaskStep
 from graphagent.run._after import look_back
-from graphagent.run._answering import answer, begin_features
+from graphagent.run._answering import begin_features, execute_until_accepted
 from graphagent.run._reading import look_up_again_in
 from graphagent.run._runtime import Runtime
 from graphagent.run._sites import AgentTool
@@ -53,7 +53,7 @@ async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -
             await begin_features(run)
             run.begun = True
         run.emit(started(run.run_id, config.strategy.name, run.owner))
-        step = await answer(run)
+        step = await execute_until_accepted(run)
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
     except Suspend:
         reason, questions = run.top.pausing, run.questions
@@ -96,7 +96,7 @@ def _child(name: str, config: RunConfig, effects: Effects, task: Any) -> Runtime
         found = frame.inside[f"agent {key}"]
     inside = found[0]
     assert inside.activation is not None
-    effects.clock = max(effects.clock, inside.born)
+    effects.position = max(effects.position, inside.born)
     run_id = parent.child_id(inside.activation)
     run = parent.children.get(run_id)
     if run is None or run.frame is not inside or not run.begun:  # one that was only looked at knows less of its parent

@@ -69,17 +69,17 @@ class Context(Generic[Deps]):
     """
 
     __graphagent_context__: ClassVar[bool] = True  # how a tool's parameter is recognised without importing this room
-    __slots__ = ("_clock", "_execution", "_known", "_made")
+    __slots__ = ("_execution", "_known", "_made", "_position")
 
-    def __init__(self, execution: Execution, effects: Effects | None = None, clock: int = 0) -> None:
+    def __init__(self, execution: Execution, effects: Effects | None = None, position: int = 0) -> None:
         # Most nodes use nothing of their context, so this is as little as it can be.
-        self._execution, self._made, self._clock = execution, effects, clock
+        self._execution, self._made, self._position = execution, effects, position
         self._known = execution.frame.latest
 
     @property
     def _effects(self) -> Effects:
         if self._made is None:
-            self._made = Effects(self._execution, "", self._clock, known=self._known)
+            self._made = Effects(self._execution, "", self._position, known=self._known)
         return self._made
 
     # ---- where it is
@@ -324,7 +324,7 @@ class Context(Generic[Deps]):
         key = f"{effects.scope}{key}"
         found = effects.find_or_copy("once", key)
         if found is None:
-            effects.check_live()
+            effects.stop_if_due()
             if in_flight != "retry":
                 await _start(effects, key, in_flight)
             outcome = await work()
@@ -362,7 +362,7 @@ class Context(Generic[Deps]):
             except Suspend:  # the others finish first
                 return
             finally:
-                effects.clock = max(effects.clock, own.clock)
+                effects.position = max(effects.position, own.position)
 
         if limit == 1 or len(given) < 2:
             for number in range(len(given)):
@@ -397,7 +397,7 @@ class Context(Generic[Deps]):
         key = effects.next("sleep")
         found = effects.find_or_copy("sleep", key)
         if found is None:
-            effects.check_live()
+            effects.stop_if_due()
             wake = -((_EPOCH - time) // timedelta(milliseconds=1))  # rounded up
             effects.record(EffectRecorded(at=effects.frame.path, kind="sleep", key=key, value=log.keep(wake)))
             await log.commit()

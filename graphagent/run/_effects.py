@@ -33,12 +33,12 @@ class EndedError(RunError):
 
 @final
 class Effects:
-    """The effects of an execution of a node, or of a part of it such as a tool call, and the clock by which it sees the transcript."""
+    """The effects of an execution of a node, or of a part of it such as a tool call, and its position in the log, as of which it sees the transcript."""
 
-    __slots__ = ("_known", "_memory", "_numbers", "_since", "asked", "call", "clock", "execution", "scope")
+    __slots__ = ("_known", "_memory", "_numbers", "_since", "asked", "call", "execution", "position", "scope")
 
     def __init__(
-        self, execution: Execution, scope: str = "", clock: int = 0, call: ToolCall | None = None,
+        self, execution: Execution, scope: str = "", position: int = 0, call: ToolCall | None = None,
         known: int | None = None,
     ) -> None:  # fmt: skip
         frame = execution.frame
@@ -48,12 +48,12 @@ class Effects:
         self.execution = execution
         self.scope = scope
         """The beginning of the keys of its effects. Tools, middleware and tasks of a node have keys of their own."""
-        self.clock = clock or since
+        self.position = position or since
         """The last entry that it has recorded or passed."""
         self.call = call
         """The tool call that is being executed, or None outside of a tool."""
         self._known = known
-        """The last entry of an earlier process. What others record beside it from now on happens in the same execution."""
+        """The last entry that there was when this process began to execute the node: up to it, recorded effects are found again."""
         self._since = since
         """The entry with which this attempt of the node began: a task that an earlier attempt left behind must not record any more."""
         self._numbers: dict[str, int] | None = None
@@ -88,7 +88,7 @@ class Effects:
         """The transcript as the node sees it."""
         frame = self.execution.frame
         transcript = frame.transcript
-        return transcript if self.clock >= frame.latest else transcript.as_of(self.clock)
+        return transcript if self.position >= frame.latest else transcript.as_of(self.position)
 
     @property
     def memory(self) -> RunMemory:
@@ -104,16 +104,16 @@ class Effects:
 
     def within(self, scope: str, call: ToolCall | None = None) -> Effects:
         """Return effects with keys of their own: those of a tool, or of middleware."""
-        return Effects(self.execution, f"{self.scope}{scope}/", self.clock, call or self.call, self._known)
+        return Effects(self.execution, f"{self.scope}{scope}/", self.position, call or self.call, self._known)
 
     def of_callbacks(self, name: str) -> Effects:
         """Return the effects of the callbacks that see a step."""
-        return Effects(self.execution, f"{self.scope}{name}@", self.clock, self.call, self._known)
+        return Effects(self.execution, f"{self.scope}{name}@", self.position, self.call, self._known)
 
     @property
     def is_live(self) -> bool:
         """Whether it has passed all that was recorded before this process executed the node."""
-        return self.clock >= self._known
+        return self.position >= self._known
 
     def context(self) -> Any:
         """Return the `Context` that users' functions get."""
@@ -140,8 +140,8 @@ class Effects:
         if frame.since != self._since:
             raise self._ended()
         found = frame.effects.get((kind, key))
-        if found is not None and found.number > self.clock:
-            self.clock = found.number
+        if found is not None and found.number > self.position:
+            self.position = found.number
         return found
 
     def find_or_copy(self, kind: str, key: str) -> Effect | None:
@@ -173,7 +173,7 @@ class Effects:
         if frame.since != self._since:
             raise self._ended()
         log.append(entry)
-        self.clock = log.state.number
+        self.position = log.state.number
 
     async def record_object(self, kind: str, key: str, value: Any) -> None:
         """Record the outcome of an effect that is an object of the library, and commit it."""
@@ -188,7 +188,7 @@ class Effects:
         if durable:
             await self.log.commit()
 
-    def check_live(self) -> None:
+    def stop_if_due(self) -> None:
         """Stop here, before something live is done, if the run is to stop.
 
         Raises:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from graphagent._dispatch import by_type, listener
 from graphagent.errors import RunError
 from graphagent.run._after import look_back
-from graphagent.run._answering import answer as answer_of
+from graphagent.run._answering import execute_until_accepted
 from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import take_up
 from graphagent.run._budgets import Budgets, check_budgets
 from graphagent.run._ending import end, fail, stop, suspend, write_end
-from graphagent.run._heartbeat import claimed
+from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._people import only_question, take_answers
 from graphagent.run._sites import sites, with_sub_agents
 from graphagent.run._suspend import Suspend
@@ -155,7 +155,11 @@ class Run(Generic[O]):
             if not run.claimed:
                 await take_up(run)
             run.stepping = stepping
-            step = await (claimed(run, lambda: answer_of(run)) if run.log.durable else answer_of(run))
+            step = await (
+                with_heartbeat(run, lambda: execute_until_accepted(run))
+                if run.log.durable
+                else execute_until_accepted(run)
+            )
             await end(run, step)
         except Suspend:
             self._stopped = await suspend(run)

@@ -23,7 +23,7 @@ PAUSE = LEASE / 3 / 1000
 """Seconds between two renewals."""
 
 
-async def claimed(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
+async def with_heartbeat(run: Runtime, execute: Callable[[], Awaitable[T]]) -> T:
     """Execute a run, and meanwhile renew its claim.
 
     Raises:

@@ -207,7 +207,7 @@ def _is_suspension(error: BaseException) -> bool:
 
 
 def _choose(
-    edges: Sequence[CompiledEdge], execution: Execution, clock: int, output: Any
+    edges: Sequence[CompiledEdge], execution: Execution, position: int, output: Any
 ) -> tuple[CompiledEdge, Any] | None:
     """Return the first edge that takes an output, and the value that it passes on; None if none does."""
     context = None
@@ -216,7 +216,7 @@ def _choose(
             value = output
             for rule in edge.rules:
                 if rule.test is not None:
-                    context = context or Context(execution, None, clock)
+                    context = context or Context(execution, None, position)
                     if not rule.test(context, value):
                         break
                 elif rule.change is not None:

@@ -33,8 +33,8 @@ async def ask(
         raise QuestionError(effects.node, before, question)
     found = effects.find_or_copy("answer", key)
     if found is not None:
-        return run.answer_of(found.value, kind, type_)
-    effects.check_live()
+        return run.decode_answer(found.value, kind, type_)
+    effects.stop_if_due()
     run_id = "" if run.parent is None else run.run_id
     asked = Question(run.question_id(id_), question, effects.node, kind, about, type_, run_id)
     known = run.log.state.questions.get(asked.id)

@@ -14,7 +14,7 @@ from msgspec import structs
 from graphagent.errors import DivergedError
 from graphagent.llm import Approve, Deny, ModelResponse, ToolCalls, Usage
 from graphagent.log._internal import (
-    NUMBERED,
+    UNDONE_BY_RETRY,
     UNSET,
     AgentStopped,
     BranchesJoined,
@@ -301,7 +301,7 @@ class Recording:
             found = self._match(place, frame, found)
         while found is not None and found.retried and name is not None and name not in found.outcomes:
             # An attempt that failed when it was recorded need not fail now, and does what a later attempt did.
-            kept = {key: each for key, each in found.outcomes.items() if key[0] not in NUMBERED}
+            kept = {key: each for key, each in found.outcomes.items() if key[0] not in UNDONE_BY_RETRY}
             later = self._match(place, frame, found)
             if later is None:
                 break

@@ -513,7 +513,7 @@ class Runtime:
         except SerializationError:
             return self.log.keep(str(about))
 
-    def answer_of(self, stored: Any, kind: str, type_: Any) -> Any:
+    def decode_answer(self, stored: Any, kind: str, type_: Any) -> Any:
         """Return the answer of a person, from what an entry has."""
         if kind in ("approval", "in_flight"):
             return self.log.take(stored, Approve | Deny)

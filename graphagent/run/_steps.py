@@ -26,7 +26,7 @@ async def add(effects: Effects, step: Step) -> Step:
         await close_open(effects)
         is_open = effects.run.calls_back(step)
         effects.record(EffectRecorded(at=effects.frame.path, kind="add", key=key, step=copy.copy(step), open=is_open))
-    return cast("Step", await settled(effects, "add", key, fresh=fresh))
+    return cast("Step", await finish_step(effects, "add", key, fresh=fresh))
 
 
 async def add_results(effects: Effects, results: ToolResults) -> ActionStep | None:
@@ -51,7 +51,7 @@ async def add_results(effects: Effects, results: ToolResults) -> ActionStep | No
                 open=is_open and effects.run.calls_back(turn),
             )
         )  # fmt: skip
-    return cast("ActionStep", await settled(effects, "results", key, fresh=fresh))
+    return cast("ActionStep", await finish_step(effects, "results", key, fresh=fresh))
 
 
 async def close_open(effects: Effects) -> None:
@@ -68,7 +68,7 @@ async def close_open(effects: Effects) -> None:
             effects.run.fail(veto)
 
 
-async def settled(effects: Effects, kind: str, key: str, *, fresh: bool = False) -> Any:
+async def finish_step(effects: Effects, kind: str, key: str, *, fresh: bool = False) -> Any:
     """Let the callbacks see a step that was recorded, put it among the steps, and return it.
 
     Raises:
@@ -81,12 +81,12 @@ async def settled(effects: Effects, kind: str, key: str, *, fresh: bool = False)
     step = transcript.open_step if transcript.open is not None and transcript.open.id == id_ else None
     waits = isinstance(step, ActionStep) and bool(step.tool_calls) and kind == "turn"
     if step is not None and not waits:
-        noted = kind == "turn" and isinstance(step, ActionStep)
-        veto = await _call_back(effects, name, noted=noted)
+        stores_veto = kind == "turn" and isinstance(step, ActionStep)
+        veto = await _call_back(effects, name, stores_veto=stores_veto)
         effects.record(StepFinished(at=frame.path, key=name, lasting=kind == "failed"))
         run.added_step(effects, frame.transcript.items[-1])
         await run.log.commit()
-        if veto is not None and not noted:
+        if veto is not None and not stores_veto:
             run.fail(veto)
     elif step is None and effects.find("settle", name) is None and fresh:
         run.added_step(effects, transcript.items[-1])
@@ -103,8 +103,8 @@ async def settled(effects: Effects, kind: str, key: str, *, fresh: bool = False)
     return found
 
 
-async def _call_back(effects: Effects, name: str, *, noted: bool = False) -> VetoError | None:
-    """Let the callbacks see the open step. Return the refusal of one, which with `noted` is put into the step.
+async def _call_back(effects: Effects, name: str, *, stores_veto: bool = False) -> VetoError | None:
+    """Let the callbacks see the open step. Return the refusal of one. With `stores_veto`, it is saved as the error of the step, too.
 
     An error of one ends the run where nothing is lost.
     """
@@ -114,9 +114,9 @@ async def _call_back(effects: Effects, name: str, *, noted: bool = False) -> Vet
     with run.calling_back(own):
         step = run.transcript_of(own).handle(transcript.open, transcript)
         veto, failure = await call_all(run.step_callbacks, step, run.handle)
-        if veto is not None and noted and isinstance(step, ActionStep):
+        if veto is not None and stores_veto and isinstance(step, ActionStep):
             step.error = StepFailure("Veto", veto.reason)
     if failure is not None:
         run.fail(failure)
-    effects.clock = max(effects.clock, own.clock)
+    effects.position = max(effects.position, own.position)
     return veto

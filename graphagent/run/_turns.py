@@ -14,7 +14,7 @@ from graphagent.llm._internal import is_overflow
 from graphagent.log._internal import EffectRecorded, Held, Spent
 from graphagent.memory import ActionStep, PlanningStep, StepFailure, Timing
 from graphagent.run._requests import Asking
-from graphagent.run._steps import close_open, settled
+from graphagent.run._steps import close_open, finish_step
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
@@ -76,11 +76,11 @@ async def turn(
                 effects, request, name, step, parse, purpose, spent, started, last=attempt == attempts
             )
             if problem is None:
-                return await settled(effects, "turn", name, fresh=True)
+                return await finish_step(effects, "turn", name, fresh=True)
         elif found.error is not None:
             raise _too_long(found)
         elif isinstance(found.value, int):
-            return await settled(effects, "turn", name)
+            return await finish_step(effects, "turn", name)
         else:
             response = cast("ModelResponse", found.value)
             _, problem = _parsed(parse, response.message)
@@ -95,7 +95,7 @@ async def _take_turn(
     started: int, *, last: bool,
 ) -> tuple[ModelResponse, OutputError | None]:  # fmt: skip
     """Ask the model, and record what came of it. Return the answer, and why it does not fit, where it does not."""
-    effects.check_live()
+    effects.stop_if_due()
     await close_open(effects)
     counts = kind is ActionStep
     if not counts:
@@ -141,7 +141,7 @@ async def _record_failed(taken: _Turn, error: ModelError) -> None:
     failed = taken.step(usage, error=StepFailure(type(error).__name__, str(error)))
     name = f"{taken.key}:{effects.log.state.number}"
     effects.record(taken.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))
-    await settled(effects, "failed", name, fresh=True)
+    await finish_step(effects, "failed", name, fresh=True)
 
 
 async def decide(
@@ -159,7 +159,7 @@ async def decide(
             response = cast("ModelResponse", found.value)
             problem = _parsed(parse, response.message)[1]
         else:
-            effects.check_live()
+            effects.stop_if_due()
             asking = Asking(effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None)
             response, problem = await _decided(asking, request, parse, record=record, last=attempt == attempts)
         spent += response.usage

@@ -35,9 +35,9 @@ LIVE = {
     },
     Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given"},
     Effects: {
-        "execution", "scope", "clock", "call", "asked", "_known", "_since", "_numbers", "_memory",
+        "execution", "scope", "position", "call", "asked", "_known", "_since", "_numbers", "_memory",
     },
-    Context: {"_execution", "_made", "_clock", "_known"},
+    Context: {"_execution", "_made", "_position", "_known"},
 }  # fmt: skip
 """The live things beside the state: the configuration, clients, handlers, timers, what was derived, and how far an execution is."""
 
