@@ -41,7 +41,7 @@ def test_a_run_stopped_after_any_entry_ends_the_same_with_nothing_done_twice(bac
     """
 
     @settings(max_examples=examples(12, 4), **MANY)
-    @given(parts(2))
+    @given(parts(2, agents=True))
     def everywhere(built):
         anyio.run(stopped_everywhere, built, backend=backend)
 
@@ -52,7 +52,7 @@ def test_questions_are_answered_one_by_one():
     """Several open questions are answered in several lives, and the answers that were given stay given."""
 
     @settings(max_examples=examples(6, 3), **MANY)
-    @given(parts(1))
+    @given(parts(1, agents=True))
     def everywhere(built):
         anyio.run(
             lambda: stopped_everywhere([*built, ("parallel", [[("human", 1)]] * 3, ("keep", None), False)], one=True)
@@ -108,7 +108,7 @@ def test_a_commit_that_fails_loses_nothing(backend, how, caplog):
     """
 
     @settings(max_examples=examples(5, 3), **MANY)
-    @given(parts(1))
+    @given(parts(1, agents=True))
     def everywhere(built):
         anyio.run(broken_everywhere, built, how, backend=backend)
 
@@ -131,7 +131,7 @@ def test_other_stores_keep_runs_as_well(kind, tmp_path):
                 await resumed(whole, whole.commits[:number], made())
 
     @settings(max_examples=4, **MANY)
-    @given(parts(1))
+    @given(parts(1, agents=True))
     def everywhere(built):
         anyio.run(five, built)
 

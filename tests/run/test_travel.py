@@ -96,7 +96,7 @@ def test_the_state_behind_any_entry_is_what_the_run_had(backend):
     """
 
     @settings(max_examples=examples(6, 3), **MANY)
-    @given(parts(2, agents=False))  # the places of a snapshot are those outside of sub-agents
+    @given(parts(2))
     def everywhere(built):
         anyio.run(seen_everywhere, built, backend=backend)
 

@@ -195,7 +195,7 @@ def answer_to(question: Any) -> Any:
 _LEAVES = ("plain", "long", "work", "tap", "note", "flaky", "error", "model", "human", "typed", "choices", "helper")
 
 
-def parts(depth: int, *, most: int = 3, agents: bool = True) -> st.SearchStrategy[list[Part]]:
+def parts(depth: int, *, most: int = 3, agents: bool = False) -> st.SearchStrategy[list[Part]]:
     """Make some parts that stand one behind the other, among them sub-agents if there may be `agents`."""
     leaf = st.tuples(st.sampled_from([each for each in _LEAVES if agents or each != "helper"]), st.integers(0, 5))
     if depth == 0:
