@@ -291,17 +291,6 @@ class Runtime:
         )
         return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)
 
-    def take_log(self, log: Log) -> None:
-        """Take another log of the same run."""
-        self.log, self.frame = log, log.state.root
-        self.limits.frame = self.frame
-        self.limits.running = self.limits.asking = 0
-        self.before = log.state.ran / 1000
-        log.executed = lambda: self.elapsed
-        self.children.clear()
-        self.asked.clear()
-        self.call_ids = None
-
     # ---- events
 
     def emit(self, event: Event) -> None:
