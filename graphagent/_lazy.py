@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 
 
 def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a module (PEP 562).
+    """Return the `__getattr__` of a module (PEP 562), and set its `__all__` to all that it exports.
 
     Args:
         module: The module, which is `__name__`.
@@ -17,6 +18,8 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
     """
     homes = {name: home for home, several in names.items() for name in several}
     here = sys.modules[module]
+    own = {name for name, value in vars(here).items() if not name.startswith("_") and not isinstance(value, ModuleType)}
+    here.__dict__["__all__"] = sorted({*homes, *own} - {"TYPE_CHECKING", "annotations"})
 
     def find(name: str) -> object:
         if name not in homes:

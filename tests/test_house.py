@@ -65,6 +65,18 @@ def test_a_door_shows_what_it_names_and_nothing_else(door):
     assert {name for name in vars(room) if not name.startswith("__")} - named - files - {"_lazy"} == set()
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_star_imports_all_that_a_door_names(door):
+    """Names that are imported when they are first asked for as well, and nothing that the file itself needs."""
+    named = {
+        name for module, name, _ in _imports(FILES[door]) if module not in ("graphagent._lazy", "typing", "__future__")
+    }
+    got = {}
+    exec(f"from {door} import *", got)
+    assert named - got.keys() == set()
+    assert "TYPE_CHECKING" not in got
+
+
 @pytest.mark.parametrize("module", sorted(name for name in FILES if not _is_private(name)))
 def test_a_public_module_can_be_imported_first(module):
     """Doors import lazily, so the order of imports differs between programs; no order may lead into a circle."""
