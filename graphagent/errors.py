@@ -608,7 +608,7 @@ class MissingExtraError(GraphAgentError, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
         """The extra to install."""
-        super().__init__(f"{what} needs an extra: pip install 'graphagent[{extra}]'")
+        super().__init__(f"{what} needs an extra: pip install 'graphagent-ai[{extra}]'")
 
 
 class ScriptError(GraphAgentError, AssertionError):

@@ -68,8 +68,9 @@ def test_a_door_shows_what_it_names_and_nothing_else(door):
 @pytest.mark.parametrize("door", DOORS)
 def test_a_star_imports_all_that_a_door_names(door):
     """Names that are imported when they are first asked for as well, and nothing that the file itself needs."""
-    named = {
-        name for module, name, _ in _imports(FILES[door]) if module not in ("graphagent._lazy", "typing", "__future__")
+    named = {name for module, name, _ in _imports(FILES[door]) if module.startswith("graphagent")} - {
+        "lazy",
+        "__version__",
     }
     got = {}
     exec(f"from {door} import *", got)
@@ -131,11 +132,28 @@ def test_every_dependency_is_needed_and_explained():
     """What a user has to install is imported, or its files are read, and docs/house.md says what for."""
     extras = PROJECT["project"]["optional-dependencies"].values()
     asked = itertools.chain(PROJECT["project"]["dependencies"], *extras)
-    names = {re.match(r"[\w-]+", each)[0] for each in asked}
+    names = {re.match(r"[\w-]+", each)[0] for each in asked} - {PROJECT["project"]["name"]}
     used = {module.partition(".")[0] for path in FILES.values() for module, _, _ in _imports(path)}
     used.update(*(re.findall(r'package_folder\("(\w+)"\)', path.read_text("utf-8")) for path in FILES.values()))
     assert {name.replace("-", "_") for name in names} - used == set()
     assert names - set(re.findall(r"[\w-]+", (HOME / "docs" / "house.md").read_text("utf-8"))) == set()
+
+
+def test_the_extra_all_has_every_other_extra():
+    """By their names, from the distribution itself."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert extras["all"] == [f"{PROJECT['project']['name']}[{','.join(sorted(extras.keys() - {'all'}))}]"]
+
+
+def test_nobody_is_told_to_install_a_distribution_that_is_not_ours():
+    """On PyPI, `graphagent` is another project; pages install a copy of the repository, and errors name the distribution."""
+    files = [*PAGES, *FILES.values(), *(HOME / "examples").rglob("*.py"), *(HOME / "examples").rglob("*.md")]
+    told = re.findall(
+        r"pip install (?:-\S+ )*['\"]?(graphagent[\w-]*)", "\n".join(path.read_text("utf-8") for path in files)
+    )
+    assert {*told, errors.MissingExtraError("this", "cli").args[0].split("'")[1].partition("[")[0]} == {
+        PROJECT["project"]["name"]
+    }
 
 
 # Errors

@@ -1,6 +1,6 @@
 """Embedders: the blocks 19 to 32 of crewAI's page on memory. A server of the standard library stands in for every service.
 
-Comparing vectors takes numpy: pip install 'graphagent[static]'
+Comparing vectors takes numpy: pip install '.[static]'
 
 python examples/crewai/embedders.py
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -16,6 +15,7 @@ from mcp_types import Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from graphagent._concurrency import OwnTask
+from graphagent._version import __version__
 from graphagent.errors import ToolServerError
 from graphagent.mcp._answers import settled
 from graphagent.mcp._transports import Streams, Transport, statuses
@@ -104,7 +104,7 @@ class MCPConnection:
                 client = Client(
                     _Watched(self._transport.open(), self.ended),
                     message_handler=self._note,
-                    client_info=Implementation(name="graphagent", version=version("graphagent")),
+                    client_info=Implementation(name="graphagent", version=__version__),
                     # A server that asks for input is refused in the first round.
                     input_required_max_rounds=0,
                     # A list without a time of its own is kept until the server says that it has changed.

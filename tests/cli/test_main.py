@@ -60,7 +60,7 @@ def test_without_the_extra_it_says_what_to_install():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert ended.stderr == "the graphagent command needs an extra: pip install 'graphagent[cli]'\n"
+    assert ended.stderr == "the graphagent command needs an extra: pip install 'graphagent-ai[cli]'\n"
 
 
 def test_help_loads_no_heavy_library():

@@ -118,7 +118,7 @@ def test_a_missing_extra_is_named(module, lacking, extra):
     """Without what an embedder needs, importing it gives the line to run."""
     program = f"import sys; sys.modules[{lacking!r}] = None; import graphagent.embed.{module}"
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    assert f"needs an extra: pip install 'graphagent[{extra}]'" in ended.stderr
+    assert f"needs an extra: pip install 'graphagent-ai[{extra}]'" in ended.stderr
 
 
 def test_the_door_loads_nothing_heavy():

@@ -181,4 +181,4 @@ except ImportError as error:
     print(error)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "PricedModel without Prices(…) needs an extra: pip install 'graphagent[prices]'\n"
+    assert ended.stdout == "PricedModel without Prices(…) needs an extra: pip install 'graphagent-ai[prices]'\n"

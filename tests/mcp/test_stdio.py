@@ -279,7 +279,7 @@ def test_the_extra_is_named_where_it_is_missing():
     """Without the client, the room cannot be imported, and the error says what to install."""
     code = "import sys; sys.modules['mcp'] = None\nimport graphagent.mcp"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: MCPServer needs an extra: pip install 'graphagent[mcp]'" in found.stderr
+    assert "MissingExtraError: MCPServer needs an extra: pip install 'graphagent-ai[mcp]'" in found.stderr
 
 
 @pytest.mark.parametrize(
