@@ -20,7 +20,7 @@ from graphagent.cli._keyboard import typed
 from graphagent.cli._phrases import counted
 from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations
 from graphagent.cli.facts import Memory
-from graphagent.cli.offline import ABOUT, OfflineModel
+from graphagent.cli.offline import ABOUT, STAND_IN, OfflineModel
 from graphagent.errors import ModelError, NodeFailedError, RunError
 from graphagent.events import ExtractionFailed, FactsSaved, NodeStarted, TextStreamed
 from graphagent.history import forget_thread
@@ -153,11 +153,9 @@ class _Conversation:
             self.note(
                 "No key, so facts are plain files there. Seal them: graphagent keys new --out FILE, then --key file:FILE"
             )
+        if isinstance(self._model, OfflineModel):
+            self.note(STAND_IN)
         if self._attended:
-            if isinstance(self._model, OfflineModel):
-                self.note(
-                    "For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
-                )
             self.note("/help lists the commands; exit or Ctrl-D leaves.")
         self._console.print()
 
@@ -284,6 +282,7 @@ class _Conversation:
             self.note(f"Nothing is known of {_output.shortened(keyword)!r}; /facts lists what is.")
             return
         self._steps = None
+        self._told = {told for told in self._told if told[0] != keyword}
         self.note(
             f"Forgotten: {keyword}, {counted(removed, 'version')}. "
             f"A new conversation begins, since this one may contain it."

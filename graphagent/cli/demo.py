@@ -20,7 +20,7 @@ from rich.text import Text
 
 from graphagent.cli import _output
 from graphagent.cli._stores import SEALED
-from graphagent.cli.offline import ABOUT
+from graphagent.cli.offline import STAND_IN
 from graphagent.errors import GraphAgentError
 
 _SHOWN_TURNS = 4
@@ -41,7 +41,6 @@ class _Demo:
     def __init__(self, home: Path) -> None:
         self.console: Console = _output.screen()
         self.home = home
-        self.introduced = False
         self.memory, self.key = home / "memory", home / "key"
 
     def title(self, text: str) -> None:
@@ -81,9 +80,6 @@ class _Demo:
         for lines in turns:
             self.console.print()
             for line in lines:
-                if line == ABOUT and self.introduced:
-                    continue
-                self.introduced = self.introduced or line == ABOUT
                 self.say(line, "bold" if line.startswith("> ") else "dim" if line.startswith("  ") else "")
 
 
@@ -117,6 +113,7 @@ def _script_file(name: str) -> Path:
 
 def _first_day(demo: _Demo) -> None:
     demo.title("1  A day's chat, in one process")
+    demo.say(STAND_IN, "dim")
     demo.run("keys", "new", "--out", "key")
     ended = demo.sealed("chat", "--script", "conversation.txt")
     turns = demo.turns(ended.output)

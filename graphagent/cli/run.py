@@ -92,10 +92,11 @@ class AgentOptions:
         """
         from graphagent import Agent
         from graphagent.cli._models import model_of
+        from graphagent.cli._output import aside
         from graphagent.cli._ready_made import ready_made, strategy_named
         from graphagent.cli._stores import fact_provider, memory_folder, open_store
         from graphagent.cli._user_code import strategy_at, tool_at
-        from graphagent.cli.offline import OfflineModel
+        from graphagent.cli.offline import STAND_IN, OfflineModel
         from graphagent.memory import AgentMemory
 
         named = ready_made()
@@ -112,7 +113,9 @@ class AgentOptions:
         tools = [*map(tool_at, self.tools or ()), *starmap(_server, enumerate(self.servers or (), 1))]
         model = model_of(self.model, self.base_url, self.key_variable)
         async with AsyncExitStack() as stack:
-            if not isinstance(model, OfflineModel):
+            if isinstance(model, OfflineModel):
+                aside(STAND_IN)
+            else:
                 await stack.enter_async_context(model)
             store = None
             if self.store is not None:

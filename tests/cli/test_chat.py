@@ -43,6 +43,19 @@ def test_a_script_is_said_and_remembered(run, home, key):
     assert "learned" not in again.out
 
 
+def test_the_stand_in_introduces_itself_once_and_learns_a_name(run, home):
+    """Before the first turn, not in what it answers; and "Hi, I am Ada" is a fact the next time."""
+    ended = run("chat", *_script(home, "Hi, I am Ada", "Hello!", "/forget name", "Hi, I am Ada"))
+    assert ended.out.count("a stand-in, not a language model") == 1
+    assert ended.out.index("a stand-in, not a language model") < ended.out.index(
+        "> Hi, I am Ada\nNoted: your name is Ada.\n"
+    )
+    assert ended.out.count("learned name: Ada") == 2
+    assert "> What is my name?\nYour name is Ada.\n" in run("chat", *_script(home, "What is my name?")).out
+    ended = run("run", "chat", "Hello!", "--model", "offline", stdin="Hello!\n")
+    assert (ended.out, ended.err.count("a stand-in")) == ("Hello.\n", 1)
+
+
 def test_the_conversation_goes_on_within_a_start(run, home):
     """A later turn knows what an earlier one said, which is not called recalled."""
     ended = run("chat", *_script(home, "My favourite colour is green.", "What is my favourite colour?"))

@@ -1,4 +1,4 @@
-"""A stand-in for a language model that needs no network. It says that it is none."""
+"""A stand-in for a language model that needs no network."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ ABOUT = (
     "I am the offline model, not a language model: I recognise plain statements such as 'I live in Oslo', and answer "
     "questions about them. What I was not told, I do not know."
 )
+STAND_IN = (
+    "The offline model is a stand-in, not a language model: it recognises plain statements such as 'I live in Oslo', and answers "
+    "questions about them. For a language model: --model NAME, with OPENAI_API_KEY set or --base-url for Ollama and others."
+)
+"""What commands that use it say once."""
 _UNKNOWN = "I do not know that; I was not told."
 _SHOWN = re.compile(r"What is known from memory .*?\n<facts>\n(.*)\n</facts>", re.DOTALL)
 _STOP = re.compile(
@@ -98,9 +103,7 @@ def _answer(messages: Sequence[Message]) -> str:
             if not shown:
                 known.update({each.keyword: each for each in statements(task)})
                 task = message.text
-    said = " ".join(_replies(known, task))
-    first = not any(message.role == "assistant" for message in messages)
-    return f"{said}\n{ABOUT}" if first and ABOUT not in said else said
+    return " ".join(_replies(known, task))
 
 
 def _shown_facts(text: str) -> list[Statement]:
@@ -143,6 +146,7 @@ def _replies(known: dict[str, Statement], task: str) -> list[str]:
 
 def _found(known: Mapping[str, Statement], question: str) -> str:
     """Answer a question with the facts whose keyword is exactly its words, or else with those that have all its words."""
+    question = re.sub(r"\bwho am i\b", "what is my name", question, flags=re.IGNORECASE)
     wanted = {_stem(word) for word in re.findall(r"[\w'’-]+", question.casefold()) if not _STOP.fullmatch(word)}
     if not wanted:
         is_open = known and re.search(r"\b(?:me|know)\b", question, re.IGNORECASE)

@@ -29,6 +29,13 @@ _AFTER = re.compile(
 SECRET = re.compile(r"\b(?:password|passphrase|pin|secret|token|key)\b.* (?:is|are) ", re.IGNORECASE | re.DOTALL)
 """Is in a sentence that states a password or the like, which is never stored."""
 _NAMED = r"(?P<value>(?-i:[A-Z\d]).*)"
+_NATIONS = (
+    "American|Australian|Austrian|Belgian|Brazilian|British|Canadian|Chinese|Czech|Danish|Dutch|Egyptian|English|European|Finnish"
+    "|French|German|Greek|Hungarian|Indian|Iranian|Irish|Israeli|Italian|Japanese|Jewish|Korean|Mexican|Muslim|Catholic|Norwegian"
+    "|Polish|Portuguese|Romanian|Russian|Scottish|Spanish|Swedish|Swiss|Thai|Turkish|Ukrainian|Vietnamese|Welsh|Sorry"
+)
+"""What somebody is who says 'I am' and a word with a capital letter, and is not called so."""
+_CALLED = rf"(?P<value>(?!(?:{_NATIONS})\b)(?-i:[A-ZÀ-ÞČŁŚŠŽ][a-zß-žʼ'’-]+(?: [A-ZÀ-ÞČŁŚŠŽ][\w.'’-]*)*))"
 _TOPIC = r"(?:my |our |the |all )?(?P<topic>.+)"
 
 
@@ -68,6 +75,7 @@ class Form:
 
 
 FORMS = (
+    Form(rf"(?:i(?:['’]m| am)|this is) {_CALLED}(?:,? from .*|, .*)?", "name", "the user's name", "your name is {}"),
     Form(r"call me (?P<value>(?-i:[A-Z])[\w.'’-]*)(?:, .*)?", "called", "how the user wants to be called", "you want to be called {}"),
     Form(rf"i (?:live in|(?:have )?moved to) {_NAMED}", "city", "where the user lives", "you live in {}"),
     Form(r"i work as (?P<value>an? .+?)(?: (?:at|for) (?-i:[A-Z]).*)?", "job", "what the user works as", "you work as {}"),

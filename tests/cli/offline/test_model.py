@@ -21,13 +21,13 @@ USER, PROJECT = Subject("user"), Subject("project")
 
 
 async def _answers(*said, steps=()):
-    """What the model answers to messages of the user, one after the other, without the words about itself."""
+    """What the model answers to messages of the user, one after the other."""
     messages, answers = list(steps), []
     for text in said:
         messages.append(Message.user(text))
         reply = (await OfflineModel().respond(ModelRequest(tuple(messages)))).message
         messages.append(reply)
-        answers.append(reply.text.replace(f"\n{ABOUT}", ""))
+        answers.append(reply.text)
     return answers
 
 
@@ -42,12 +42,18 @@ def _agent(root):
     return agent
 
 
-async def test_it_says_what_it_is_first():
-    """Its first answer says that it is no language model; later ones do not repeat it."""
-    first = await OfflineModel().respond(ModelRequest((Message.user("Hello!"),)))
-    assert "not a language model" in first.message.text
-    again = await OfflineModel().respond(ModelRequest((Message.user("Hello!"), first.message, Message.user("Hello!"))))
-    assert again.message.text == "Hello."
+async def test_it_says_what_it_is_when_it_is_asked():
+    """Its other answers do not: the commands that use it have said so."""
+    assert await _answers("Hello!", "Who are you?") == ["Hello.", ABOUT]
+
+
+async def test_it_learns_the_name_of_somebody_who_introduces_themselves():
+    """From a greeting, as from a statement."""
+    assert await _answers("Hi, I am Ada", "What is my name?", "Who am I?") == [
+        "Noted: your name is Ada.",
+        "Your name is Ada.",
+        "Your name is Ada.",
+    ]
 
 
 async def test_it_answers_from_the_conversation():
@@ -135,7 +141,7 @@ async def test_a_day_of_talk_is_answered_and_remembered(tmp_path):
     for turn in _talk("next_day.txt"):
         result = await agent.run(turn, steps=steps)
         steps = result.memory
-        answers.append(result.output.replace(f"\n{ABOUT}", ""))
+        answers.append(result.output)
     assert answers[:3] == [
         "Hello. Your name is Ingrid Solheim; you want to be called Inga.",
         "You live in Bergen.",
@@ -177,6 +183,6 @@ async def test_it_streams_words():
     pieces = []
     agent = Agent(Strategy("ask", START >> llm_request(tools=False) >> END), model=OfflineModel())
     agent.on(TextStreamed, lambda event: pieces.append(event.text))
-    result = await agent.run("My name is Ada.")
+    result = await agent.run("My name is Ada and I live in Oslo.")
     assert len(pieces) > 5
     assert "".join(pieces) == result.output
