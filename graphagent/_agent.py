@@ -119,8 +119,10 @@ class Agent(Generic[I, O]):
         max_seconds: float | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            named = getattr(strategy, "__name__", "")
+            called = f"{named}(), if {named} makes one, or " if named and not isinstance(strategy, type) else ""
             raise TypeError(
-                f"an agent runs a Strategy, not {kind_of(strategy)}; write Strategy(name, START >> … >> END)"
+                f"an agent runs a Strategy, not {kind_of(strategy)}; write {called}Strategy(name, START >> … >> END)"
             )
         if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
             raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")

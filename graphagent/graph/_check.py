@@ -110,7 +110,8 @@ def _check_edges_of(source: Point, out: list[Edge], report: Report) -> None:
                     Problem(
                         source.name,
                         f"it has two plain edges, to {plain.target.name!r} and to {edge.target.name!r}; "
-                        f"use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose",
+                        f"use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose; a second "
+                        f"place of the node is a copy: .named({source.name + '_2'!r})",
                     )
                 )
                 continue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin, overload
 
+from graphagent._article import kind_of
 from graphagent.graph import _types
 from graphagent.graph._node import Node, Tap, TapOf
 from graphagent.graph._signatures import is_async, name_of, needed
@@ -74,10 +76,14 @@ def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap |
 
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
     """Return the types of the context, the input and the output."""
+    _check_function(function, kind)
     named = name_of(function)
-    if not is_async(function):
-        raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")
     names = needed(function)
+    if names is not None and names[:1] in (["self"], ["cls"]):
+        raise TypeError(
+            f"@{kind} {named!r} is a method, and a {kind} has no object to pass as {names[0]!r}; make it a function outside of the "
+            f"class, or a {kind} of the method of an object: {kind}(thing.{named})"
+        )
     if names is None or len(names) != 2:
         raise TypeError(f"@{kind} {named!r} takes a context and an input: write `async def {named}(ctx: Context, …)`")
     found = _types.type_hints(function)
@@ -89,3 +95,25 @@ def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:
     if getattr(get_origin(taken) or taken, "__graphagent_context__", False):
         raise TypeError(f"@{kind} {named!r} takes the context first: write `async def {named}(ctx: Context, …)`")
     return found.get(names[0]), found.get(names[1], Any), found.get("return", Any)
+
+
+def _check_function(function: Any, kind: str) -> None:
+    """Check that an object is an async function, or an object that is called like one."""
+    if isinstance(function, str):
+        raise TypeError(f"@{kind}({function!r}) takes no name by position; write @{kind}(name={function!r})")
+    if isinstance(function, staticmethod | classmethod):
+        raise TypeError(f"@{kind} takes a function; put @staticmethod above @{kind}, not below")
+    if isinstance(function, type) or not callable(function):
+        raise TypeError(f"@{kind} takes an async function, not {kind_of(function)}")
+    named = name_of(function)
+    if named == "<lambda>":
+        raise TypeError(
+            f"@{kind} takes an async function, and a lambda cannot be one; write `async def name(ctx: Context, …)`"
+        )
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        instead = "return the whole output, such as a list" if kind == "node" else "a tap passes on its input"
+        raise TypeError(
+            f"@{kind} {named!r} is a generator; remove the yield: {instead}. For what others see meanwhile: ctx.emit(…)"
+        )
+    if not is_async(function):
+        raise TypeError(f"@{kind} {named!r} must be async: write `async def {named}(ctx: Context, …)`")

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent.graph import _types
-from graphagent.graph._node import Node
+from graphagent.graph._misplaced import misplaced
+from graphagent.graph._node import Chain, Node
 
 if TYPE_CHECKING:
     from graphagent.errors import NodeFailedError
@@ -38,6 +39,8 @@ class _Fork(Node[Any, Any]):
         failures: Failures,
         transcript: Transcript,
     ) -> None:
+        if limit is not None and type(limit) is not int:
+            raise TypeError(f"{name!r}: limit={limit!r} is no whole number; give 1 or more, or None for no limit")
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
         super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)
@@ -280,9 +283,12 @@ def _check_branches(nodes: tuple[object, ...], name: str) -> None:
         raise TypeError(f"{name!r} has no branches; give it nodes")
     for branch in nodes:
         if not isinstance(branch, Node):
-            raise TypeError(
-                f"a branch of {name!r} must be a node or a strategy; got {type(branch).__name__}. See @node"
+            found = (
+                "a path; make it Strategy('name', START >> … >> END)"
+                if isinstance(branch, Chain)
+                else misplaced(branch)
             )
+            raise TypeError(f"a branch of {name!r} is a node or a strategy, not {found}")
 
 
 def _common(nodes: tuple[Node[Any, Any], ...], name: str) -> Any:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, cast, final, overload
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
+from graphagent.graph._misplaced import before_path, misplaced, past_end
 from graphagent.graph._policies import Policy, Timeout
 from graphagent.graph._signatures import function_label, needed, plain_arguments
 
@@ -45,6 +46,8 @@ class Chain:
 
     __slots__ = ("_link",)
     _link: PathLink
+    if not TYPE_CHECKING:
+        __rshift__, __rrshift__ = past_end, before_path
 
     def elements(self) -> list[Placed]:
         """Return the nodes, taps and outlets of the path, from its head to its end."""
@@ -80,6 +83,8 @@ class End:
 
     __slots__ = ()
     name: ClassVar[str] = "END"
+    if not TYPE_CHECKING:
+        __rshift__, __rrshift__ = past_end, before_path
 
     def __repr__(self) -> str:
         return "END"
@@ -157,6 +162,7 @@ class _Tapping:
         return f"<tap {self.name!r}>"
 
     if not TYPE_CHECKING:
+        __rrshift__ = before_path
 
         def cached(self, *args: object, **options: object) -> Never:
             raise TypeError(
@@ -511,6 +517,8 @@ class Start:
 
     __slots__ = ("_taps",)
     name: ClassVar[str] = "START"
+    if not TYPE_CHECKING:
+        __rrshift__ = before_path
 
     def __init__(self, taps: PathLink | None = None) -> None:
         self._taps = taps
@@ -540,9 +548,9 @@ Placed = Outlet[Any, Any] | _Tapping | Start | End
 """An element of a path. A node is an outlet; any other outlet can only be the head of a path."""
 
 
-def _next(link: PathLink, other: Placed) -> Placed:
+def _next(link: PathLink, other: Any) -> Placed:
     if isinstance(other, Node | _Tapping | End):
-        return other
+        return cast("Placed", other)
     if isinstance(other, Outlet):
         outlet = f"{other.node.name!r}, {', '.join(rule.label for rule in other.rules)}"
         name = other.node.name
@@ -552,10 +560,18 @@ def _next(link: PathLink, other: Placed) -> Placed:
         )
     before = link.element.node if isinstance(link.element, Outlet) else link.element
     named = getattr(before, "name", type(before).__name__)
-    raise TypeError(f"after {named!r} comes a node, a tap, a strategy or END; got {type(other).__name__}. See @node")
+    if isinstance(other, Start):
+        found = "START, which only begins a path"
+    elif isinstance(other, Chain):
+        found = "another path; write its nodes without parentheses, or give Strategy both paths"
+    else:
+        found = misplaced(other)
+    raise TypeError(f"after {named!r} comes a node, a tap, a strategy or END, not {found}")
 
 
 def _checked_name(name: str) -> str:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may pass anything
+        raise TypeError(f"the name of a node is a text, not {kind_of(name)}")
     if not name or "/" in name or not name.isprintable():
         raise ValueError(
             f"a node cannot be named {name!r}: a name has at least one character, no '/' and no control characters"

@@ -13,6 +13,7 @@ from graphagent._article import kind_of
 from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._forks import Each, Parallel, Race
+from graphagent.graph._misplaced import misplaced
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Start, Tap, TapOf
 from graphagent.graph._outline import Kind, Outline, OutlineEdge
 from graphagent.graph._policies import Policy, Setting, Timeout, ToolSelection
@@ -424,8 +425,8 @@ def _edges(name: str, paths: tuple[object, ...]) -> tuple[Edge, ...]:
     found: list[Edge] = []
     for number, path in enumerate(paths):
         if not isinstance(path, Chain):
-            kind = type(path).__name__
-            raise TypeError(f"strategy {name!r}, path {number + 1}: a path is nodes joined with >>; got {kind}")
+            given = "START alone" if path is START else misplaced(path)
+            raise TypeError(f"strategy {name!r}, path {number + 1}: a path is nodes joined with >>, not {given}")
         elements = path.elements()
         if (elements[0] is START) != (number == 0):
             where = "begin the first path at START" if number == 0 else "only the first path begins at START"

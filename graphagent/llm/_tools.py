@@ -300,7 +300,9 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
-def _check_kind(function: Callable[..., Any], called: str) -> None:
+def _check_kind(function: Any, called: str) -> None:
+    if isinstance(function, str):
+        raise TypeError(f"@tool({function!r}) takes no name by position; write @tool(name={function!r})")
     if isinstance(function, staticmethod | classmethod | type) or not called:
         raise TypeError(f"@tool takes a function, not {function!r}; put @staticmethod above @tool, not below")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

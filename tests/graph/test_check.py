@@ -102,13 +102,13 @@ def test_two_plain_edges():
     a, b, c = steps("a b c")
     assert problems(START >> a >> b >> END, a >> c >> END) == snapshot(
         [
-            "'a': it has two plain edges, to 'b' and to 'c'; use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose"
+            "'a': it has two plain edges, to 'b' and to 'c'; use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose; a second place of the node is a copy: .named('a_2')"
         ]
     )
     log = taps("log")
     assert problems(START >> a, a.when(bool) >> log >> b >> END, a.otherwise() >> log >> c >> END) == snapshot(
         [
-            "'log': it has two plain edges, to 'b' and to 'c'; use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose"
+            "'log': it has two plain edges, to 'b' and to 'c'; use parallel(…) for both at once, or outlets such as .on(…) and .when(…) to choose; a second place of the node is a copy: .named('log_2')"
         ]
     )
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
 
+from graphagent import Agent
 from graphagent.errors import StrategyError
 from graphagent.graph import END, START, Node, Retry, Strategy, Tap, each, node, parallel, race, tap
 from graphagent.graph._internal import Timeout
+from graphagent_strategies import single_run
 from tests.graph.parts import nothing, step, steps, taps
 from tests.work import calls
 
@@ -65,7 +68,27 @@ def test_wrong_nodes_are_refused():
 
     async def keyword(ctx: Any, text: str, *, more: int) -> None: ...
 
+    async def parts(ctx: Any, text: str) -> Any:
+        yield text
+
+    async def method(self: Any, ctx: Any, text: str) -> str:
+        return text
+
+    async def bare_method(self: Any, text: str) -> str:
+        return text
+
+    wrong: Any = node
     assert [
+        said(lambda: wrong("draft")),
+        said(lambda: node(parts)),
+        said(lambda: tap(parts)),
+        said(lambda: wrong(method)),
+        said(lambda: node(bare_method)),
+        said(lambda: wrong(staticmethod(plain))),
+        said(lambda: wrong(Strategy)),
+        said(lambda: wrong(5)),
+        said(lambda: wrong(lambda ctx, text: text)),
+        said(lambda: wrong(name=5)(nothing)),
         said(lambda: node(plain)),
         said(lambda: tap(plain)),
         said(lambda: node(lonely)),
@@ -76,6 +99,16 @@ def test_wrong_nodes_are_refused():
         said(lambda: taps("a").named("a/b")),
     ] == snapshot(
         [
+            "TypeError: @node('draft') takes no name by position; write @node(name='draft')",
+            "TypeError: @node 'parts' is a generator; remove the yield: return the whole output, such as a list. For what others see meanwhile: ctx.emit(…)",
+            "TypeError: @tap 'parts' is a generator; remove the yield: a tap passes on its input. For what others see meanwhile: ctx.emit(…)",
+            "TypeError: @node 'method' is a method, and a node has no object to pass as 'self'; make it a function outside of the class, or a node of the method of an object: node(thing.method)",
+            "TypeError: @node 'bare_method' is a method, and a node has no object to pass as 'self'; make it a function outside of the class, or a node of the method of an object: node(thing.bare_method)",
+            "TypeError: @node takes a function; put @staticmethod above @node, not below",
+            "TypeError: @node takes an async function, not the class Strategy",
+            "TypeError: @node takes an async function, not an int",
+            "TypeError: @node takes an async function, and a lambda cannot be one; write `async def name(ctx: Context, …)`",
+            "TypeError: the name of a node is a text, not an int",
             "TypeError: @node 'plain' must be async: write `async def plain(ctx: Context, …)`",
             "TypeError: @tap 'plain' must be async: write `async def plain(ctx: Context, …)`",
             "TypeError: @node 'lonely' takes a context and an input: write `async def lonely(ctx: Context, …)`",
@@ -99,15 +132,37 @@ def test_wrong_paths_are_refused():
         said(lambda: a >> b.on(str)),
         said(lambda: a >> b.when(bool).map(str)),
         said(lambda: taps("log") >> a),
+        said(lambda: START >> END >> a),
+        said(lambda: a >> END >> b),
+        said(lambda: END >> a),
+        said(lambda: START >> single_run >> END),
+        said(lambda: single_run >> a),
+        said(lambda: "a" >> START),
+        said(lambda: a >> (b >> END)),
+        said(lambda: START >> [a, b]),
+        said(lambda: START >> (lambda value: value)),
+        said(lambda: a >> Agent(Strategy("x", START >> b >> END))),
+        said(lambda: a >> None),
     ] == snapshot(
         [
-            "TypeError: after 'a' comes a node, a tap, a strategy or END; got function. See @node",
-            "TypeError: after 'a' comes a node, a tap, a strategy or END; got int. See @node",
-            "TypeError: after 'START' comes a node, a tap, a strategy or END; got str. See @node",
-            "TypeError: after 'START' comes a node, a tap, a strategy or END; got Start. See @node",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END, not the function nothing; put @node on it",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END, not an int; see @node",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END, not a name; write the node itself",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END, not START, which only begins a path",
             "TypeError: the outlet ('b', on str) belongs at the head of a path; end this one with b, and give Strategy one more that begins with the outlet",
             "TypeError: the outlet ('b', when bool, map str) belongs at the head of a path; end this one with b, and give Strategy one more that begins with the outlet",
             "TypeError: a path cannot begin at the tap 'log'; begin it at START, a node or an outlet",
+            "TypeError: a path ends at END, and nothing comes behind it; for another path, give Strategy one more argument",
+            "TypeError: a path ends at END, and nothing comes behind it; for another path, give Strategy one more argument",
+            "TypeError: a path ends at END, and nothing comes behind it; for another path, give Strategy one more argument",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END, not the function single_run; call it if it makes a node: single_run(…), or make it async and put @node on it",
+            "TypeError: a path begins at START, a node or an outlet, not at the function single_run; call it if it makes a node: single_run(…), or make it async and put @node on it",
+            "TypeError: a path begins at START, a node or an outlet, not at a name; write the node itself",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END, not another path; write its nodes without parentheses, or give Strategy both paths",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END, not a list; nodes that are executed at the same time are parallel(a, b)",
+            "TypeError: after 'START' comes a node, a tap, a strategy or END, not a lambda; to change a value, write .map(…) behind the node before",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END, not an Agent; write its strategy, or call it in a node: await ctx.run_agent(agent, …)",
+            "TypeError: after 'a' comes a node, a tap, a strategy or END, not None; see @node",
         ]
     )
 
@@ -128,11 +183,11 @@ def test_wrong_arguments_of_a_strategy_are_refused():
         [
             "TypeError: strategy 'x', path 1: begin the first path at START",
             "TypeError: strategy 'x', path 2: only the first path begins at START",
-            "TypeError: strategy 'x', path 1: a path is nodes joined with >>; got str",
-            "TypeError: strategy 'x', path 1: a path is nodes joined with >>; got Start",
+            "TypeError: strategy 'x', path 1: a path is nodes joined with >>, not a name; write the node itself",
+            "TypeError: strategy 'x', path 1: a path is nodes joined with >>, not START alone",
             "TypeError: strategy 'x', path 2: it leads nowhere; continue it with >>, up to END",
             "TypeError: strategy 'x', path 2: it leads nowhere; continue it with >>, up to END",
-            "TypeError: strategy 'x', path 2: a path is nodes joined with >>; got Tap",
+            "TypeError: strategy 'x', path 2: a path is nodes joined with >>, not a Tap; see @node",
             "ValueError: a node cannot be named 'x/y': a name has at least one character, no '/' and no control characters",
         ]
     )
@@ -188,6 +243,11 @@ def test_wrong_policies_are_refused():
         said(lambda: a.retry(attempts=2, errors=(ValueError, SystemExit))),
         said(lambda: a.timeout(0)),
         said(lambda: a.timeout(float("nan"))),
+        said(lambda: a.timeout("5s")),
+        said(lambda: taps("log").timeout(True)),
+        said(lambda: a.timeout(timedelta(seconds=5))),
+        said(lambda: a.retry(attempts="3")),
+        said(lambda: a.retry(attempts=2, max_wait="1s")),
     ] == snapshot(
         [
             "ValueError: retry(attempts=0) must allow at least one attempt",
@@ -198,6 +258,11 @@ def test_wrong_policies_are_refused():
             "TypeError: retry(errors=) takes a subclass of Exception, not <class 'SystemExit'>",
             "ValueError: timeout(0) must be more than 0 seconds",
             "ValueError: timeout(nan) must be more than 0 seconds",
+            "TypeError: timeout('5s') takes a number, such as 5 or 0.5",
+            "TypeError: timeout(True) takes a number, such as 5 or 0.5",
+            "TypeError: timeout(…) takes a number of seconds; write .timeout(duration.total_seconds())",
+            "TypeError: retry(attempts='3') takes a whole number, such as 3",
+            "TypeError: retry(max_wait='1s') takes a number, such as 5 or 0.5",
         ]
     )
 
@@ -212,16 +277,22 @@ def test_wrong_forks_are_refused():
         said(lambda: each(nothing)),
         said(lambda: each(a, limit=0)),
         said(lambda: parallel(a, a, limit=-1, name="both")),
+        said(lambda: parallel(a, limit="2")),
+        said(lambda: parallel(a, START >> a)),
+        said(lambda: race([a, a.named("b")])),
         said(lambda: parallel(a, text, number)),
         said(lambda: race(text, number, name="first")),
     ] == snapshot(
         [
             "TypeError: 'parallel' has no branches; give it nodes",
-            "TypeError: a branch of 'parallel' must be a node or a strategy; got function. See @node",
-            "TypeError: a branch of 'race' must be a node or a strategy; got Tap. See @node",
-            "TypeError: a branch of 'each' must be a node or a strategy; got function. See @node",
+            "TypeError: a branch of 'parallel' is a node or a strategy, not the function nothing; put @node on it",
+            "TypeError: a branch of 'race' is a node or a strategy, not a Tap; see @node",
+            "TypeError: a branch of 'each' is a node or a strategy, not the function nothing; put @node on it",
             "ValueError: 'each': limit=0 would run no branch; give 1 or more, or None for no limit",
             "ValueError: 'both': limit=-1 would run no branch; give 1 or more, or None for no limit",
+            "TypeError: 'parallel': limit='2' is no whole number; give 1 or more, or None for no limit",
+            "TypeError: a branch of 'parallel' is a node or a strategy, not a path; make it Strategy('name', START >> … >> END)",
+            "TypeError: a branch of 'race' is a node or a strategy, not a list; nodes that are executed at the same time are parallel(a, b)",
             "TypeError: the branches of 'parallel' get the same input, but no type fits all: 'a' takes Any, 'text' takes str, 'number' takes int",
             "TypeError: the branches of 'first' get the same input, but no type fits all: 'text' takes str, 'number' takes int",
         ]

@@ -221,6 +221,7 @@ async def stream(n: int):
         (opaque, "JSON cannot fill"),
         (stream, "generator"),
         (staticmethod(no_type), "above @tool"),
+        ("weather", r"write @tool\(name='weather'"),
     ],
 )
 def test_a_function_that_is_no_tool_is_refused_at_once(function, said):

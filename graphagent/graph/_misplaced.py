@@ -1,0 +1,39 @@
+"""What `>>` says of something that cannot be a part of a path."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Never
+
+from graphagent._article import kind_of
+from graphagent.graph._signatures import is_async, name_of
+
+
+def misplaced(given: object) -> str:
+    """Return what something is that cannot be a part of a path, and what to write instead."""
+    if inspect.isfunction(given) or inspect.ismethod(given) or inspect.isbuiltin(given):
+        named = name_of(given)
+        if named == "<lambda>":
+            return "a lambda; to change a value, write .map(…) behind the node before"
+        if is_async(given):
+            return f"the function {named}; put @node on it"
+        return f"the function {named}; call it if it makes a node: {named}(…), or make it async and put @node on it"
+    if isinstance(given, str):
+        return "a name; write the node itself"
+    if type(given) in (list, tuple, set):
+        return f"{kind_of(given)}; nodes that are executed at the same time are parallel(a, b)"
+    if hasattr(given, "run_sync"):
+        return f"{kind_of(given)}; write its strategy, or call it in a node: await ctx.run_agent(agent, …)"
+    return f"{kind_of(given)}; see @node"
+
+
+def past_end(self: object, other: object) -> Never:
+    """Refuse what stands behind END."""
+    raise TypeError(
+        "a path ends at END, and nothing comes behind it; for another path, give Strategy one more argument"
+    )
+
+
+def before_path(self: object, other: object) -> Never:
+    """Refuse what stands before a path, and has no `>>` of its own."""
+    raise TypeError(f"a path begins at START, a node or an outlet, not at {misplaced(other)}")
