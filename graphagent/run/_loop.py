@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anyio.lowlevel import checkpoint
 
+from graphagent._error_source import note_source
 from graphagent.errors import FeatureError, NodeFailedError, NoPathError, RunError, SerializationError
 from graphagent.events import NodeFailed as NodeFailedEvent
 from graphagent.events import NodeFinished as NodeFinishedEvent
@@ -211,21 +212,22 @@ def _choose(
 ) -> tuple[CompiledEdge, Any] | None:
     """Return the first edge that takes an output, and the value that it passes on; None if none does."""
     context = None
-    try:
-        for edge in edges:
-            value = output
-            for rule in edge.rules:
+    for edge in edges:
+        value = output
+        for rule in edge.rules:
+            try:
                 if rule.test is not None:
                     context = context or Context(execution, None, position)
                     if not rule.test(context, value):
                         break
                 elif rule.change is not None:
                     value = rule.change(value)
-            else:
-                return edge, value
-    except Exception as error:
-        run = execution.run
-        raise run.of_run(NodeFailedError(run.node_of(execution.frame), error)) from error
+            except Exception as error:
+                run = execution.run
+                note_source(error, f".{rule.verb}({rule.what or '…'}) before {edge.target.name or 'END'!r}")
+                raise run.of_run(NodeFailedError(run.node_of(execution.frame), error)) from error
+        else:
+            return edge, value
     return None
 
 

@@ -538,3 +538,17 @@ async def test_nothing_hides_a_script_that_is_too_short():
     for strategy in (caught, collected, Strategy("patient", START >> ask.retry(attempts=2, wait=0) >> END)):
         with pytest.raises(NodeFailedError, match="script"):
             await Agent(strategy, model=ScriptedModel([])).run("a")
+
+
+async def test_a_condition_or_a_change_that_raises_is_named():
+    """An error in .when(…) or .map(…) says which edge it was on, and not only which node was before it."""
+
+    def is_long(size) -> bool:
+        return size.characters > 3
+
+    tested = Strategy("tested", START >> count, count.when(is_long) >> number >> END, count.otherwise() >> END)
+    changed = Strategy("changed", START >> count, count.map(lambda size: size.characters) >> END)
+    for strategy, where in ((tested, ".when(is_long) before 'number'"), (changed, ".map(…) before 'END'")):
+        with pytest.raises(NodeFailedError) as caught:
+            await output(strategy, "x")
+        assert str(caught.value) == f"node 'count' failed with AttributeError in {where}"
