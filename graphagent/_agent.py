@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -517,7 +519,10 @@ class Agent(Generic[I, O]):
             RuntimeError: an event loop is running here; await `run` instead.
         """
         if _in_event_loop():
-            raise RuntimeError("an event loop is running here; write `await agent.run(…)` instead of agent.run_sync(…)")
+            raise RuntimeError(
+                "an event loop is running here; write `await agent.run(…)`, or in code that cannot await blocking(agent).run(…), "
+                "instead of agent.run_sync(…)"
+            )
         return anyio.run(partial(cast("Agent[Any, Any]", self).run, task, **options))
 
     def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
@@ -677,8 +682,10 @@ class Agent(Generic[I, O]):
 
 
 def _in_event_loop() -> bool:
-    try:
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()  # in `python -m asyncio`, code is executed in a loop and in no task, which anyio needs
+        return True
+    with suppress(RuntimeError):
         anyio.get_cancelled_exc_class()
-    except RuntimeError:
-        return False
-    return True
+        return True
+    return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from subprocess import run
 
 import anyio
 import pytest
@@ -101,6 +103,23 @@ async def test_run_sync_inside_an_event_loop_says_what_to_write():
     """Where a loop is running, run_sync is refused before anything is executed."""
     with pytest.raises(RuntimeError, match=r"await agent\.run"):
         only(text).run_sync("x")
+
+
+def test_run_sync_in_the_console_of_asyncio_says_what_to_write():
+    """In `python -m asyncio` a loop executes what is typed, though no task does; run_sync is refused there in the same words."""
+    typed = """
+from graphagent import Agent
+from graphagent_strategies import single_run
+from graphagent.testing import ScriptedModel
+agent = Agent(single_run(), model=ScriptedModel(["fine"]))
+agent.run_sync("x")
+print((await agent.run("x")).output)
+"""
+    process = run(
+        [sys.executable, "-m", "asyncio"], input=typed, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "RuntimeError: an event loop is running here; write `await agent.run(…)`" in process.stderr
+    assert "fine" in process.stdout
 
 
 def test_run_sync_raises_what_the_run_raises():
