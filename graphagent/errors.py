@@ -275,9 +275,11 @@ class StrategyChangedError(RunError):
 class AnswerError(RunError, ValueError):
     """An answer fits no open question, or is not of the type that was asked for. Nothing was written."""
 
-    def __init__(self, question: str, reason: str) -> None:
+    def __init__(self, question: str, reason: str, problems: Sequence[str] = ()) -> None:
         self.question = question
         """The id of the question; empty where there is none."""
+        self.problems = tuple(problems)
+        """Which part of the answer does not fit its type and why, such as `count: must be a valid integer`."""
         super().__init__(reason)
 
 

@@ -1,17 +1,38 @@
-"""Short messages for validation errors of pydantic, without the data."""
+"""What validation errors of pydantic say, in words of our own and without the data."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 _MOST = 8
+_IN_OUR_WORDS = {
+    "missing": "is missing",
+    "missing_argument": "is missing",
+    "extra_forbidden": "is not one of the fields",
+    "unexpected_keyword_argument": "is not one of the fields",
+    "uuid_parsing": "must be a valid UUID",
+}
+# "Input should be …", "Decimal input should have …", and what a validator of the user says.
+_BEGINNING = re.compile(r"^(?:\w+ )?\w+ should |^(?:Value error|Assertion failed), ")
 
 
 def problems(error: ValidationError) -> list[str]:
-    """Return the place and the message of each of the first problems."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found[:_MOST]]
+    """Return the place of each of the first problems, and what must be there."""
+    found = error.errors(include_url=False, include_input=False)
+    lines = [f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {_said(each)}" for each in found[:_MOST]]
     return lines + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])
+
+
+def _said(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    if problem["type"] == "union_tag_invalid":
+        return f"{context['discriminator'].strip(chr(39))} must be one of {context['expected_tags']}"
+    if problem["type"] == "union_tag_not_found":
+        return f"{context['discriminator'].strip(chr(39))} is missing"
+    said = _IN_OUR_WORDS.get(problem["type"], problem["msg"])
+    return _BEGINNING.sub(lambda found: "must " if "should" in found[0] else "", said)

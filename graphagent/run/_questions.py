@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent.errors import AnswerError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Question:
         """Return an answer in the form of its type.
 
         Raises:
-            AnswerError: it is of another type. The text does not contain the answer.
+            AnswerError: it does not fit. The text says which field and why, without the answer.
         """
         if self.kind in ("approval", "in_flight"):
             return self._verdict(answer)
@@ -93,19 +93,22 @@ class Question:
         from pydantic import TypeAdapter, ValidationError
 
         from graphagent.graph._internal import show
+        from graphagent.llm._internal import problems
 
         adapter: TypeAdapter[Any] = TypeAdapter(self.type)
         try:
             return adapter.validate_python(answer, strict=True)
-        except ValidationError:
-            pass
+        except ValidationError as error:
+            wrong = error
         try:
             return adapter.validate_json(json.dumps(answer), strict=True)
-        except (ValidationError, TypeError, ValueError, RecursionError):  # it is no JSON, or not that of the type
+        except ValidationError as error:
+            wrong = error
+        except (TypeError, ValueError, RecursionError):  # it is no JSON
             pass
-        raise AnswerError(
-            self.id, f"question {self.id!r} asks for {show(self.type)}, and the answer is {a(type(answer).__name__)}"
-        )
+        found = [each.removeprefix("all of it: ") for each in problems(wrong)]
+        said = f"question {self.id!r} asks for {show(self.type)}, and the answer, {kind_of(answer)}, does not fit"
+        raise AnswerError(self.id, f"{said}: {'; '.join(found)}", found)
 
 
 def answer_type(element: object) -> Any:

@@ -221,9 +221,9 @@ def test_much_thought_is_read_quickly():
         ("I would rather not.", "no complete JSON"),
         ('{"name": "To', "no complete JSON"),
         ('{"name": "Tom"', "no complete JSON"),
-        ('{"nom": "topsecret"}', "name: Field required"),
-        ('{"name": "Tom", "kind": "topsecret"}', "kind: Input should be 'cat' or 'dog'"),
-        ("[]", "all of it: Input should be an object"),
+        ('{"nom": "topsecret"}', "name: is missing"),
+        ('{"name": "Tom", "kind": "topsecret"}', "kind: must be 'cat' or 'dog'"),
+        ("[]", "all of it: must be an object"),
         ('{"name": NaN}', "no complete JSON"),
     ],
 )
@@ -309,7 +309,7 @@ async def test_an_answer_that_does_not_fit_is_asked_again():
     first, second = model.requests
     assert second.messages[:3] == (*first.messages, Message.assistant('{"nom":"Tom"}'))
     assert second.messages[3].role == "user"
-    assert "name: Field required" in second.messages[3].text
+    assert "name: is missing" in second.messages[3].text
     assert '"additionalProperties": false' in second.messages[3].text
 
 

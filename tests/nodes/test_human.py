@@ -6,11 +6,12 @@ import enum
 import json
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import anyio
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunError, Veto
@@ -51,6 +52,25 @@ class Trip:
 class Party(BaseModel):
     guests: int
     when: date
+
+
+class Place(BaseModel):
+    town: str
+    country: str
+
+
+class Visit(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    days: int = Field(ge=1)
+    where: Place
+    colour: Colour
+    key: UUID
+
+
+def shouted(said: str) -> str:
+    if not said.isupper():
+        raise ValueError("say it louder")
+    return said
 
 
 @pytest.fixture(params=["in one process", "a store in memory", "a file"])
@@ -645,3 +665,31 @@ async def test_a_question_whose_text_changes_while_it_is_open_is_refused():
     with pytest.raises(NodeFailedError) as caught:
         await agent.resume("r")
     assert isinstance(caught.value.__cause__, QuestionError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "problems"),
+    [
+        (
+            Visit,
+            {"days": 0, "where": {"town": "Bergen"}, "colour": "green", "more": 1, "key": "topsecret"},
+            (
+                "days: must be greater than or equal to 1",
+                "where.country: is missing",
+                "colour: must be 'red' or 'blue'",
+                "key: must be a valid UUID",
+                "more: is not one of the fields",
+            ),
+        ),
+        (Annotated[int, Field(lt=5)], 7, ("must be less than 5",)),
+        (Colour, "green", ("must be 'red' or 'blue'",)),
+        (Annotated[str, AfterValidator(shouted)], "quietly", ("say it louder",)),
+        (set[int], object(), ("must be a valid set",)),
+    ],
+)
+def test_a_wrong_answer_says_which_field_does_not_fit_and_why(kind, answer, problems):
+    """The error names each field and its constraint, and shows nothing of the answer."""
+    with pytest.raises(AnswerError) as caught:
+        Question("q", "Well?", "ask", type=kind).check(answer)
+    assert caught.value.problems == problems
+    assert str(caught.value).endswith(f"does not fit: {'; '.join(problems)}")

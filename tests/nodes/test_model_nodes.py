@@ -200,8 +200,8 @@ async def test_an_unknown_tool_becomes_an_error_that_the_model_sees():
     ("call", "said"),
     [
         (ToolCall("double", malformed='{"n": 1'), 'not a JSON object: {"n": 1'),
-        (ToolCall("double", {}), "the arguments of 'double' do not fit: n: Field required"),
-        (ToolCall("double", {"n": "many"}), "n: Input should be a valid integer"),
+        (ToolCall("double", {}), "the arguments of 'double' do not fit: n: is missing"),
+        (ToolCall("double", {"n": "many"}), "n: must be a valid integer"),
         (ToolCall("double", {"n": 1, "m": 2}), "m: "),
         (ToolCall("explode"), "RuntimeError: boom"),
     ],
@@ -498,7 +498,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_once_more():
     bad, good = '{"name": "Oslo"}', '{"name": "Oslo", "people": 7}'
     result, model = await run([bad, good, "Nice."], strategy=chained(ask, talk, lambda city: city.name))
     assert sent(model, 1)[:2] == [("user", "task"), ("assistant", bad)]
-    assert "people: Field required" in sent(model, 1)[2][1]
+    assert "people: is missing" in sent(model, 1)[2][1]
     assert sent(model, 2) == [("user", "task"), ("assistant", good), ("user", "Oslo")]
     assert (result.output, result.turns) == ("Nice.", 3)
 

@@ -84,7 +84,7 @@ async def test_the_parameters_are_the_fields_of_what_the_strategy_takes():
     assert list(offered["shout"].parameters["properties"]) == ["task"]
     *fine, wrong = [each.content for each in results(running)]
     assert fine == ["3 days in Oslo", "2 × tea", "HELLO"]
-    assert "the arguments of 'place_order' do not fit: count: Input should be greater than or equal to 1" in wrong
+    assert "the arguments of 'place_order' do not fit: count: must be greater than or equal to 1" in wrong
     assert [each.run_id for each in result.children] == [each.run_id for each in results(running)[:3]]
 
 
@@ -207,7 +207,7 @@ async def test_its_approval_and_its_fields_are_checked():
         strategy(plan, "plan").as_tool("Plans.", approve=True), calls=[ToolCall("plan", {"city": "Oslo"}, "c")]
     )
     assert (await running.run("go")).status == "waiting"
-    with pytest.raises(AnswerError, match="days: Input should be a valid integer"):
+    with pytest.raises(AnswerError, match="days: must be a valid integer"):
         running.last.answer(Approve({"city": "Rome", "days": "many"}))
     running.last.answer(Approve({"city": "Rome", "days": 2}))
     await running.last.finish()

@@ -101,7 +101,7 @@ async def test_typed_tasks_are_checked_before_the_agent_runs():
     result = await boss(adder, calls=calls).run("x")
     three, wrong, none = result.memory.steps[1].results
     assert (three.content, three.is_error) == ("3", False)
-    assert "do not fit: task.0: Input should be a valid integer" in wrong.content
+    assert "do not fit: task.0: must be a valid integer" in wrong.content
     assert wrong.is_error
     assert none.is_error
     assert [bool(each.run_id) for each in (three, wrong, none)] == [True, False, False]

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, cast, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Union, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -36,7 +38,7 @@ class Part:
     @property
     def described(self) -> str:
         """The field with its type, for a person."""
-        return f"{self.question.id}: {show(self.question.type)}{', may be left out' if self.optional else ''}"
+        return f"{self.question.id}: {_shown(self.question.type)}{', may be left out' if self.optional else ''}"
 
 
 def print_question(question: Question) -> None:
@@ -122,10 +124,7 @@ def read_answer(question: Question, text: str) -> object:
         return _verdict(question, text)
     if question.type is str:
         return text
-    for candidate in _candidates(question.type, text):
-        with suppress(AnswerError):
-            return question.check(candidate)
-    raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")
+    return _fitting(question, text, f"question {question.id!r} asks for")[1]
 
 
 def parts_of(question: Question) -> list[Part]:
@@ -160,11 +159,23 @@ def read_part(part: Part, text: str) -> object:
     asked = part.question
     if asked.type is str:
         return text
-    for candidate in _candidates(asked.type, text):
-        with suppress(AnswerError):
-            asked.check(candidate)
-            return candidate
-    raise AnswerError(asked.id, f"{asked.id!r} is {wanted(asked)}")
+    return _fitting(asked, text, f"{asked.id!r} is")[0]
+
+
+def _fitting(question: Question, text: str, asked: str) -> tuple[object, object]:
+    """Return what a text means to a question, and the answer that it becomes.
+
+    Raises:
+        AnswerError: it is not of the question's type.
+    """
+    refused: AnswerError | None = None
+    for candidate in _candidates(question.type, text):
+        try:
+            return candidate, question.check(candidate)
+        except AnswerError as error:
+            refused = refused or error
+    reasons = "; ".join(refused.problems) if refused is not None and question.type is not bool else ""
+    raise AnswerError(question.id, f"{asked} {wanted(question)}{f': {reasons}' if reasons else ''}")
 
 
 def wanted(question: Question) -> str:
@@ -175,7 +186,16 @@ def wanted(question: Question) -> str:
         return "yes or no"
     if question.kind == "result" or question.type in (None, object) or show(question.type) == "Any":
         return "any text or JSON"
-    return "text" if question.type is str else f"{show(question.type)}, as JSON or as plain text"
+    return "text" if question.type is str else f"{_shown(question.type)}, as JSON or as plain text"
+
+
+def _shown(kind: object) -> str:
+    """Return a type for a person: an enum is the values of its members."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return " | ".join(repr(each.value) for each in kind)
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return " | ".join(map(_shown, get_args(kind)))
+    return show(kind)
 
 
 def _candidates(kind: object, text: str) -> Iterable[object]:

@@ -9,11 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
 
 import pexpect
 import pytest
+from pydantic import Field
 
-from graphagent.cli.runs._prompt_answers import read_answer, read_answers, wanted
+from graphagent.cli.runs._prompt_answers import parts_of, read_answer, read_answers, wanted
 from graphagent.errors import AnswerError
 from graphagent.run import Question
 
@@ -151,6 +155,30 @@ def test_answers_of_another_type_are_refused(kind, text):
     with pytest.raises(AnswerError) as refused:
         read_answer(Question("q", "?", "n", type=kind), text)
     assert text not in str(refused.value).replace("question 'q' asks for", "")
+
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+@dataclass
+class Shirt:
+    size: Size
+    spare: Size | None = None
+
+
+def test_an_enum_is_asked_for_by_its_members():
+    """A person sees what may be typed, and a refusal says it again, with the constraint that is broken."""
+    size, count = Question("q", "?", "n", type=Size), Question("q", "?", "n", type=Annotated[int, Field(ge=5)])
+    assert wanted(size) == "'s' | 'l', as JSON or as plain text"
+    assert read_answer(size, "l") is Size.LARGE
+    with pytest.raises(AnswerError, match=r"asks for 's' \| 'l', as JSON or as plain text: must be 's' or 'l'"):
+        read_answer(size, "m")
+    with pytest.raises(AnswerError, match="asks for int, as JSON or as plain text: must be greater than or equal to 5"):
+        read_answer(count, "2")
+    parts = parts_of(Question("q", "?", "n", type=Shirt))
+    assert [each.described for each in parts] == ["size: 's' | 'l'", "spare: 's' | 'l' | None, may be left out"]
 
 
 def test_an_id_may_hold_anything():
