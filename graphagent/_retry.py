@@ -10,7 +10,7 @@ class Retry:
     """Execute again when it raises.
 
     Raises:
-        TypeError: a number is none, or `errors` contains something that is no subclass of Exception.
+        TypeError: `errors` contains something that is no subclass of Exception.
         ValueError: it allows no attempt, or a wait is below zero.
     """
 
@@ -26,12 +26,9 @@ class Retry:
     """Which errors are tried again; any other is final."""
 
     def __post_init__(self) -> None:
-        if type(self.attempts) is not int:
-            raise TypeError(f"retry(attempts={self.attempts!r}) takes a whole number, such as 3")
         if self.attempts < 1:
             raise ValueError(f"retry(attempts={self.attempts}) must allow at least one attempt")
         for name in ("wait", "factor", "max_wait"):
-            check_number(f"retry({name}={getattr(self, name)!r})", getattr(self, name))
             if not getattr(self, name) >= 0:
                 raise ValueError(f"retry({name}={getattr(self, name)}) must be 0 or more")
         for kind in self.errors:
@@ -41,16 +38,6 @@ class Retry:
         """Return how many seconds to wait after an attempt that raised an error; the first attempt is 1."""
         asked = getattr(error, "retry_after", None) or 0.0
         return min(max(self.wait * self.factor ** (attempt - 1), asked), self.max_wait)
-
-
-def check_number(what: str, value: object) -> None:
-    """Check that an object is a number, and no bool.
-
-    Raises:
-        TypeError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{what} takes a number, such as 5 or 0.5")
 
 
 def check_errors(what: str, kind: object) -> None:

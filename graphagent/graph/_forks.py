@@ -39,8 +39,6 @@ class _Fork(Node[Any, Any]):
         failures: Failures,
         transcript: Transcript,
     ) -> None:
-        if limit is not None and type(limit) is not int:
-            raise TypeError(f"{name!r}: limit={limit!r} is no whole number; give 1 or more, or None for no limit")
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
         super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, TypeVar, cast, final, overload
 
-from graphagent._article import a, kind_of
+from graphagent._article import a
 from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
@@ -570,8 +570,6 @@ def _next(link: PathLink, other: Any) -> Placed:
 
 
 def _checked_name(name: str) -> str:
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may pass anything
-        raise TypeError(f"the name of a node is a text, not {kind_of(name)}")
     if not name or "/" in name or not name.isprintable():
         raise ValueError(
             f"a node cannot be named {name!r}: a name has at least one character, no '/' and no control characters"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from graphagent._cache_policy import CachePolicy
-from graphagent._retry import Retry, check_number
+from graphagent._retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +22,6 @@ class Timeout:
     seconds: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.seconds, timedelta):
-            raise TypeError("timeout(…) takes a number of seconds; write .timeout(duration.total_seconds())")
-        check_number(f"timeout({self.seconds!r})", self.seconds)
         if not self.seconds > 0:
             raise ValueError(f"timeout({self.seconds}) must be more than 0 seconds")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -88,7 +87,6 @@ def test_wrong_nodes_are_refused():
         said(lambda: wrong(Strategy)),
         said(lambda: wrong(5)),
         said(lambda: wrong(lambda ctx, text: text)),
-        said(lambda: wrong(name=5)(nothing)),
         said(lambda: node(plain)),
         said(lambda: tap(plain)),
         said(lambda: node(lonely)),
@@ -108,7 +106,6 @@ def test_wrong_nodes_are_refused():
             "TypeError: @node takes an async function, not the class Strategy",
             "TypeError: @node takes an async function, not an int",
             "TypeError: @node takes an async function, and a lambda cannot be one; write `async def name(ctx: Context, …)`",
-            "TypeError: the name of a node is a text, not an int",
             "TypeError: @node 'plain' must be async: write `async def plain(ctx: Context, …)`",
             "TypeError: @tap 'plain' must be async: write `async def plain(ctx: Context, …)`",
             "TypeError: @node 'lonely' takes a context and an input: write `async def lonely(ctx: Context, …)`",
@@ -243,11 +240,6 @@ def test_wrong_policies_are_refused():
         said(lambda: a.retry(attempts=2, errors=(ValueError, SystemExit))),
         said(lambda: a.timeout(0)),
         said(lambda: a.timeout(float("nan"))),
-        said(lambda: a.timeout("5s")),
-        said(lambda: taps("log").timeout(True)),
-        said(lambda: a.timeout(timedelta(seconds=5))),
-        said(lambda: a.retry(attempts="3")),
-        said(lambda: a.retry(attempts=2, max_wait="1s")),
     ] == snapshot(
         [
             "ValueError: retry(attempts=0) must allow at least one attempt",
@@ -258,11 +250,6 @@ def test_wrong_policies_are_refused():
             "TypeError: retry(errors=) takes a subclass of Exception, not <class 'SystemExit'>",
             "ValueError: timeout(0) must be more than 0 seconds",
             "ValueError: timeout(nan) must be more than 0 seconds",
-            "TypeError: timeout('5s') takes a number, such as 5 or 0.5",
-            "TypeError: timeout(True) takes a number, such as 5 or 0.5",
-            "TypeError: timeout(…) takes a number of seconds; write .timeout(duration.total_seconds())",
-            "TypeError: retry(attempts='3') takes a whole number, such as 3",
-            "TypeError: retry(max_wait='1s') takes a number, such as 5 or 0.5",
         ]
     )
 
@@ -277,7 +264,6 @@ def test_wrong_forks_are_refused():
         said(lambda: each(nothing)),
         said(lambda: each(a, limit=0)),
         said(lambda: parallel(a, a, limit=-1, name="both")),
-        said(lambda: parallel(a, limit="2")),
         said(lambda: parallel(a, START >> a)),
         said(lambda: race([a, a.named("b")])),
         said(lambda: parallel(a, text, number)),
@@ -290,7 +276,6 @@ def test_wrong_forks_are_refused():
             "TypeError: a branch of 'each' is a node or a strategy, not the function nothing; put @node on it",
             "ValueError: 'each': limit=0 would run no branch; give 1 or more, or None for no limit",
             "ValueError: 'both': limit=-1 would run no branch; give 1 or more, or None for no limit",
-            "TypeError: 'parallel': limit='2' is no whole number; give 1 or more, or None for no limit",
             "TypeError: a branch of 'parallel' is a node or a strategy, not a path; make it Strategy('name', START >> … >> END)",
             "TypeError: a branch of 'race' is a node or a strategy, not a list; nodes that are executed at the same time are parallel(a, b)",
             "TypeError: the branches of 'parallel' get the same input, but no type fits all: 'a' takes Any, 'text' takes str, 'number' takes int",
