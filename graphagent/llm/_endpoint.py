@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
+from graphagent._article import kind_of
 from graphagent.errors import ModelRequestError
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
@@ -119,8 +121,14 @@ class Endpoint:
         left_out, failed = set(self._left_out), list[FailedRequest]()
         relay = None if on_text is None else TextRelay(on_text)
         while True:
+            body = exchange.body(left_out)
             try:
-                response = await self._ask(exchange, left_out, relay)
+                response = await self._ask(exchange, body, relay)
+            except (TypeError, ValueError) as error:
+                unsendable = _no_json(body)
+                if not unsendable:
+                    raise
+                raise ModelRequestError(f"what is to be sent to {self} is no JSON: {unsendable}") from error
             except ModelRequestError as error:
                 refused = next(
                     (what for what, said in refusals.items() if what not in left_out and _refuses(error, said)), None
@@ -138,9 +146,8 @@ class Endpoint:
             return replace(response, failed=tuple(failed))
 
     async def _ask(
-        self, exchange: Exchange, left_out: AbstractSet[str], on_text: Callable[[str], None] | None
+        self, exchange: Exchange, body: dict[str, Any], on_text: Callable[[str], None] | None
     ) -> ModelResponse:
-        body = exchange.body(left_out)
         async with self._server.client() as client:
             if on_text is not None:
                 return await self._ask_streaming(client, exchange, body, on_text)
@@ -263,6 +270,21 @@ def _refuses(error: ModelRequestError, part: str) -> bool:
 
 _REFUSALS = (400, 404, 415, 422, 501)
 _UNKNOWN = r"unknown|unrecognized|unsupported|not support|unexpected|not allowed|not permitted|extra_forbidden|invalid (value|type|param)"
+
+
+def _no_json(value: Any, place: str = "") -> str:
+    """Return where in the body of a request something is that JSON does not have, and of which kind; empty if there is nothing."""
+    if value is None or isinstance(value, str | int):
+        return ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{place!r} is {value}"
+    if isinstance(value, Mapping):
+        parts = [(str(name), part) for name, part in cast("Mapping[object, Any]", value).items()]
+    elif isinstance(value, list | tuple):
+        parts = [(str(number), part) for number, part in enumerate(cast("Sequence[Any]", value))]
+    else:
+        return f"{place!r} is {kind_of(value)}"
+    return next(filter(None, (_no_json(part, f"{place}.{name}".lstrip(".")) for name, part in parts)), "")
 
 
 def _naming_parameter(error: ModelRequestError, given: Iterable[str]) -> ModelRequestError:

@@ -22,6 +22,7 @@ from graphagent.llm import (
     OutputFormat,
     Reasoning,
     Text,
+    Tool,
     ToolCall,
     ToolCalls,
     ToolResult,
@@ -411,6 +412,25 @@ async def test_text_that_cannot_be_sent():
     """Half a surrogate pair is named before anything is sent."""
     async with openai_server(["Hi."]) as server:
         assert "surrogate" in str(await refused(server, ModelRequest((Message.user("topsecret \udcff"),))))
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_parameter_that_is_no_json_is_named(protocol, streaming):
+    """A value that JSON does not have, in a parameter of the model or of the request, or in a tool's schema, is named with its place."""
+    tool = Tool("look", "Look.", {"type": "object", "topsecret": {1}}, lambda arguments, context: None)
+    cases = [
+        (HELLO, {"seed": {"topsecret"}}, "'seed' is a set"),
+        (ModelRequest(HELLO.messages, parameters={"metadata": {"a": [1, float("nan")]}}), {}, "'metadata.a.1' is nan"),
+        (ModelRequest(HELLO.messages, (tool,)), {}, "topsecret' is a set"),
+    ]
+    async with openai_server(["Hi."]) as server:
+        for request, settings, said in cases:
+            with pytest.raises(ModelRequestError) as caught:
+                await asked(server, request, protocol=protocol, on_text=[].append if streaming else None, **settings)
+            assert "what is to be sent to model 'm' at " in str(caught.value)
+            assert said in str(caught.value)
     assert server.requests == []
 
 
