@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from graphagent.errors import OutputError
-from graphagent.llm._validation_messages import problems
+from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -56,8 +56,10 @@ class OutputFormat(Generic[T]):
             adapter: TypeAdapter[Any] = TypeAdapter(kind)
             schema = adapter.json_schema()
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
-            reason = str(error).partition("\n")[0]
-            raise TypeError(f"{kind!r} has no JSON form that a model could answer in: {reason}") from error
+            raise TypeError(
+                f"{kind!r} has no JSON form that a model could answer in: {no_json_form(error)}; take text, numbers, lists, a "
+                f"dataclass or a pydantic model"
+            ) from error
         called = re.sub(r"[^a-zA-Z0-9_-]+", "_", name or getattr(kind, "__name__", "") or "answer")[:64]
         wrapped = _target(schema).get("type") != "object"
         if wrapped:

@@ -23,7 +23,7 @@ from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, 
 from graphagent.llm._images import Image, has_pillow, with_images
 from graphagent.llm._messages import ToolCall, ToolResult
 from graphagent.llm._tool_limits import SHORTEST, Slots, capped
-from graphagent.llm._validation_messages import problems
+from graphagent.llm._validation_messages import no_json_form, problems
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -368,8 +368,10 @@ class _Arguments:
             )
             arguments.schema()
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
-            reason = str(error).partition("\n")[0]
-            raise TypeError(f"tool {tool!r} has a parameter that JSON cannot fill: {reason}") from error
+            raise TypeError(
+                f"tool {tool!r} has a parameter that JSON cannot fill{_unfillable(hints)}: {no_json_form(error)}; take text, numbers, "
+                f"lists, a dataclass or a pydantic model, and clients from ctx.deps"
+            ) from error
         return arguments
 
     def schema(self) -> dict[str, Any]:
@@ -417,6 +419,20 @@ class _Arguments:
                 raise TypeError(f"tool {self.tool!r} needs the run's Context: call it inside a run, or with context=")
             keywords[self.context] = context
         return keywords
+
+
+def _unfillable(hints: Mapping[str, Any]) -> str:
+    """Return the name of the first parameter whose type has no JSON schema, for the error."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    for name, hint in hints.items():
+        try:
+            TypeAdapter(hint).json_schema()
+        except PydanticUserError:
+            if not _is_context(hint):
+                return f", {name!r}"
+    return ""
 
 
 def _hints(function: Callable[..., Any], tool: str, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:

@@ -36,3 +36,13 @@ def _said(problem: ErrorDetails) -> str:
         return f"{context['discriminator'].strip(chr(39))} is missing"
     said = _IN_OUR_WORDS.get(problem["type"], problem["msg"])
     return _BEGINNING.sub(lambda found: "must " if "should" in found[0] else "", said)
+
+
+def no_json_form(error: Exception) -> str:
+    """Return why pydantic has no JSON schema for a type."""
+    said = str(error).partition("\n")[0]
+    unknown = re.search(r"schema for (?:<class '(?:.*\.)?(\w+)'>|(.+?))\. Set ", said)
+    if unknown:
+        return f"JSON has no {unknown[1] or unknown[2]}"
+    kind = re.search(r"core_schema\.(\w+)Schema", said)
+    return f"JSON has no {kind[1].lower()}" if kind else said

@@ -44,14 +44,23 @@ class Question:
         """The JSON schema of the answer, for a web form; empty where anything may be answered.
 
         For approvals it is a yes or no, or a text that says why not.
+
+        Raises:
+            TypeError: the type of the answer has no JSON schema.
         """
         if self.kind in ("approval", "in_flight"):
             return {"anyOf": [{"type": "boolean"}, {"type": "string"}]}
         if self.kind == "result" or self.type in (None, Any, object):
             return {}
         from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
 
-        return TypeAdapter(self.type).json_schema()
+        from graphagent.llm._internal import no_json_form
+
+        try:
+            return TypeAdapter(self.type).json_schema()
+        except PydanticUserError as error:
+            raise TypeError(f"the answer to question {self.id!r} has no JSON schema: {no_json_form(error)}") from error
 
     def check(self, answer: object) -> object:
         """Return an answer in the form of its type.

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import json
+from threading import Thread
 from typing import Any, Literal
 
 import pytest
@@ -118,8 +119,8 @@ def test_names_are_what_servers_take():
 
 def test_a_type_without_json_is_refused():
     """A type that no answer can be is a TypeError at once."""
-    with pytest.raises(TypeError, match="no JSON form"):
-        OutputFormat.of(type)
+    with pytest.raises(TypeError, match="no JSON form that a model could answer in: JSON has no Thread; take text,"):
+        OutputFormat.of(Thread)
 
 
 # Reading

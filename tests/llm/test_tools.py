@@ -218,7 +218,7 @@ async def stream(n: int):
         (named, r"\*\*numbers"),
         (by_place, "write each parameter out"),
         (unknown, "NotDefinedAnywhere.*define it above"),
-        (opaque, "JSON cannot fill"),
+        (opaque, "JSON cannot fill, 'lock': JSON has no Thread; take text"),
         (stream, "generator"),
         (staticmethod(no_type), "above @tool"),
         ("weather", r"write @tool\(name='weather'"),
