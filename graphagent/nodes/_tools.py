@@ -49,7 +49,7 @@ async def _execute(ctx: Context[Any], call: ToolCall, tool: Tool | None) -> Tool
         _check_arguments(tool, call)
     except ArgumentsError as error:  # nobody is asked about a call that cannot be made
         return ToolResult.error(call, str(error))
-    if tool.approve and not tool.deferred:  # whoever gives the result decides
+    if tool.approve:
         verdict = await ctx.ask(f"May {call.name!r} be called?", kind="approval", about=call)
         if isinstance(verdict, Deny):
             reason = f": {verdict.reason}" if verdict.reason else ""

@@ -27,7 +27,9 @@ async def ask(
     if not id_ and kind != "question" and isinstance(about, ToolCall):
         id_ = about.id
     # Numbers of entries are part of the id, but not of the key: they differ if the run is executed again.
-    key, id_ = (f"{effects.scope}{id_}", id_) if id_ else _next(effects)
+    # A call may wait for an approval and then for its result, one after the other under the id of the call.
+    name = f"{id_}:result" if kind == "result" else id_
+    key, id_ = (f"{effects.scope}{name}", id_) if id_ else _next(effects)
     before = effects.asked.setdefault(key, question)
     if before != question:  # it would be given the answer to the other one
         raise QuestionError(effects.node, before, question)

@@ -450,6 +450,28 @@ async def test_a_deferred_result_comes_when_it_comes(life):
     assert (said[0], json.loads(said[1])) == ("42 %", {"yes": 12, "no": 3})
 
 
+async def test_a_deferred_call_that_needs_approval_is_approved_first_and_then_waits_for_its_result(life):
+    """A person is asked before anybody makes the call; a refusal is its result, and what a person changed is what is made."""
+
+    @tool(approve=True, deferred=True)
+    def wire(euros: int) -> str:
+        """Wire money; the bank answers days later."""
+        raise AssertionError("never called")
+
+    model = ScriptedModel([ToolCalls([ToolCall("wire", {"euros": n}, id=f"w{n}") for n in (5, 6)]), "Done."])
+    result = await life.begin(react, model=model, tools=[wire])
+    assert [(question.id, question.kind) for question in result.questions] == [("w5", "approval"), ("w6", "approval")]
+    result = await life.go_on(answers={"w5": Approve({"euros": 4}), "w6": False})
+    assert [(question.id, question.kind, question.call.arguments) for question in result.questions] == [
+        ("w5", "result", {"euros": 4}),
+    ]  # fmt: skip
+    result = await life.go_on(answers={"w5": "wired"})
+    assert result.output == "Done."
+    assert [message.text for message in model.requests[1].messages[2:]] == [
+        "wired", "Error: a person refused this call",
+    ]  # fmt: skip
+
+
 async def test_a_result_that_cannot_be_kept_is_refused_before_anything_is_written():
     """The question stays open, and a result that can be kept is taken."""
     model = ScriptedModel([ToolCall("poll", {"question": "a"}, id="a"), "Done."])
