@@ -193,7 +193,7 @@ def choose_runs(
         for head in whole[keep:]
         if (run_ids is None or head.run_id in run_ids)
         and (since is None or head.updated <= since)
-        and (status is None or head.state in status)
+        and (status is None or head.status in status)
         and not head.running
     ]
 

@@ -39,7 +39,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """When the header was written last, in milliseconds UTC."""
     last: int = 0
     """The number of the last entry when the header was written."""
-    status: Status = "running"
+    written: Status = msgspec.field(default="running", name="status")
     """The status when the header was written."""
     reason: str = ""
     """Why it stopped, if it did."""
@@ -77,12 +77,12 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
         return self.claim is not None and self.claim.holds()
 
     @property
-    def state(self) -> str:
+    def status(self) -> Status:
         """The status: `interrupted` if the process that executed it died, `damaged` if the header cannot be read."""
         if self.damaged:
             return "damaged"
-        lost = self.status == "running" and not self.running and not self.parent
-        return "interrupted" if lost else self.status
+        lost = self.written == "running" and not self.running and not self.parent
+        return "interrupted" if lost else self.written
 
     def __repr__(self) -> str:
         """Return its id and status, and nothing that somebody wrote."""
@@ -126,16 +126,16 @@ def child_header(run: RunHeader, agent: Activation, began: int, now: int) -> Run
     above = agent.parent.path if agent.parent is not None else ""
     return RunHeader(
         run_id=f"{run.run_id}/{agent.path}", owner=run.owner, strategy=agent.strategy.name if agent.strategy is not None else "",
-        started=began, updated=now, last=agent.number, status=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
+        started=began, updated=now, last=agent.number, written=agent.status, title=title_of(task), turns=frame.turns, tokens=frame.usage.total_tokens, cost=cost_of(frame.usage),
         parent=f"{run.run_id}/{above}" if above else run.run_id,
     )  # fmt: skip
 
 
 def child_of(child: RunHeader, run: RunHeader | None) -> RunHeader:
     """Return the header of the run of a sub-agent with its status: one that did not end is where the whole run is."""
-    if run is None or child.status != "running" or run.state == "running":
+    if run is None or child.written != "running" or run.status == "running":
         return child
-    return structs.replace(child, status="cancelled" if run.status == "done" else run.state)
+    return structs.replace(child, written="cancelled" if run.status == "done" else run.status)
 
 
 def cost_of(usage: Usage) -> str:

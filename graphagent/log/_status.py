@@ -16,5 +16,7 @@ Status = Literal[
     "cancelled",
     "interrupted",
     "unsupported",
+    "damaged",
 ]
-"""Where a run is: `new` before its first node, `waiting` for answers, `paused` on request, `interrupted` if its process died."""
+"""Where a run is: `new` before its first node, `waiting` for answers, `paused` on request, `interrupted` if its process died, `damaged` if the
+store has not what was written."""

@@ -223,7 +223,7 @@ async def _claim(run: Runtime, store: Store) -> None:
         raise RunClaimedError(run.run_id, "another process, which continued it")
     token, outline = Token(), run.config.strategy.outline
     log.header = structs.replace(
-        header, claim=Claim.of(token), status="running", reason="", strategy_digest=outline.digest
+        header, claim=Claim.of(token), written="running", reason="", strategy_digest=outline.digest
     )
     log.version, log.lost = version, False
     _record_answers(run)

@@ -132,7 +132,7 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
 def _header(run: Runtime, status: Any, reason: str) -> RunHeader:
     frame = run.frame
     return released(
-        run.log.header, status=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
+        run.log.header, written=status, reason=storable(reason), turns=frame.turns, tokens=frame.usage.total_tokens,
         cost=cost_of(frame.usage), seconds=round(run.elapsed, 3), unlearned=run.log.state.unlearned,
     )  # fmt: skip
 

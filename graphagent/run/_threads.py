@@ -82,7 +82,7 @@ async def continued(run: Runtime, store: Store) -> Continued:
     if last == run.run_id:
         raise RunExistsError(run.run_id, owner)  # begun before, whether it still runs or not
     header = await _ended(store, owner, last, thread) if last else None
-    if header is not None and header.state != "done":
+    if header is not None and header.status != "done":
         return await _carried(run, store, header, changes)
     if header is None:
         return Continued(None, Transcript(config.system_prompt), changes)
@@ -139,10 +139,10 @@ async def _ended(store: Store, owner: str, run_id: str, thread: str) -> RunHeade
             header, _ = await read_header(store, owner, run_id)
         except RunNotFoundError:
             raise DamagedStoreError(f"thread {thread!r}", f"its run {run_id!r} is missing") from None
-        if header.state == "done":
+        if header.status == "done":
             return header
-        if header.state in ("running", "waiting", "paused", "sleeping"):
-            raise ThreadBusyError(thread, header.run_id, header.state, header.owner)
+        if header.status in ("running", "waiting", "paused", "sleeping"):
+            raise ThreadBusyError(thread, header.run_id, header.status, header.owner)
         if not header.previous:
             return header
         run_id = header.previous

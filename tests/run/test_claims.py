@@ -33,6 +33,7 @@ from graphagent.errors import (
     RunNotFoundError,
     StoreError,
 )
+from graphagent.history import choose_runs, read_run
 from graphagent.llm import Message
 from graphagent.log import _claim, _log
 from graphagent.log._claim import LEASE, Claim, Token
@@ -311,7 +312,7 @@ def test_what_a_killed_process_had_is_free_at_once(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         while _claim._state(process.pid) not in ("Z", "X"):
             time.sleep(0.001)
-        assert heads_in(tmp_path)[0].state == "interrupted"
+        assert heads_in(tmp_path)[0].status == "interrupted"
         following = Process(resumes, tmp_path)
         assert following.says() == ["holds"]
         assert process.end() == -signal.SIGKILL
@@ -387,6 +388,17 @@ async def test_what_a_process_had_that_is_gone_is_free(stranger, other, when):
         return
     with fixed_clock(when, 0):
         assert await is_free(store)
+
+
+async def test_a_run_whose_process_died_has_one_status():
+    """The same in the list, read with its agent and without, in the result, and as what a list is filtered by."""
+    store = MemoryStore()
+    await interrupted(store, Claim.of(Token()))
+    (head,), run = await list_runs(store), await Agent(holding(at_once), store=store).read("r")
+    stored = (await read_run(store, "r")).head
+    assert [head.status, run.status, run.result.status, stored.status] == ["interrupted"] * 4
+    assert choose_runs([head], status={"interrupted"}) == [head]
+    assert choose_runs([head], status={"running"}) == []
 
 
 @pytest.mark.parametrize(
@@ -787,7 +799,7 @@ async def test_one_whose_store_broke_while_it_took_a_run_does_not_have_it(begun)
         await run.finish()
     store.breaks = store.broken = False
     (head,) = await list_runs(store)
-    assert (head.state, head.claim is None) == ("interrupted", False)
+    assert (head.status, head.claim is None) == ("interrupted", False)
     assert await is_free(store)
     assert kept.value.run_id == "r"
     before = await items(store)

@@ -164,7 +164,7 @@ async def test_a_damaged_head_is_refused_by_name():
     await refused({**kept, key: kept[key][:-1]}, r"^the header of run 'r' is damaged")
     store = await copy_of({**kept, key: b""})
     assert (await agent_over(store).read("other")).output == RIGHT
-    assert [(head.run_id, head.state) for head in await list_runs(store)] == [("other", "done"), ("r", "damaged")]
+    assert [(head.run_id, head.status) for head in await list_runs(store)] == [("other", "done"), ("r", "damaged")]
 
 
 async def test_a_damaged_payload_is_refused_by_name():
@@ -465,7 +465,7 @@ async def test_a_value_that_cannot_be_kept_is_named_at_the_step(what):
     assert [entry.kind for entry in (await read_run(agent.store, "r")).entries] == [
         "started", "finished", "failed", "stopped",
     ]  # fmt: skip
-    assert [head.state for head in await list_runs(agent.store)] == ["failed"]
+    assert [head.status for head in await list_runs(agent.store)] == ["failed"]
     sound.append(True)
     assert (await agent.resume("r")).output == "x!"
     assert before == ["x"]

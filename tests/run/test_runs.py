@@ -94,7 +94,7 @@ async def test_runs_are_listed_newest_first_at_a_glance(store):
     await agent.run("the weather", run_id="b")
     await agent.run("a secret", run_id="c", owner="ada")
     await agent.resume("a", answer=True)
-    assert [(head.run_id, head.state, head.title) for head in await list_runs(store)] == [
+    assert [(head.run_id, head.status, head.title) for head in await list_runs(store)] == [
         ("b", "waiting", "the weather"), ("a", "done", "the party"),
     ]  # fmt: skip
     assert [head.run_id for head in await list_runs(store, owner="ada")] == ["c"]
@@ -114,7 +114,7 @@ async def test_a_damaged_head_is_named():
             flipped = bytes([*sound[:place], sound[place] ^ bit, *sound[place + 1 :]])
             await store.commit(Put(key, flipped))
             [head] = await list_runs(store)
-            assert (head.run_id, head.state) == ("a", "damaged")
+            assert (head.run_id, head.status) == ("a", "damaged")
             assert head.damaged.startswith("the header of run 'a' is damaged")
 
 

@@ -132,7 +132,7 @@ def prune(
         _output.aside(f"No run{whose(owner)} fits, so nothing was removed.")
         return
     if not yes:
-        kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.state for head in chosen).most_common())
+        kinds = ", ".join(f"{count} {state}" for state, count in Counter(head.status for head in chosen).most_common())
         beside = f" with {counted(sub_agents, 'run')} of sub-agents" if sub_agents else ""
         confirm(f"Remove {counted(len(chosen), 'run')} ({kinds}){beside} for good?")
 

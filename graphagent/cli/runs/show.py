@@ -72,7 +72,7 @@ def list_(
     whole = [
         head
         for head in reversed(parts.get("", []))
-        if (wanted is None or head.state in wanted) and (thread is None or head.thread == thread)
+        if (wanted is None or head.status in wanted) and (thread is None or head.thread == thread)
     ]
     shown = [each for head in whole[:limit] for each in with_parts(head, parts)]
     if as_json:
@@ -116,7 +116,7 @@ def threads(target: RunsTarget, as_json: Json = False) -> None:
         _output.table(
             ("thread", "began with", "runs", "status", "last written"),
             [
-                (each.name, each.title or "(not text)", f"{each.runs:,}", each.last.state, _output.moment(each.updated))
+                (each.name, each.title or "(not text)", f"{each.runs:,}", each.last.status, _output.moment(each.updated))
                 for each in found
             ],
             fold=False, essential=("thread", "began with"),
@@ -134,7 +134,7 @@ def _table(
         if depth and _output.screen().is_terminal:
             name = f"{'  ' * (depth - 1)}└ {head.run_id.removeprefix(f'{head.parent}/')}"
         rows.append([
-            name, head.title, head.state, head.strategy, _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
+            name, head.title, head.status, head.strategy, _output.moment(head.started or None), f"{head.turns:,}" if head.turns else "",
             f"{head.tokens:,}" if head.tokens else "", _money(head.cost),
             *([_bytes(sizes[head.run_id].bytes) if head.run_id in sizes else ""] if sizes else []),
         ])  # fmt: skip
@@ -258,14 +258,14 @@ def _state(head: RunHeader) -> str:
     """Return the status of a run for a person, with its reason."""
     if head.claim is not None and head.running:
         return f"running, by {head.claim.holder}"
-    if head.state == "interrupted":
+    if head.status == "interrupted":
         return "interrupted: the process that executed it died; resume it with runs resume"
-    if head.state == "waiting":
+    if head.status == "waiting":
         return "waiting for an answer"
     reason = head.reason.removeprefix("it ").removeprefix("was ")
     if reason.startswith("failed with ") and ": " in reason:
         reason = f"failed: {reason.partition(': ')[2]}"
-    return reason if reason.startswith(head.state) else f"{head.state}: {reason}" if reason else head.state
+    return reason if reason.startswith(head.status) else f"{head.status}: {reason}" if reason else head.status
 
 
 def _say_failure(stored: StoredRun, *, traceback: bool) -> None:
@@ -319,7 +319,7 @@ def _say_parts(head: RunHeader, parts: list[RunHeader]) -> None:
         _title("sub-agents")
     for part in parts:
         name = part.run_id.removeprefix(f"{head.run_id}/")
-        told = (name, part.state, *spent(part.turns, part.tokens, part.cost, part.seconds), part.title)
+        told = (name, part.status, *spent(part.turns, part.tokens, part.cost, part.seconds), part.title)
         _line("", " · ".join(filter(None, told)))
 
 
