@@ -73,6 +73,7 @@ class Setting:
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: Decimal | float | None = None
+    max_seconds: float | None = None
 
     @property
     def available(self) -> Sequence[Any] | None:
@@ -82,4 +83,5 @@ class Setting:
     @property
     def limited(self) -> bool:
         """Whether it has a budget."""
-        return (self.max_nodes, self.max_turns, self.max_tokens, self.max_cost) != (None, None, None, None)
+        own = (self.max_nodes, self.max_turns, self.max_tokens, self.max_cost, self.max_seconds)
+        return any(each is not None for each in own)

@@ -202,6 +202,7 @@ class Strategy(Node[I, O]):
         max_turns: int | None = None,
         max_tokens: int | None = None,
         max_cost: Decimal | float | None = None,
+        max_seconds: float | None = None,
     ) -> Self:
         """Return the same strategy with a model, tools and budgets of its own.
 
@@ -214,12 +215,13 @@ class Strategy(Node[I, O]):
             max_turns: The largest number of model turns, likewise.
             max_tokens: The largest number of tokens, likewise.
             max_cost: The largest cost, likewise, in the currency of the prices.
+            max_seconds: The longest time that it is executed, likewise.
         """
         if isinstance(model, type):
             raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
         given: dict[str, Any] = {
             "model": model, "tools": tools, "max_nodes": max_nodes, "max_turns": max_turns, "max_tokens": max_tokens,
-            "max_cost": max_cost,
+            "max_cost": max_cost, "max_seconds": max_seconds,
         }  # fmt: skip
         own = self._copy()
         own.setting = replace(
@@ -409,7 +411,12 @@ def _notes(element: Element) -> Iterator[str]:
             yield "own model"
         if setting.tools is not None:
             yield "tools that a model selects" if isinstance(setting.tools, ToolSelection) else "own tools"
-        limits = {"nodes": setting.max_nodes, "turns": setting.max_turns, "tokens": setting.max_tokens}
+        limits = {
+            "nodes": setting.max_nodes,
+            "turns": setting.max_turns,
+            "tokens": setting.max_tokens,
+            "seconds": setting.max_seconds,
+        }
         yield from (f"max {limit} {what}" for what, limit in limits.items() if limit is not None)
     for policy in element.policies:
         if isinstance(policy, Retry):

@@ -247,6 +247,8 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
     """The first node of each."""
     own: bool = False
     """Whether each is a branch with a transcript of its own; a subgraph shares that of the node."""
+    ran: int = 0
+    """For how many milliseconds the run had been executed, for a subgraph with a budget of time."""
 
     def apply(self, state: State) -> None:
         """Put a frame before each first node."""
@@ -258,7 +260,7 @@ class BranchesStarted(Entry, tag="branches started", frozen=True):
             path = f"{frame.node_path}/{place}/" if self.own else f"{frame.node_path}/"
             transcript = frame.transcript.branch() if self.own else frame.transcript
             inside = Frame(path, frame, transcript, owns=self.own, born=state.number)
-            inside.source = frame.source
+            inside.source, inside.ran = frame.source, self.ran
             inside.begin(first, state.number, UNSET, frame.source)
             state.add_frame(inside, "branches")
         frame.latest = state.number

@@ -128,7 +128,7 @@ class Frame:
 
     __slots__ = (
         "activation", "attempts", "born", "effects", "ended", "entered", "executions", "inside", "latest", "node", "nodes", "owns",
-        "parent", "path", "since", "source", "started", "transcript", "turns", "usage", "value",
+        "parent", "path", "ran", "since", "source", "started", "transcript", "turns", "usage", "value",
     )  # fmt: skip
 
     def __init__(self, path: str, parent: Frame | None, transcript: Transcript, *, owns: bool, born: int = 0) -> None:
@@ -168,6 +168,8 @@ class Frame:
         """The tokens and money that were spent here and inside."""
         self.ended = 0
         """The entry with which it came to END."""
+        self.ran = 0
+        """For how many milliseconds the run had been executed when it began, where the frame has a budget of time."""
         self.activation: Activation | None = None
         """The run of an agent whose strategy this is."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
-
 from graphagent.errors import CheckError
 from graphagent.graph._internal import fits
 from graphagent.log._internal import Placed, TaskShown
 from graphagent.memory import FinalAnswerStep, TaskStep
 from graphagent.run._callbacks import call_all
 from graphagent.run._compiled import DONE
+from graphagent.run._deadlines import limited_to
 from graphagent.run._effects import Effects
 from graphagent.run._servers import list_tools
 from graphagent.run._steps import close_open
@@ -42,7 +41,7 @@ async def execute_until_accepted(run: Runtime) -> FinalAnswerStep:
         return await _answer(run)
     left = run.max_seconds - run.elapsed
     if left > 0:
-        with anyio.move_on_after(left):
+        with limited_to(left, run):
             return await _answer(run)
     raise run.budget_error("seconds", run.max_seconds)
 

@@ -48,8 +48,9 @@ def check_tool_edges(sites: Iterable[Site]) -> None:
         if strategy.setting is not None:
             own = strategy.setting
             check_budgets(
-                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost
-            )
+                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost,
+                max_seconds=own.max_seconds,
+            )  # fmt: skip
         if site.has_own_tools:
             checked_tools(site.tools)
         if site.tools and strategy.without_tools:

@@ -11,6 +11,7 @@ from graphagent.graph._internal import Each, Parallel, Race
 from graphagent.log._internal import BranchesStarted
 from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
 from graphagent.run._context import Context
+from graphagent.run._deadlines import limited_to
 from graphagent.run._forks import each_call, parallel_call, race_call, with_same_items
 from graphagent.run._learning import learning
 from graphagent.run._loop import execute
@@ -100,6 +101,7 @@ def _compile_branches(fork: Each | Parallel | Race, path: str) -> tuple[Compiled
 
 def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> Call:
     setting = strategy.setting
+    most = None if setting is None else setting.max_seconds
     selection = setting.tools if setting is not None and isinstance(setting.tools, ToolSelection) else None
 
     async def enter(execution: Execution, value: Any) -> Any:
@@ -110,9 +112,17 @@ def _strategy_call(compiled: CompiledStrategy, strategy: Strategy[Any, Any]) -> 
                 always = execution.of_features()
                 tools = [tool for tool in execution.available(setting) if tool.name not in always]
                 await choose_tools(Context(execution), selection, setting, tools, value)
-            log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,)))
+            ran = 0 if most is None else round(execution.run.top.elapsed * 1000)
+            log.append(BranchesStarted(at=frame.path, firsts=(compiled.first.name,), ran=ran))
             inside = frame.inside["branches"]
         given = execution.input if log.durable else lambda: value
-        return await execute(execution.inside(inside[0], compiled, given, setting))
+        own = execution.inside(inside[0], compiled, given, setting)
+        if most is None:
+            return await execute(own)
+        left = most - (execution.run.top.elapsed - inside[0].ran / 1000)
+        if left > 0:
+            with limited_to(left, own):
+                return await execute(own)
+        raise own.run.budget_error("seconds", most, own.limits.where)
 
     return enter

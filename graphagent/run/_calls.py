@@ -55,7 +55,7 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         if refusal is not None:
             result = refused(call, f"this call was refused: {refusal.reason}")
         else:
-            effects.stop_if_due()
+            await effects.before_live()
             result = await _made(effects, tool, call)
             for feature in implementing(run.features, "shown"):
                 result = feature.shown(result)

@@ -53,6 +53,7 @@ async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -
             await begin_features(run)
             run.begun = True
         run.emit(started(run.run_id, config.strategy.name, run.owner))
+        run.deadline = effects.execution.deadline
         step = await execute_until_accepted(run)
         log.append(AgentStopped(at=run.frame.path, status="done", step=copy.copy(step)))
     except Suspend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
@@ -15,6 +16,7 @@ from graphagent.memory import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
+from graphagent.run._deadlines import seconds_left
 from graphagent.run._effects import Effects
 from graphagent.run._people import ask
 from graphagent.run._steps import add, add_results
@@ -144,8 +146,12 @@ class Context(Generic[Deps]):
 
     @property
     def remaining(self) -> Budgets:
-        """What is left of the budgets, including those of enclosing strategies and runs. None means no limit."""
-        return self._effects.execution.limits.remaining()
+        """What is left of the budgets, including those of enclosing strategies and runs. None means no limit.
+
+        `max_seconds` is the time until the first of the time limits here, timeouts included.
+        """
+        execution = self._effects.execution
+        return replace(execution.limits.remaining(), max_seconds=seconds_left(execution))
 
     @property
     def planning_interval(self) -> int | None:
@@ -324,7 +330,7 @@ class Context(Generic[Deps]):
         key = f"{effects.scope}{key}"
         found = effects.find_or_copy("once", key)
         if found is None:
-            effects.stop_if_due()
+            await effects.before_live()
             if in_flight != "retry":
                 await _start(effects, key, in_flight)
             outcome = await work()

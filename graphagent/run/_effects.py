@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from graphagent.errors import DivergedError, RunError
 from graphagent.log._internal import NIL, EffectRecorded, EffectStarted, Held, TranscriptEdited
 from graphagent.memory._internal import Detached, RunMemory
+from graphagent.run._deadlines import take_effect
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
@@ -198,6 +199,17 @@ class Effects:
         top = self.execution.run.top
         if top.attention:
             top.stop_if_due()
+
+    async def before_live(self) -> None:
+        """Stop here, before something live is done, if the run is to stop or its time is up.
+
+        Raises:
+            Suspend: it is to pause.
+            RunError: a callback refused a step, or raised.
+        """
+        self.stop_if_due()
+        if self.execution.deadline is not None:
+            await take_effect(self.execution, self.execution.deadline)
 
     def _ended(self) -> RunError:
         text = f"this execution of node {self.node!r} has ended, and can record nothing more"

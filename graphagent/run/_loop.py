@@ -17,6 +17,7 @@ from graphagent.graph._internal import is_a, show
 from graphagent.log._internal import NIL, NodeFailed, NodeFinished
 from graphagent.run._compiled import DONE
 from graphagent.run._context import Context
+from graphagent.run._deadlines import take_effect
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
 from graphagent.run._middleware import pass_through
@@ -43,10 +44,12 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
     durable, alone = log.durable, limits.parent is None
     started, finished = run.handlers.get(NodeStarted), run.handlers.get(NodeFinishedEvent)
     around, reports_path, recorded = run.around_node, PathTaken in run.handlers, top.recorded
-    node = execution.strategy.node(frame.node or "")
+    node, deadline = execution.strategy.node(frame.node or ""), execution.deadline
     assert node is not None
     value, following = execution.input(), cast("CompiledNode | None", None)
     while node is not DONE:
+        if deadline is not None:
+            await take_effect(execution, deadline)
         if node.counts:
             if alone and limits.frame.nodes + limits.running < limits.max_nodes:
                 limits.running += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.lowlevel import current_token
 
 from graphagent.codec._internal import outline
 from graphagent.errors import CacheError
@@ -15,6 +14,7 @@ from graphagent.graph._internal import Timeout
 from graphagent.log._internal import EffectRecorded, NodeRetried
 from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts
+from graphagent.run._deadlines import backend_of, earlier
 from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:
@@ -43,12 +43,11 @@ def _with_timeout(call: Call, policy: Timeout) -> Call:
 
     async def limited(execution: Execution, value: Any) -> Any:
         # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
-        top = execution.run.top
-        backend = top.backend
-        if backend is None:
-            backend = top.backend = current_token().backend_class
-        scope = backend.create_cancel_scope(deadline=backend.current_time() + seconds)
+        backend, around = backend_of(execution.run), execution.deadline
+        deadline = backend.current_time() + seconds
+        scope = backend.create_cancel_scope(deadline=deadline)
         scope.__enter__()
+        execution.deadline = earlier(around, deadline)
         try:
             returned = await call(execution, value)
         except BaseException as error:
@@ -56,6 +55,8 @@ def _with_timeout(call: Call, policy: Timeout) -> Call:
                 # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
                 raise TimeoutError  # noqa: B904  as with `fail_after`, it has a context and no cause
             raise
+        finally:
+            execution.deadline = around
         scope.__exit__(None, None, None)
         return returned
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anyio.lowlevel import checkpoint
+
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, ModelError, PromptTooLongError
 from graphagent.events import (
@@ -117,6 +119,8 @@ class Asking:
         if self.counts:
             limits.enter_turn()
         try:
+            if self.counts:
+                await checkpoint()  # one that is cancelled by what happens beside it was not made
             partial: PartialOutput | None = None
             if request.output is not None and run.streams(purpose, OutputStreamed):
                 partial = PartialOutput(request.output)

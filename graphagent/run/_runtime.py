@@ -144,6 +144,8 @@ class Runtime:
     token: Token | None = None
     since: float | None = None
     """The time of the clock since which it is being executed."""
+    deadline: float | None = None
+    """When the time that it may take, or that what is around it may take, ends, as a time of the event loop."""
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
     unlearned: tuple[str, ...] = ()
@@ -192,7 +194,9 @@ class Runtime:
             ]
             self.guards = [each for each in config.callbacks if ToolCall in each.kinds]
         self.limits = Limits(self, frame, config.budgets, limits)
-        self.max_seconds = config.budgets.max_seconds
+        own = None if config.strategy.setting is None else config.strategy.setting.max_seconds
+        seconds = [each for each in (config.budgets.max_seconds, own) if each is not None]
+        self.max_seconds = min(seconds, default=None)
         self.memory = RunMemory(editor=RunEditor(self))
         """The transcript, as users see and edit it from outside of nodes."""
         self.added: list[Step] = []
@@ -287,8 +291,9 @@ class Runtime:
         config, setting = self.config, self.config.strategy.setting
         task, kind, log = self.activation.task, config.strategy.input_type, self.log
         outer = Execution(
-            self, self.frame, config.compiled, self.limits, config.model, config.tools, lambda: log.take(task, kind)
-        )
+            self, self.frame, config.compiled, self.limits, config.model, config.tools, lambda: log.take(task, kind),
+            self.deadline,
+        )  # fmt: skip
         return outer if setting is None else outer.inside(self.frame, config.compiled, outer.given, setting)
 
     # ---- events

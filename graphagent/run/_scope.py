@@ -157,7 +157,7 @@ class Limits:
 class Execution:
     """A frame that is executed, with the live things that its nodes use. It is made anew wherever the frame is entered."""
 
-    __slots__ = ("declared", "frame", "given", "limits", "model", "run", "strategy")
+    __slots__ = ("deadline", "declared", "frame", "given", "limits", "model", "run", "strategy")
 
     def __init__(
         self,
@@ -168,6 +168,7 @@ class Execution:
         model: Model | None,
         declared: Sequence[Tool | ToolServer],
         given: Callable[[], Any],
+        deadline: float | None = None,
     ) -> None:
         self.run = run
         self.frame = frame
@@ -179,6 +180,8 @@ class Execution:
         """The tools as the agent or the strategy has them: a server is among them in the place of its tools."""
         self.given = given
         """Returns the input of the frame."""
+        self.deadline = deadline
+        """When the first of the time limits here and around ends, as a time of the event loop; None: there is none."""
 
     @property
     def node(self) -> CompiledNode | None:
@@ -211,7 +214,7 @@ class Execution:
                 declared = tuple(map(as_tool, setting.available))
             if setting.limited:
                 limits = Limits(self.run, frame, setting, limits, where=frame.path[len(self.run.frame.path) : -1])
-        return Execution(self.run, frame, strategy, limits, model, declared, given)
+        return Execution(self.run, frame, strategy, limits, model, declared, given, self.deadline)
 
     @property
     def offered(self) -> tuple[Tool, ...]:

@@ -95,7 +95,7 @@ async def _take_turn(
     started: int, *, last: bool,
 ) -> tuple[ModelResponse, OutputError | None]:  # fmt: skip
     """Ask the model, and record what came of it. Return the answer, and why it does not fit, where it does not."""
-    effects.stop_if_due()
+    await effects.before_live()
     await close_open(effects)
     counts = kind is ActionStep
     if not counts:
@@ -159,7 +159,7 @@ async def decide(
             response = cast("ModelResponse", found.value)
             problem = _parsed(parse, response.message)[1]
         else:
-            effects.stop_if_due()
+            await effects.before_live()
             asking = Asking(effects, name, purpose, model, counts=counts, effect=("decision", name) if record else None)
             response, problem = await _decided(asking, request, parse, record=record, last=attempt == attempts)
         spent += response.usage

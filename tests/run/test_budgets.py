@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anyio
 import pytest
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
-from graphagent.errors import BudgetError, RunError
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
+from graphagent.errors import BudgetError, NodeFailedError, RunError
 from graphagent.events import ModelRequested, NodeStarted
 from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls, Usage
 from graphagent.memory import ActionStep
 from graphagent.nodes import execute_tools, llm_request, passthrough, update_prompt
+from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 
 
 @node
@@ -326,3 +329,129 @@ async def test_update_prompt_counts_as_the_tap_that_it_is():
     with pytest.raises(BudgetError):
         await agent.run("x")
     assert asked == []
+
+
+# ---- time, where nothing waits
+
+
+@node
+async def block(ctx: Context, count: int) -> int:
+    time.sleep(0.01)  # noqa: ASYNC251  a node that never waits
+    return count + 1
+
+
+def counting(step=block, name="counting"):
+    """A loop of a node that never waits."""
+    return Strategy(name, START >> step, step.when(lambda count: count < 1000) >> step, step.otherwise() >> END)
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("store", [None, MemoryStore])
+async def test_the_time_of_a_run_ends_it_between_nodes_that_never_wait(store):
+    """After the node in which it ended; what was done so far is in the result."""
+    with pytest.raises(BudgetError) as info:
+        await Agent(counting(), max_seconds=0.05, max_nodes=None, store=store and store()).run(0)
+    assert (info.value.budget, info.value.where) == ("seconds", "")
+    assert 0 < info.value.result.nodes < 1000
+
+
+@pytest.mark.every_loop
+async def test_a_timeout_ends_a_subgraph_between_nodes_that_never_wait():
+    """Also one around several subgraphs and branches, where the innermost node is in one of them; its error edge takes it."""
+    fork = parallel(counting())
+    inner = Strategy("outer", START >> fork, fork.map(lambda found: found[0]) >> END).timeout(0.05)
+
+    @node
+    async def late(ctx: Context, error: TimeoutError) -> int:
+        return -1
+
+    strategy = Strategy("s", START >> inner, inner.on_error(TimeoutError) >> late >> END, inner >> END)
+    result = await Agent(strategy, max_nodes=None).run(0)
+    assert (result.output, 1 < result.nodes < 1000) == (-1, True)
+
+
+@pytest.mark.every_loop
+async def test_no_model_turn_is_made_after_the_time_ended_in_a_tool_that_never_waits():
+    """Neither is the next call; the result counts the turns that were made."""
+    made = []
+
+    @tool
+    def slow(name: str) -> str:
+        """Block."""
+        made.append(name)
+        time.sleep(0.05)
+        return name
+
+    calls = [ToolCall("slow", {"name": "a"}), ToolCall("slow", {"name": "b"})]
+    model = ScriptedModel([calls, "Done."])
+    with pytest.raises(BudgetError) as info:
+        await Agent(single_run(), model=model, tools=[slow], max_seconds=0.04).run("x")
+    assert (made, len(model.requests), info.value.result.turns) == (["a"], 1, 1)
+
+
+@pytest.mark.every_loop
+async def test_turns_that_are_cancelled_before_they_are_made_do_not_count():
+    """A budget that ends in one branch cancels those beside it, of which none has asked."""
+    asks = [llm_request(tools=False, name=f"ask_{number}") for number in range(4)]
+    model = ScriptedModel(["a"] * 4)
+    with pytest.raises(BudgetError) as info:
+        await Agent(Strategy("s", START >> parallel(*asks) >> END), model=model, max_turns=2).run("x")
+    assert (info.value.result.turns, len(model.requests)) == (0, 0)
+
+
+# ---- the time of a subgraph
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_subgraph_has_a_time_of_its_own(waits):
+    """An edge for its BudgetError takes it, with the result so far; the run itself has no limit."""
+
+    @node
+    async def wait(ctx: Context, count: int) -> int:
+        assert ctx.remaining.max_seconds <= 0.05
+        await anyio.sleep(0.01)
+        return count + 1
+
+    inner = counting(wait if waits else block, "inner").using(max_seconds=0.05)
+    caught = []
+
+    @node
+    async def late(ctx: Context, error: BudgetError) -> int:
+        caught.append((error.budget, error.limit, error.where, error.result.done))
+        assert ctx.remaining.max_seconds is None
+        return -1
+
+    strategy = Strategy("s", START >> inner, inner.on_error(BudgetError) >> late >> END, inner >> END)
+    assert (await Agent(strategy, max_nodes=None).run(0)).output == -1
+    assert caught == [("seconds", 0.05, "inner", False)]
+
+
+async def test_the_time_of_a_subgraph_is_that_in_which_it_is_executed(tmp_path):
+    """A resumed run continues with what is left of it, and one that is entered again has all of it."""
+
+    @node
+    async def stop(ctx: Context, count: int) -> int:
+        if fails:
+            fails.pop()
+            time.sleep(0.06)  # noqa: ASYNC251  a node that never waits
+            raise ConnectionError
+        return count
+
+    inner = Strategy("inner", START >> stop >> block >> END).using(max_seconds=0.05)
+    agent = Agent(Strategy("s", START >> inner >> END), store=SqliteStore(tmp_path / "s.db"))
+    fails = [1]
+    with pytest.raises(NodeFailedError):
+        await agent.run(0, run_id="r")
+    with pytest.raises(BudgetError):
+        await agent.resume("r")
+    again = Strategy("s", START >> inner >> inner.named("again") >> END).using(max_seconds=60)
+    assert (await Agent(again).run(0)).output == 2
+
+
+@pytest.mark.every_loop
+async def test_the_own_strategy_of_an_agent_may_bring_a_time():
+    """As it may bring other budgets: the shorter one holds."""
+    for strategy, most in ((counting().using(max_seconds=0.05), None), (counting().using(max_seconds=60), 0.05)):
+        with pytest.raises(BudgetError):
+            await Agent(strategy, max_nodes=None, max_seconds=most).run(0)

@@ -24,7 +24,7 @@ LIVE = {
     Runtime: {
         # what it is made of
         "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "backend",
-        "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "memory",
+        "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "deadline", "memory",
         "_handle", "listed", "draft", "recorded", "after",
         # where this process is with it
         "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
@@ -33,7 +33,7 @@ LIVE = {
     Limits: {
         "run", "frame", "parent", "where", "within", "max_nodes", "max_turns", "max_tokens", "max_cost", "cost", "running", "asking",
     },
-    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given"},
+    Execution: {"run", "frame", "strategy", "limits", "model", "declared", "given", "deadline"},
     Effects: {
         "execution", "scope", "position", "call", "asked", "_known", "_since", "_numbers", "_memory",
     },
