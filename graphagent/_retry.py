@@ -21,7 +21,7 @@ class Retry:
     factor: float = 2.0
     """How much longer each further wait is."""
     max_wait: float = 60.0
-    """Seconds that no wait exceeds, the server's wish included."""
+    """Seconds that no wait exceeds. After an error whose `retry_after` is longer it is not tried again, and a note of the error says so."""
     errors: tuple[type[Exception], ...] = (Exception,)
     """Which errors are tried again; any other is final."""
 
@@ -34,10 +34,18 @@ class Retry:
         for kind in self.errors:
             check_errors("retry(errors=)", kind)
 
-    def pause(self, attempt: int, error: Exception) -> float:
-        """Return how many seconds to wait after an attempt that raised an error; the first attempt is 1."""
+    def pause(self, attempt: int, error: Exception) -> float | None:
+        """Return how many seconds to wait after an attempt that raised an error; the first attempt is 1.
+
+        Return None, and note it in the error, if a server asked for a longer wait than `max_wait`: it would be asked too early.
+        """
         asked = getattr(error, "retry_after", None) or 0.0
-        return min(max(self.wait * self.factor ** (attempt - 1), asked), self.max_wait)
+        if asked > self.max_wait:
+            error.add_note(
+                f"not tried again: the server asked to wait {asked:g} seconds, and max_wait={self.max_wait:g}"
+            )
+            return None
+        return max(min(self.wait * self.factor ** (attempt - 1), self.max_wait), asked)
 
 
 def check_errors(what: str, kind: object) -> None:

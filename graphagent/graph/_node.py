@@ -148,7 +148,7 @@ class _Tapping:
             attempts: The largest number of executions, including the first.
             wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
             factor: The factor by which each further wait is longer.
-            max_wait: The longest wait, in seconds.
+            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and has a note of that.
             errors: The classes of errors after which it is executed again.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)
@@ -466,7 +466,7 @@ class Node(Outlet[I, O]):
             attempts: The largest number of executions, including the first.
             wait: Seconds before the second attempt; an error's `retry_after` is used instead if it is longer.
             factor: The factor by which each further wait is longer.
-            max_wait: The longest wait, in seconds.
+            max_wait: The longest wait, in seconds. An error with a longer `retry_after` is not tried again, and has a note of that.
             errors: The classes of errors after which it is executed again.
         """
         chosen = errors if isinstance(errors, tuple) else (errors,)

@@ -36,7 +36,7 @@ class RetryModel:
     """A model that is asked again after an error that may go away: `RetryModel(model, 3)`.
 
     These are 429, 5xx, 408, 409, 425 and lost connections. Between attempts it waits as a Retry says, or as long as the Retry-After
-    of the server where that is longer, `max_wait` at most. Attempts that failed are in the `failed` of the response. If streamed text
+    of the server where that is longer; if it is longer than `max_wait`, the error is raised. Attempts that failed are in the `failed` of the response. If streamed text
     has arrived already, an error is raised at once, since the text would come a second time.
     """
 
@@ -88,8 +88,10 @@ class RetryModel:
                 attempt = len(failed) + 1
                 if attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error):
                     raise
-                failed.append(_failure(self.model, error))
                 pause = self.retry.pause(attempt, error)
+                if pause is None:
+                    raise
+                failed.append(_failure(self.model, error))
             else:
                 return _reporting(response, failed)
             await anyio.sleep(pause)

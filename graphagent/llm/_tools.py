@@ -161,6 +161,8 @@ class Tool:
                 if _is_final(error, context):
                     raise
                 pause = retry.pause(attempt, error)
+                if pause is None:
+                    raise
             attempt += 1
             await anyio.sleep(pause)
 

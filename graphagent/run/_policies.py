@@ -78,6 +78,8 @@ def _with_retry(call: Call, policy: Retry, element: Element, name: str, *, whole
                 if caught is None or attempt >= policy.attempts or log.stale is not None:
                     raise
                 wait = policy.pause(attempt, caught)
+                if wait is None:
+                    raise
                 run.emit(NodeFailed(run.run_id, run.node_of(frame), error))
                 text = str(caught)
             first = execution.strategy.first.name if whole else ""

@@ -90,7 +90,7 @@ async def test_the_last_attempt_raises_what_it_met():
 
 
 async def test_it_waits_as_long_as_the_server_asks(monkeypatch):
-    """Retry-After counts where it is longer than the wait of the Retry, up to its max_wait."""
+    """Retry-After counts where it is longer than the wait of the Retry. One longer than max_wait is not cut down: the error says so."""
     waits = []
 
     async def sleep(seconds):
@@ -98,8 +98,12 @@ async def test_it_waits_as_long_as_the_server_asks(monkeypatch):
 
     monkeypatch.setattr(anyio, "sleep", sleep)
     busy = [ModelRequestError("busy", status=429, retry_after=wait) for wait in (0.5, 7.0, 900.0)]
-    await RetryModel(ScriptedModel([*busy, "Hello."]), Retry(4, wait=1.0)).respond(HELLO)
-    assert waits == [1.0, 7.0, 60.0]
+    with pytest.raises(ModelRequestError) as info:
+        await RetryModel(ScriptedModel([*busy, "Hello."]), Retry(4, wait=1.0)).respond(HELLO)
+    assert waits == [1.0, 7.0]
+    assert info.value.__notes__ == ["not tried again: the server asked to wait 900 seconds, and max_wait=60"]
+    await RetryModel(ScriptedModel([*busy, "Hello."]), Retry(4, wait=1.0, max_wait=900)).respond(HELLO)
+    assert waits == [1.0, 7.0, 1.0, 7.0, 900.0]
 
 
 async def test_a_server_that_drops_the_connection_is_asked_again():

@@ -84,6 +84,8 @@ async def test_a_retry_says_after_which_errors_and_how_long(waits):
     assert await called(failing(ConnectionError(), refusal, ConnectionError(), retry=patient)) == ("attempt 4", False)
     assert waits == [0.5, 7, 8]
     assert await called(failing(ValueError("b"), retry=patient)) == ("Error: ValueError: b", True)
+    later = ModelRequestError("too many requests", retry_after=9)  # asked earlier, it would refuse again
+    assert await called(failing(later, retry=patient)) == ("Error: ModelRequestError: too many requests", True)
 
 
 async def test_what_the_model_has_to_mend_is_not_tried_again(waits):

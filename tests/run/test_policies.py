@@ -95,14 +95,32 @@ async def test_only_the_named_errors_are_tried_again(waits):
 
 @pytest.mark.parametrize(
     ("asked", "settings", "expected"),
-    [(7.0, {}, [7.0, 7.0]), (1.5, {}, [1.5, 2]), (0.1, {}, [1, 2]), (900.0, {}, [60, 60]), (None, {}, [1, 2])],
-    ids=["longer", "between", "shorter", "over the bound", "none"],
+    [(7.0, {}, [7.0, 7.0]), (1.5, {}, [1.5, 2]), (0.1, {}, [1, 2]), (60.0, {}, [60, 60]), (None, {}, [1, 2])],
+    ids=["longer", "between", "shorter", "at the bound", "none"],
 )
 async def test_what_the_server_asks_to_wait_counts_where_it_is_longer(waits, asked, settings, expected):
     """An error's `retry_after` is waited, if it is longer than the own wait and within `max_wait`."""
     error = ModelRequestError("too many requests", status=429, retry_after=asked)
     await only(failing(2, error).retry(attempts=3, **settings)).run("x")
     assert waits == expected
+
+
+@pytest.mark.parametrize("policy", ["node", "strategy"])
+async def test_a_server_that_asks_for_a_longer_wait_than_the_bound_is_not_asked_too_early(waits, policy):
+    """The error is final, and a note of it says why, wherever the policy is."""
+    error = ModelRequestError("too many requests", status=429, retry_after=90)
+    step = failing(2, error)
+    step = step if policy == "node" else Strategy("inner", START >> step >> END)
+    with pytest.raises(NodeFailedError) as info:
+        await only(step.retry(attempts=3)).run("x")
+    notes = [note for each in chain_of(info.value) for note in getattr(each, "__notes__", ())]
+    assert (waits, notes) == ([], ["not tried again: the server asked to wait 90 seconds, and max_wait=60"])
+
+
+def chain_of(error):
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 async def test_what_the_server_asks_is_found_in_the_cause_of_a_subgraphs_failure(waits):
