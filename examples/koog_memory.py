@@ -295,16 +295,19 @@ def a_file(path: Path) -> Path:
 
 class MyProvider:
     def __init__(self) -> None:
-        self.kept: list[tuple[Fact, Subject, Scope]] = []
+        self.kept: dict[tuple[Concept, Subject, Scope], list[Fact]] = {}
 
     async def save(self, fact: Fact, subject: Subject, scope: Scope) -> None:
-        self.kept.append((fact, subject, scope))
+        facts = self.kept.setdefault((fact.concept, subject, scope), [])
+        if isinstance(fact, SingleFact):
+            facts.clear()  # the last one counts, while MultipleFacts add up
+        facts.append(fact)
 
     async def load(self, concept: Concept, subject: Subject, scope: Scope) -> list[Fact]:
-        return [fact for fact in await self.load_all(subject, scope) if fact.concept == concept][-1:]
+        return list(self.kept.get((concept, subject, scope), ()))
 
     async def load_all(self, subject: Subject, scope: Scope) -> list[Fact]:
-        return [fact for fact, about, within in self.kept if (about, within) == (subject, scope)]
+        return [fact for (_, *place), facts in self.kept.items() if place == [subject, scope] for fact in facts]
 
     async def load_by_description(self, description: str, subject: Subject, scope: Scope) -> list[Fact]:
         wanted = description.casefold()

@@ -1,9 +1,60 @@
-"""One promise of a contract."""
+"""Promises of a contract, and what is said when one is broken."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec
+
+_Given = ParamSpec("_Given")
+
+
+class _BrokenPromiseError(AssertionError):
+    """Raised by `promise` alone, so that an assertion of the class that is checked is not taken for one."""
 
 
 def promise(kept: bool, text: str) -> None:
     """Raise an AssertionError with the text of a promise that is not kept."""
     if not kept:
-        raise AssertionError(text)
+        raise _BrokenPromiseError(text)
+
+
+async def keeps(
+    who: str, check: Callable[_Given, Awaitable[None]], *given: _Given.args, **options: _Given.kwargs
+) -> None:
+    """Check one promise, or several that belong together. The docstring of `check` says it in a sentence.
+
+    Raises:
+        AssertionError: it is not kept, or what is checked raised an error; the text says which promise this was.
+    """
+    try:
+        await check(*given, **options)
+    except _BrokenPromiseError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{check.__doc__} The {who} raised {error!r}") from error
+
+
+def accepts(method: object, *given: object, **options: object) -> bool:
+    """Return whether something can be called with such arguments, as far as its signature is known."""
+    if not callable(method):
+        return False
+    try:
+        inspect.signature(method).bind(*given, **options)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature, such as a function that is written in C
+        return True
+    return True
+
+
+async def answer(method: Any, text: str, *given: object, **options: object) -> Any:
+    """Return what an async method returns.
+
+    Raises:
+        AssertionError: it is none, or takes other arguments. `text` is the promise.
+    """
+    promise(accepts(method, *given, **options), text)
+    waiting = method(*given, **options)
+    promise(inspect.isawaitable(waiting), text)
+    return await waiting

@@ -1,0 +1,59 @@
+"""A store as simple as can be, from which tests make stores that break a promise."""
+
+from __future__ import annotations
+
+from graphagent.errors import ConflictError
+from graphagent.store import Delete, DeleteAll, Exists, Item, Put
+
+
+class Dictionary:
+    """A store in a dictionary, and what of it lasts in another one."""
+
+    def __init__(self, disk=None):
+        self.disk = {} if disk is None else disk
+        self.items = self.read(dict(self.disk))
+
+    async def get(self, key):
+        return self.items.get(key)
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        def place(key):
+            return [(isinstance(each, str), each) for each in key]
+
+        keys = sorted((key for key in self.items if key[: len(prefix)] == prefix), key=place, reverse=reverse)
+        if after is not None:
+            keys = [key for key in keys if (place(key) < place(after) if reverse else place(key) > place(after))]
+        for key in keys[:limit]:
+            if key in self.items:
+                yield self.items[key]
+
+    async def commit(self, *changes):
+        items = dict(self.items)
+        await self.wait()
+        for each in changes:
+            if isinstance(each, DeleteAll):
+                items = {key: item for key, item in items.items() if key[: len(each.prefix)] != each.prefix}
+                continue
+            found = items[each.key].version if each.key in items else 0
+            if isinstance(each, Exists) and not found:
+                raise ConflictError(each.key, 1, 0)
+            if getattr(each, "expected", None) not in (None, found):
+                raise ConflictError(each.key, each.expected, found)
+            if isinstance(each, Put):
+                items[each.key] = Item(each.key, each.value, found + 1)
+            elif isinstance(each, Delete):
+                items.pop(each.key, None)
+        before, self.items = self.items, items
+        self.write(before, changes)
+
+    async def wait(self):
+        """Let other tasks work in the middle of a commit."""
+
+    def read(self, disk):
+        """Return the items that are found when the store is opened."""
+        return disk
+
+    def write(self, before, changes):
+        """Make the items last."""
+        self.disk.clear()
+        self.disk.update(self.items)
