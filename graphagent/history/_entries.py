@@ -30,7 +30,7 @@ from graphagent.log._internal import (
     plain,
 )
 from graphagent.memory._internal import Detached, RunMemory
-from graphagent.run._internal import Question, answer_type, items_of, read_log
+from graphagent.run._internal import Question, answer_type, items_of, open_question, read_log
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage
@@ -345,15 +345,13 @@ def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, .
     """Return the open questions of a log; without a configuration, the types of their answers are not known."""
     found: list[Question] = []
     for each in log.state.questions.values():
-        child = log.state.frames[each.at].agent.path
         node = None if config is None else config.find(each.node)
         kind = answer_type(node.element if node is not None else None) if each.kind == "question" else None
-        run_id = f"{log.header.run_id}/{child}" if child else ""
         try:
             about = log.codec.take(each.about)
         except ValueError:
             about = decode(undeclared(log.codec.take_data(each.about)), log.codec.blobs)
-        found.append(Question(each.id, each.text, each.node, cast("Any", each.kind), about, kind, run_id))
+        found.append(open_question(log, log.header.run_id, each, about, kind))
     return tuple(found)
 
 

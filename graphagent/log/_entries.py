@@ -16,7 +16,7 @@ from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
 from graphagent.log._ledger import Charge
-from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, Question, QuestionKind, Source, spent
+from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, OpenQuestion, QuestionKind, Source, spent
 from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
 
 if TYPE_CHECKING:
@@ -538,7 +538,7 @@ class Asked(Entry, tag="asked", frozen=True):
     def apply(self, state: State) -> None:
         """Open the question."""
         frame = state.frames[self.at]
-        state.questions[self.id] = Question(
+        state.questions[self.id] = OpenQuestion(
             self.id, self.at, self.key, frame.node_path, self.text, self.kind, self.about, self.schema, self.asked
         )
 

@@ -72,6 +72,7 @@ from graphagent.log._state import UNSET as UNSET
 from graphagent.log._state import Activation as Activation
 from graphagent.log._state import Effect as Effect
 from graphagent.log._state import Frame as Frame
+from graphagent.log._state import OpenQuestion as OpenQuestion
 from graphagent.log._state import QuestionKind as QuestionKind
 from graphagent.log._state import Source as Source
 from graphagent.log._state import State as State

@@ -53,7 +53,7 @@ class Effect(NamedTuple):
 
 
 @final
-class Question(NamedTuple):
+class OpenQuestion(NamedTuple):
     """An open question, as the log has it."""
 
     id: str
@@ -278,7 +278,7 @@ class State:
         """Why it stopped, for people."""
         self.failure: tuple[str, str, str] | None = None
         """The type, the text and the traceback of the error with which it stopped."""
-        self.questions: dict[str, Question] = {}
+        self.questions: dict[str, OpenQuestion] = {}
         """The open questions, by their ids."""
         self.unlearned: tuple[str, ...] = ()
         """The paths of the taps that failed to learn."""

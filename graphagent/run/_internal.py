@@ -30,6 +30,7 @@ from graphagent.run._final_errors import matching as matching
 from graphagent.run._handle import Run as Run
 from graphagent.run._questions import Question as Question
 from graphagent.run._questions import answer_type as answer_type
+from graphagent.run._questions import open_question as open_question
 from graphagent.run._reading import look_up_references as look_up_references
 from graphagent.run._reading import read_log as read_log
 from graphagent.run._reading import read_run as read_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
@@ -10,7 +11,8 @@ from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.errors import AnswerError, ArgumentsError, QuestionError, SerializationError
 from graphagent.llm import Approve, Tool, ToolCall
 from graphagent.log._internal import Asked
-from graphagent.run._questions import Question
+from graphagent.run._questions import Question, open_question
+from graphagent.run._schemas import schema_of
 from graphagent.run._sites import sites
 from graphagent.run._suspend import Suspend
 
@@ -35,21 +37,25 @@ async def ask(
         raise QuestionError(effects.node, before, question)
     found = effects.find_or_copy("answer", key)
     if found is not None:
-        return run.decode_answer(found.value, kind, type_)
+        answer = run.decode_answer(found.value, kind, type_)
+        if kind != "question":
+            return answer
+        with suppress(AnswerError):  # it was given to a process that did not know the type: then it is asked again
+            return Question(id_, question, effects.node, type=type_).check(answer)
     effects.stop_if_due()
-    run_id = "" if run.parent is None else run.run_id
-    asked = Question(run.question_id(id_), question, effects.node, kind, about, type_, run_id)
-    known = run.log.state.questions.get(asked.id)
+    id_ = run.question_id(id_)
+    known = run.log.state.questions.get(id_)
     if known is not None and known.text != question:
         raise QuestionError(effects.node, known.text, question)
     if known is None:
         effects.record(
             Asked(
-                at=effects.frame.path, id=asked.id, key=key, text=question, kind=kind, about=run.keep_about(about),
-                asked=_clock.now(),
+                at=effects.frame.path, id=id_, key=key, text=question, kind=kind, about=run.keep_about(about),
+                schema=run.log.keep(schema_of(kind, type_)), asked=_clock.now(),
             )
         )  # fmt: skip
-    run.top.asked[asked.id] = asked
+        known = run.log.state.questions[id_]
+    run.top.asked[id_] = open_question(run.log, run.top.run_id, known, about, type_)
     raise Suspend
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
 from graphagent.errors import AnswerError
+from graphagent.run._schemas import fits_schema
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
-    from graphagent.log._internal import QuestionKind
+    from graphagent.log._internal import Log, OpenQuestion, QuestionKind
+
+_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +33,15 @@ class Question:
     about: Any = field(default=None, repr=False)
     """The subject: the node's input; for tools the ToolCall."""
     type: Any = field(default=None, compare=False)
-    """The type of the answer; for approvals `bool | str | Approve | Deny`."""
+    """The type of the answer; for approvals `bool | str | Approve | Deny`. Any where the code that asked does not say it to
+    this process, as in `ctx.ask`: then `json_schema` says what fits."""
     run_id: str = ""
     """The run of the sub-agent that asks; empty where the run itself does."""
+    asked: datetime | None = None
+    """When it was asked, in UTC."""
+    json_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    """The JSON schema of the answer, for a web form; empty where anything may be answered. For approvals it is a yes or no, or a
+    text that says why not."""
 
     @property
     def call(self) -> ToolCall | None:
@@ -38,29 +49,6 @@ class Question:
         from graphagent.llm import ToolCall
 
         return self.about if isinstance(self.about, ToolCall) else None
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """The JSON schema of the answer, for a web form; empty where anything may be answered.
-
-        For approvals it is a yes or no, or a text that says why not.
-
-        Raises:
-            TypeError: the type of the answer has no JSON schema.
-        """
-        if self.kind in ("approval", "in_flight"):
-            return {"anyOf": [{"type": "boolean"}, {"type": "string"}]}
-        if self.kind == "result" or self.type in (None, Any, object):
-            return {}
-        from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
-
-        from graphagent.llm._internal import no_json_form
-
-        try:
-            return TypeAdapter(self.type).json_schema()
-        except PydanticUserError as error:
-            raise TypeError(f"the answer to question {self.id!r} has no JSON schema: {no_json_form(error)}") from error
 
     def check(self, answer: object) -> object:
         """Return an answer in the form of its type.
@@ -77,9 +65,9 @@ class Question:
                 return with_images(answer)
             except ValueError as error:
                 raise AnswerError(self.id, f"the answer to {self.id!r} cannot be kept: {error}") from None
-        if self.type in (None, Any, object):
-            return answer
-        return self._typed(answer)
+        if self.type not in (None, Any, object):
+            return self._typed(answer)
+        return self._as_schema_says(answer) if self.json_schema else answer
 
     def _verdict(self, answer: object) -> object:
         from graphagent.llm import Approve, Deny
@@ -118,6 +106,46 @@ class Question:
         found = [each.removeprefix("all of it: ") for each in problems(wrong)]
         said = f"question {self.id!r} asks for {show(self.type)}, and the answer, {kind_of(answer)}, does not fit"
         raise AnswerError(self.id, f"{said}: {'; '.join(found)}", found)
+
+    def _as_schema_says(self, answer: object) -> object:
+        """Return an answer as JSON has it. Its type is known to the node, which makes it of the answer."""
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+        try:
+            plain = to_jsonable_python(answer)
+            fits = fits_schema(plain, self.json_schema, self.json_schema.get("$defs", {}))
+        except (PydanticSerializationError, ValueError, RecursionError):  # it is no JSON
+            plain, fits = None, False
+        if fits:
+            return plain
+        named = self.json_schema.get("title") or self.json_schema.get("type", "what its json_schema describes")
+        raise AnswerError(
+            self.id,
+            f"question {self.id!r} asks for {named}, and the answer is {a(type(answer).__name__)} that does not fit",
+        )
+
+
+def open_question(log: Log, run_id: str, stored: OpenQuestion, about: object, type_: Any) -> Question:
+    """Return an open question as a log has it.
+
+    Args:
+        log: The log.
+        run_id: The run that it is of.
+        stored: The question in its state.
+        about: Its subject.
+        type_: The type of the answer, if that is known; otherwise Any: then the schema may say it.
+    """
+    child = log.state.frames[stored.at].agent.path
+    run_id = f"{run_id}/{child}" if child else ""
+    asked = datetime.fromtimestamp(stored.asked / 1000, UTC)
+    schema: dict[str, Any] = log.take(stored.schema) or {}
+    if stored.kind in ("approval", "in_flight"):
+        from graphagent.llm import Approve, Deny
+
+        type_ = bool | str | Approve | Deny
+    elif type_ is Any and schema.keys() == {"type"}:
+        type_ = _TYPES.get(schema["type"], Any)
+    return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
 
 
 def answer_type(element: object) -> Any:

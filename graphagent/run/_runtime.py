@@ -28,7 +28,7 @@ from graphagent.log._internal import Charge
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
-from graphagent.run._questions import Question, answer_type
+from graphagent.run._questions import Question, answer_type, open_question
 from graphagent.run._result import RunResult
 from graphagent.run._scope import Execution, Limits
 from graphagent.run._sites import agents_of
@@ -536,9 +536,7 @@ class Runtime:
             node = None if run is None else run.config.find(run.node_of(frame))
             kind = answer_type(node.element if node is not None else None)
         about = self.log.take(stored.about) if self.log.durable else stored.about
-        child = frame.agent.path
-        run_id = f"{self.run_id}/{child}" if child else ""
-        found = self.asked[id_] = Question(id_, stored.text, stored.node, stored.kind, about, kind, run_id)
+        found = self.asked[id_] = open_question(self.log, self.run_id, stored, about, kind)
         return found
 
     # ---- results and errors

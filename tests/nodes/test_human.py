@@ -6,7 +6,7 @@ import enum
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -17,11 +17,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunError, Veto
 from graphagent.events import RunSuspended, ToolCalled
+from graphagent.history import read_run
 from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
-from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, fixed_clock
 
 ask, act = llm_request(), execute_tools()
 react = Strategy("react", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
@@ -613,18 +613,48 @@ class Shape(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("question", "schema"),
+    ("kind", "schema"),
     [
-        (Question("q", "?", "n", type=bool), {"type": "boolean"}),
-        (Question("q", "?", "n", type=Literal["red", "green"]), {"enum": ["red", "green"], "type": "string"}),
-        (Question("q", "?", "n", type=Any), {}),
-        (Question("q", "?", "n", kind="result"), {}),
-        (Question("q", "?", "n", kind="approval"), {"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
+        (str, {"type": "string"}),
+        (Literal["red", "green"], {"enum": ["red", "green"], "type": "string"}),
+        (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+        (Any, {}),
     ],
 )
-def test_a_question_has_the_json_schema_of_its_answer(question, schema):
-    """For web forms; empty where anything may be answered."""
-    assert question.json_schema == schema
+async def test_a_question_has_the_json_schema_of_its_answer(life, kind, schema):
+    """For web forms; empty where anything may be answered. It is in the log, so a process without the code has it as well."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> object:
+        return await ctx.ask("Well?", kind)
+
+    waiting = await life.begin(Strategy("s", START >> asking >> END))
+    assert waiting.pending.json_schema == schema
+    if life.store is not None:
+        assert [each_.json_schema for each_ in (await read_run(life.store, "r1")).questions] == [schema]
+
+
+async def test_questions_about_calls_have_a_json_schema(life):
+    """An approval is a yes or no, or a text that says why not; the result of a call is anything."""
+    calls = ToolCalls([ToolCall("send", {"to": "ada"}, id="a"), ToolCall("poll", {"question": "?"}, id="b")])
+    settings = {"model": ScriptedModel([calls, "Done."]), "tools": [send, poll]}
+    waiting = await life.begin(react, **settings)
+    assert [question.json_schema for question in waiting.questions] == [
+        {"anyOf": [{"type": "boolean"}, {"type": "string"}]},
+        {},
+    ]
+    assert waiting.questions[0].type == bool | str | Approve | Deny
+
+
+async def test_a_question_says_when_it_was_asked(life):
+    """In UTC, and still that time when the run went on without an answer, in whatever process."""
+    then = datetime(2030, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+    fork = parallel(ask_human("One?", bool, name="one"), ask_human("Two?", bool, name="two"))
+    with fixed_clock(int(then.timestamp() * 1000), 0):
+        waiting = await life.begin(Strategy("s", START >> fork >> END))
+    assert [question.asked for question in waiting.questions] == [then, then]
+    waiting = await life.go_on(answers={waiting.questions[0].id: True})
+    assert waiting.pending.asked == then
 
 
 async def test_the_json_schema_of_a_question_names_the_fields_of_its_type():
@@ -653,6 +683,59 @@ async def test_a_node_asks_several_questions_one_after_the_other(life, ids):
     waiting = await life.go_on("one")
     assert waiting.pending.question == "Second?"
     assert (await life.go_on("two")).output == "one two"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected", "wrong"),
+    [
+        (int, 3, 3, ["3", True, None]),
+        (float, 2, 2.0, ["2", False]),
+        (str, "3", "3", [3, None]),
+        (Literal["send", "drop"], "send", "send", ["sent", 1]),
+        (Colour, "blue", Colour.BLUE, ["green"]),
+        (Colour, Colour.BLUE, Colour.BLUE, []),
+        (date, "2030-01-02", date(2030, 1, 2), [5]),
+        (date, date(2030, 1, 2), date(2030, 1, 2), []),
+        (Trip, {"where": "Rome", "days": 3}, Trip("Rome", 3), [{"where": "Rome"}, {"where": "Rome", "days": "3"}, "Rome"]),
+        (Trip, Trip("Rome", 3), Trip("Rome", 3), []),
+        (Party, {"guests": 2, "when": "2030-01-02"}, Party(guests=2, when=date(2030, 1, 2)), [{"guests": 2}]),
+        (list[Trip], [Trip("Rome", 3)], [Trip("Rome", 3)], [[{"where": "Rome"}], Trip("Rome", 3)]),
+        (dict[str, int], {"a": 1}, {"a": 1}, [{"a": "1"}, []]),
+        (tuple[int, str], [1, "a"], (1, "a"), [["a", 1], [1]]),
+        (Trip | None, None, None, [3, object()]),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)) if not isinstance(value, list) else "",
+)  # fmt: skip
+async def test_an_answer_to_a_node_of_ones_own_is_of_the_type_that_it_asked_for(life, kind, given, expected, wrong):
+    """Also in a process that has not executed the node yet, and knows of the type what the log says."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> bool:
+        answer = await ctx.ask("Well?", kind)
+        return (answer, type(answer)) == (expected, type(expected))
+
+    await life.begin(Strategy("s", START >> asking >> END))
+    for each_ in wrong:
+        with pytest.raises(AnswerError, match="asks for"):
+            await life.go_on(each_)
+    assert (await life.go_on(given)).output is True
+
+
+async def test_an_answer_that_only_the_node_can_refuse_is_asked_for_again():
+    """A log does not say all of a type; the node never gets another one, and the run waits as before."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> str:
+        first, second = await ctx.ask("When?", date), await ctx.ask("Why?")
+        return f"{first:%d.%m.%Y} {second}"
+
+    agent = Agent(Strategy("s", START >> asking >> END), store=MemoryStore())
+    asked = (await agent.run("x", run_id="r")).pending
+    waiting = await agent.resume("r", answer="tomorrow")
+    assert (waiting.status, waiting.pending.id, waiting.pending.question) == ("waiting", asked.id, "When?")
+    waiting = await agent.resume("r", answer="2030-01-02")
+    assert waiting.pending.question == "Why?"
+    assert (await agent.resume("r", answer="Holiday")).output == "02.01.2030 Holiday"
 
 
 async def test_a_second_question_under_the_id_of_another_is_refused(life):
