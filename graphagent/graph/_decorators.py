@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin, overload
 
 from graphagent._article import kind_of
 from graphagent.graph import _types
+from graphagent.graph._declarations import Declaration
 from graphagent.graph._node import Node, Tap, TapOf
 from graphagent.graph._signatures import is_async, name_of, needed
 
@@ -39,9 +40,11 @@ def node(function: Any = None, /, *, name: str | None = None) -> Any:
 
 def _node_of(function: Callable[..., Awaitable[Any]], name: str | None) -> Node[Any, Any]:
     context, input_type, output_type = _read(function, "node")
-    return Node[Any, Any](
+    made = Node[Any, Any](
         function, name=name or name_of(function), input_type=input_type, output_type=output_type, context=context
     )
+    made.declaration = Declaration.of_function(function, made.name)
+    return made
 
 
 # A function that takes anything matches both overloads. The first is tried first, and its Tap fits wherever the TapOf would.
@@ -71,7 +74,9 @@ def tap(function: Any = None, /, *, name: str | None = None) -> Any:
 def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
     context, input_type, _ = _read(function, "tap")
     kind = Tap if input_type is object else TapOf[Any]
-    return kind(function, name=name or name_of(function), input_type=input_type, context=context)
+    made = kind(function, name=name or name_of(function), input_type=input_type, context=context)
+    made.declaration = Declaration.of_function(function, made.name)
+    return made
 
 
 def _read(function: Callable[..., Any], kind: str) -> tuple[Any, Any, Any]:

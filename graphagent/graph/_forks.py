@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from graphagent.graph import _types
+from graphagent.graph._declarations import Declaration
 from graphagent.graph._misplaced import misplaced
 from graphagent.graph._node import Chain, Node
 
@@ -42,6 +43,7 @@ class _Fork(Node[Any, Any]):
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
         super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)
+        self.declaration = Declaration(type(self), name, inside=[branch.declaration for branch in branches])
         self.branches = branches
         """The branches, in the order of their numbers."""
         self.limit = limit

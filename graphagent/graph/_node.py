@@ -15,6 +15,7 @@ from graphagent._article import a
 from graphagent._cache_policy import CachePolicy
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
+from graphagent.graph._declarations import Declaration
 from graphagent.graph._misplaced import before_path, misplaced, past_end
 from graphagent.graph._policies import Policy, Timeout
 from graphagent.graph._signatures import function_label, needed, plain_arguments
@@ -93,7 +94,7 @@ class End:
 class _Tapping:
     """What Tap and TapOf have in common, which differ only for type checkers."""
 
-    __slots__ = ("asks_model", "context", "function", "input_type", "name", "needs", "policies")
+    __slots__ = ("asks_model", "context", "declaration", "function", "input_type", "name", "needs", "policies")
 
     def __init__(
         self,
@@ -110,6 +111,8 @@ class _Tapping:
         continues where its model or memory fails."""
         self.name = _checked_name(name)
         """Its name in this strategy, in events and in pictures."""
+        self.declaration = Declaration(function, name)
+        """What it and its copies descend from, by which rules and logs know it."""
         _types.check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type that the input must have."""
@@ -356,6 +359,7 @@ class Node(Outlet[I, O]):
     __slots__ = (
         "asks_model",
         "context",
+        "declaration",
         "function",
         "input_type",
         "name",
@@ -381,6 +385,8 @@ class Node(Outlet[I, O]):
         """The function that is executed. If it is an object, its attribute `asks` is the type of the answers it waits for."""
         self.name = _checked_name(name)
         """Its name in this strategy, in events and in pictures."""
+        self.declaration = Declaration(function, name)
+        """What it and its copies descend from, by which rules and logs know it."""
         _types.check_type(f"the input type of {name!r}", input_type)
         self.input_type = input_type
         """The type of its input."""

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from graphagent._article import kind_of
+from graphagent.graph._declarations import Declaration, is_same
 from graphagent.graph._node import End, Node, Start, Tap, TapOf
 
-RuleNode = Node[Any, Any] | Tap | TapOf[Any] | str
-"""A node, tap or strategy in a rule: the object, which means all of its places, or the path of one place, such as `mail/send`."""
+
+class RuleTool(Protocol):
+    """What a rule knows of a tool, as `@tool` makes it."""
+
+    @property
+    def name(self) -> str:
+        """How the model calls it."""
+        ...
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """What a call executes."""
+        ...
+
+
+RuleNode = Node[Any, Any] | Tap | TapOf[Any] | RuleTool | str
+"""A node, tap, strategy or tool in a rule: the object, which means its declaration with all copies and places; or the path of one
+place, such as `mail/send`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +67,8 @@ def precedes(first: RuleNode, then: RuleNode, /) -> PathRule:
     """Return the rule that `then` is never executed unless `first` has been executed to its end before.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy or path.
-        ValueError: both are the same.
+        TypeError: one of them is no node, tap, strategy, tool or path.
+        ValueError: both are one declaration.
     """
     return _made("precedes", first, then)
 
@@ -59,8 +77,8 @@ def never_together(*nodes: RuleNode) -> PathRule:
     """Return the rule that no run executes more than one of some nodes, not even to a part. One may be executed repeatedly.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy or path.
-        ValueError: there are fewer than two, or two are the same.
+        TypeError: one of them is no node, tap, strategy, tool or path.
+        ValueError: there are fewer than two, or two are one declaration.
     """
     return _made("never_together", *nodes)
 
@@ -72,8 +90,8 @@ def guarded(source: RuleNode, /, *, by: RuleNode, before: RuleNode) -> PathRule:
     `before` as it likes.
 
     Raises:
-        TypeError: one of them is no node, tap, strategy or path.
-        ValueError: two are the same.
+        TypeError: one of them is no node, tap, strategy, tool or path.
+        ValueError: two are one declaration.
     """
     return _made("guarded", source, by, before)
 
@@ -82,19 +100,46 @@ def _made(kind: Literal["precedes", "never_together", "guarded"], *nodes: RuleNo
     for node in nodes:
         if isinstance(node, Start | End):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{kind}() names nodes, and every run has {node.name}; name a node, or leave the rule out")
-        if not isinstance(node, Node | Tap | TapOf | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(node, Node | Tap | TapOf | str) and not is_tool(node):
             raise TypeError(
-                f"{kind}() names nodes, taps and strategies, or their paths such as 'mail/send', not {kind_of(node)}. Tools "
-                f"are called inside of a node, as a model likes: name that node, or a strategy that alone has the tool, "
-                f".using(tools=[…])"
+                f"{kind}() names nodes, taps, strategies and tools, or paths such as 'mail/send', not {kind_of(node)}"
             )
     rule = PathRule(kind, nodes)
     if len(nodes) < 2:
         raise ValueError(f"{rule} needs at least two nodes")
     for one, other in itertools.combinations(nodes, 2):
-        if one is other or (isinstance(one, str) and one == other):
+        if _is_one(one, other):
             raise ValueError(f"{rule} names {name_of(one)!r} twice; name different nodes")
     return rule
+
+
+def _is_one(one: RuleNode, other: RuleNode) -> bool:
+    """Return whether both are one declaration, or one path."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    if isinstance(one, Node | Tap | TapOf) and isinstance(other, Node | Tap | TapOf):
+        return one.declaration.covers(other.declaration) or other.declaration.covers(one.declaration)
+    return is_tool(one) and is_tool(other) and is_same(called_by(one), called_by(other))
+
+
+def is_tool(node: object) -> bool:
+    """Return whether something in a rule is a tool."""
+    return not isinstance(node, Node | Tap | TapOf | type) and hasattr(node, "parameters") and hasattr(node, "run")
+
+
+def called_by(tool: Any) -> Callable[..., Any]:
+    """Return the function that a tool was made of, by which its copies are known."""
+    found: Callable[..., Any] = getattr(tool, "function", tool.run)
+    return found
+
+
+def is_named(node: RuleNode, path: str, declaration: Declaration | None) -> bool:
+    """Return whether something in a rule names the element at a path, which has a declaration unless only its outline is known."""
+    if isinstance(node, str):
+        return node == path
+    if declaration is None or not isinstance(node, Node | Tap | TapOf):
+        return False
+    return node.declaration.covers(declaration)
 
 
 def name_of(node: RuleNode) -> str:

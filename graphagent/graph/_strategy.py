@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 from graphagent._article import kind_of
 from graphagent._retry import Retry
 from graphagent.errors import StrategyError
+from graphagent.graph._declarations import Declaration
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._misplaced import misplaced
 from graphagent.graph._node import START, Chain, End, First, I, Node, O, Outlet, PathPart, Start, Tap, TapOf
@@ -72,7 +73,7 @@ class Strategy(Node[I, O]):
         StrategyError: something is wrong with it, or a run could break a rule; `problems` lists everything that is wrong.
     """
 
-    __slots__ = ("_outline", "edges", "elements_by_name", "path_rules", "setting", "without_tools")
+    __slots__ = ("_declarations", "_outline", "edges", "elements_by_name", "path_rules", "setting", "without_tools")
 
     @overload
     def __init__(self, name: str, first: First[I, O], /, *, rules: Sequence[PathRule] = ()) -> None: ...
@@ -185,6 +186,9 @@ class Strategy(Node[I, O]):
             edge.target.name: edge.target for edge in edges if not isinstance(edge.target, End)
         }
         """Its nodes and taps under their names, in the order of the paths."""
+        self.declaration = Declaration(
+            type(self), name, inside=[each.declaration for each in self.elements_by_name.values()]
+        )
         self.without_tools: tuple[Problem, ...] = tuple(report.without_tools)
         """Problems that it has only if tools are offered: an agent with tools refuses it."""
         self.setting: Setting | None = None
@@ -192,6 +196,7 @@ class Strategy(Node[I, O]):
         self.path_rules: tuple[PathRule, ...] = tuple(rules)
         """The rules that no execution of it can break, from its START to its END."""
         self._outline: Outline | None = None
+        self._declarations: Mapping[str, str] | None = None
 
     def using(
         self,
@@ -300,6 +305,13 @@ class Strategy(Node[I, O]):
             self._outline = _outline(self)
         return self._outline
 
+    @property
+    def declarations(self) -> Mapping[str, str]:
+        """The names of the declarations of its nodes, taps and forks by their paths, as runs store them."""
+        if self._declarations is None:
+            self._declarations = names_of_declarations(self)
+        return self._declarations
+
     def to_mermaid(self) -> str:
         """Draw it as Mermaid text."""
         return self.outline.to_mermaid()
@@ -359,6 +371,20 @@ def walk(node: Element, prefix: str) -> Iterator[tuple[str, Element]]:
     for name, element in inside(node):
         yield f"{prefix}{name}", element
         yield from walk(element, f"{prefix}{name}/")
+
+
+def names_of_declarations(strategy: Strategy[Any, Any]) -> dict[str, str]:
+    """Return the names of the declarations in a strategy by paths. Different ones of the same name are numbered."""
+    known: dict[str, list[Declaration]] = {}
+    found: dict[str, str] = {}
+    for path, element in walk(strategy, ""):
+        own = element.declaration
+        same = known.setdefault(own.name, [])
+        number = next((number for number, each in enumerate(same) if each.covers(own) or own.covers(each)), len(same))
+        if number == len(same):
+            same.append(own)
+        found[path] = f"{own.name}#{number + 1}" if number else own.name
+    return found
 
 
 def inside(node: Element) -> Iterable[tuple[str, Element]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +22,14 @@ from graphagent.graph import (
     each,
     guarded,
     never_together,
+    node,
     parallel,
     precedes,
     race,
 )
 from graphagent.graph._internal import fits
 from graphagent.graph.rules._proof import patterns, shortest_break
+from graphagent.nodes import ask_human
 from tests.graph.interleavings import rules_of, shortest, small_strategies
 from tests.graph.parts import nothing, step, steps, taps
 from tests.thorough import examples
@@ -297,18 +300,18 @@ def test_rules_are_part_of_the_strategy():
 
 
 def test_a_rule_of_something_else_is_refused():
-    """What is no node, START and END, tools, and nodes that are named twice."""
+    """What is no node, START and END, and declarations that are named twice."""
     outlet: Any = search.on(str)
     for wrong in (lambda: precedes(START, send), lambda: guarded(search, by=moderate, before=END)):
         with pytest.raises(TypeError, match=r"names nodes, and every run has (START|END); name a node"):
             wrong()
-    for value in (outlet, None, 3, a_tool):
-        with pytest.raises(
-            TypeError, match=r"precedes\(\) names nodes, taps and strategies, or their paths .* Tools are called"
-        ):
+    for value in (outlet, None, 3, a_tool.function):
+        with pytest.raises(TypeError, match=r"precedes\(\) names nodes, taps, strategies and tools, or paths "):
             precedes(value, send)
     for wrong in (
         lambda: precedes(send, send),
+        lambda: precedes(send, send.named("again").retry(attempts=2)),
+        lambda: never_together(a_tool, replace(a_tool, name="again")),
         lambda: guarded("a", by="b", before="a"),
         lambda: never_together(send, search, send),
     ):
@@ -321,6 +324,112 @@ def test_a_rule_of_something_else_is_refused():
             problems(START >> send >> END, rules=rules)
 
 
+async def work(ctx: Any, value: str) -> str:
+    return value
+
+
+async def other_work(ctx: Any, value: str) -> str:
+    return value
+
+
+class Desk:
+    async def work(self, ctx: Any, value: str) -> str:
+        return value
+
+
+DESK = Desk()
+PAY = node(work)
+DISGUISES: dict[str, Any] = {
+    "a name": PAY.named("pay_2"),
+    "a retry": PAY.retry(attempts=3),
+    "a time limit": PAY.timeout(5),
+    "a cache": PAY.cached(),
+    "all of them": PAY.retry(attempts=3).named("pay_2").timeout(5).cached().named("pay_3"),
+    "decorated again": node(name="pay_2")(work),
+    "made of its function": Node(PAY.function, name="pay_2"),
+    "in a subgraph": Strategy("mail", START >> PAY.named("x") >> END),
+    "in a subgraph of a subgraph": Strategy("a", START >> Strategy("b", START >> PAY.retry(attempts=2) >> END) >> END),
+    "in a branch": parallel(PAY.named("x"), step("other")),
+    "in a race": race(step("other"), PAY.timeout(3)),
+    "for each item": each(PAY.named("x"), name="all"),
+    "as a copied subgraph": Strategy("mail", START >> PAY >> END).named("post").retry(attempts=2).using(max_turns=1),
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_a_copy_is_the_node_that_it_descends_from(disguise: str):
+    """Whatever name and policies it has, and wherever it is: the rule is about its declaration."""
+    pay = DISGUISES[disguise]
+    for rules in ([precedes(approve, PAY)], [precedes(approve, PAY.named("other").retry(attempts=2))]):
+        [found] = ways(START >> pay >> approve >> END, rules=rules)
+        assert found.startswith("START -> ")
+        assert not problems(START >> approve.named("ok") >> pay >> END, rules=rules)
+
+
+NAMESAKES: dict[str, Any] = {
+    "another function": node(name="approve")(other_work),
+    "another call of a factory": ask_human("Your name?", str, name="approve"),
+    "another strategy of the same nodes": Strategy("approve", START >> step("x") >> END),
+    "another fork of the same nodes": parallel(step("x"), name="approve"),
+    "another node of a factory of users": step("approve"),
+}
+ORIGINALS: dict[str, Any] = {
+    "another function": node(name="approve")(work),
+    "another call of a factory": ask_human("Send it?", str, name="approve"),
+    "another strategy of the same nodes": Strategy("approve", START >> step("x") >> END),
+    "another fork of the same nodes": parallel(step("x"), name="approve"),
+    "another node of a factory of users": step("approve"),
+}
+
+
+@pytest.mark.parametrize("kind", NAMESAKES)
+def test_another_declaration_of_the_same_name_does_not_count(kind: str):
+    """A rule about one of them is not satisfied by the other, which only has its name."""
+    wanted, given = ORIGINALS[kind], NAMESAKES[kind]
+    assert ways(START >> given >> send >> wanted.named("second") >> END, rules=[precedes(wanted, send)]) == [
+        "START -> approve -> send"
+    ]
+    assert wanted.declaration.name != given.declaration.name or kind != "another call of a factory"
+
+
+def test_a_method_is_one_declaration_for_each_object():
+    """It is another object each time that it is looked up, and the same function."""
+    assert node(DESK.work).declaration.covers(node(DESK.work).declaration)
+    assert not node(DESK.work).declaration.covers(node(Desk().work).declaration)
+
+
+def test_a_path_means_one_place():
+    """A rule that names a path is not about other places of the same declaration."""
+    assert not problems(START >> send >> approve >> send.named("later") >> END, rules=[precedes("approve", "later")])
+    assert ways(START >> send >> approve >> send.named("later") >> END, rules=[precedes("approve", send)]) == [
+        "START -> send"
+    ]
+
+
+def test_the_names_of_declarations_are_the_same_in_every_process():
+    """A function has that of its module; what a factory makes is told apart by its name and its texts, and by numbers otherwise."""
+    mail = Strategy(
+        "mail",
+        START
+        >> PAY.named("x")
+        >> ask_human("A?", str)
+        >> ask_human("B?", str, name="b")
+        >> PAY
+        >> parallel(step("y"))
+        >> END,
+    )
+    names = mail.declarations
+    assert names["x"] == names["work"] == f"{__name__}.work"
+    assert names["ask_human"].startswith("graphagent.nodes._human._AskHuman:ask_human:")
+    assert list(names) == [path for path, _ in mail.walk()]
+    again = Strategy("again", START >> step("z") >> ask_human("B?", str, name="b") >> END).declarations
+    assert again["b"] == names["b"]
+    one, other = step("same"), step("same").named("other")
+    twins = Strategy("twins", START >> one >> other >> one.named("third") >> END).declarations
+    assert twins["third"] == twins["same"]
+    assert twins["other"] == f"{twins['same']}#2"
+
+
 @tool
 def a_tool(text: str) -> str:
     """Do something."""
@@ -328,14 +437,14 @@ def a_tool(text: str) -> str:
 
 
 def test_a_node_that_is_not_in_the_strategy():
-    """The problem lists what is there, and finds copies and nodes in subgraphs; a place that is named twice is one, too."""
-    mail = Strategy("mail", START >> approve.retry(attempts=2) >> send >> END)
+    """The problem lists what is there, and finds nodes of the name and in subgraphs; a place that is named twice is one, too."""
+    mail = Strategy("mail", START >> step("approve") >> send >> END)
     assert problems(
         START >> mail >> parallel(search, each(moderate)) >> END,
         rules=[APPROVED, precedes("send", "parallel"), precedes("mail", "nothing"), precedes(send, "mail/send")],
     ) == snapshot(
         [
-            "'approve': the rule precedes(approve, send) names it, and it is not in the strategy; the node at 'mail/approve' is another object, such as a copy with a policy: name that, or its path (there are: 'mail', 'mail/approve', 'mail/send', 'parallel', 'parallel/0/search', 'parallel/1/each', 'parallel/1/each/moderate')",
+            "'approve': the rule precedes(approve, send) names it, and it is not in the strategy; the node at 'mail/approve' is declared elsewhere, and no copy of it: name that node, or its path (there are: 'mail', 'mail/approve', 'mail/send', 'parallel', 'parallel/0/search', 'parallel/1/each', 'parallel/1/each/moderate')",
             "'send': the rule precedes(send, parallel) names it, and it is not in the strategy; name it by its whole path, 'mail/send' (there are: 'mail', 'mail/approve', 'mail/send', 'parallel', 'parallel/0/search', 'parallel/1/each', 'parallel/1/each/moderate')",
             "'nothing': the rule precedes(mail, nothing) names it, and it is not in the strategy (there are: 'mail', 'mail/approve', 'mail/send', 'parallel', 'parallel/0/search', 'parallel/1/each', 'parallel/1/each/moderate')",
             "'mail/send': the rule precedes(send, mail/send) names it twice; name different nodes",
@@ -343,8 +452,8 @@ def test_a_node_that_is_not_in_the_strategy():
     )
     many = steps(" ".join(f"n{number}" for number in range(30)))
     path: Any = START >> many[0]
-    for node in many[1:]:
-        path = path >> node
+    for one in many[1:]:
+        path = path >> one
     [problem] = problems(path >> END, rules=[precedes("x", "n1")])
     assert problem.endswith("'n18', 'n19', …)")
 

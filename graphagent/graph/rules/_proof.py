@@ -21,7 +21,8 @@ from graphagent.graph import _types
 from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
-from graphagent.graph._rules import PathRule, RuleNode, name_of
+from graphagent.graph._outline import Outline
+from graphagent.graph._rules import PathRule, RuleNode, is_named, is_tool, name_of
 from graphagent.graph._strategy import Edge, Element, Strategy, walk
 
 _MANY = 20
@@ -41,16 +42,21 @@ class Pattern:
 
 
 def patterns(rule: PathRule, places: Sequence[tuple[str, object]]) -> list[Pattern] | Problem:
-    """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule."""
+    """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule.
+
+    Of a rule that names a tool, nothing can be proven: what calls it, a model decides.
+    """
     found: list[frozenset[str]] = []
     for node in rule.nodes:
-        at = frozenset(path for path, element in places if (path == node if isinstance(node, str) else element is node))
-        if not at:
+        at = frozenset(path for path, element in places if is_named(node, path, getattr(element, "declaration", None)))
+        if not at and not is_tool(node):
             return _unknown(rule, node, places)
         twice = min((path for each in found for path in at & each), default="")
         if twice:
             return Problem(twice, f"the rule {rule} names it twice; name different nodes")
         found.append(at)
+    if not all(found):
+        return []
     if rule.kind == "precedes":
         return [Pattern(frozenset(), found[0], found[1], at_start=True)]
     if rule.kind == "guarded":
@@ -66,8 +72,10 @@ def _unknown(rule: PathRule, node: RuleNode, places: Sequence[tuple[str, object]
     advice = ""
     if alike is not None and isinstance(node, str):
         advice = f"; name it by its whole path, {alike!r}"
+    elif alike is not None and isinstance(dict(places)[alike], Outline):
+        advice = f"; of a stored run, only paths are known: name {alike!r}"
     elif alike is not None:
-        advice = f"; the node at {alike!r} is another object, such as a copy with a policy: name that, or its path"
+        advice = f"; the node at {alike!r} is declared elsewhere, and no copy of it: name that node, or its path"
     shown = ", ".join(map(repr, paths[:_MANY])) + (", …" if len(paths) > _MANY else "")
     return Problem(name, f"the rule {rule} names it, and it is not in the strategy{advice} (there are: {shown})")
 

@@ -1,0 +1,85 @@
+"""Declarations: what nodes descend from. Copies have that of the node they are copies of, under whatever name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from types import FunctionType, MethodType
+from typing import Any, final
+
+
+@final
+class Declaration:
+    """What a node, and all of its copies, descend from.
+
+    Two `@node` of one function are one declaration. Each call of `Node(…)`, and so of a factory of nodes, makes one of its own.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, *, whole: bool = False, inside: Sequence[Declaration] = ()
+    ) -> None:
+        self.function = function
+        """The function that is executed."""
+        self._first_name = name
+        self._whole = whole
+        self._inside = inside
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], name: str) -> Declaration:
+        """Return the declaration of all nodes that execute a function."""
+        return cls(function, name, whole=True)
+
+    def covers(self, other: Declaration) -> bool:
+        """Return whether a node of the other declaration is one of this."""
+        return other is self or (self._whole and is_same(self.function, other.function))
+
+    @cached_property
+    def name(self) -> str:
+        """Its name in a log, which is the same in other processes, and while only the code of its function changes."""
+        function = self.function.func if isinstance(self.function, partial) else self.function
+        named = function if hasattr(function, "__qualname__") else type(function)
+        where = f"{named.__module__}.{named.__qualname__}"
+        if self._inside:
+            texts = [each.name for each in self._inside]
+        elif self._whole and "<locals>" not in where:
+            return where
+        else:
+            texts = list(_texts(self.function))
+        digest = hashlib.blake2b("\0".join(texts).encode("utf-8", "replace"), digest_size=6).hexdigest()
+        return f"{where}:{self._first_name}:{digest}"
+
+
+def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Return whether two functions are one. A method that is bound twice is two objects."""
+    return one is other or (isinstance(one, MethodType) and one == other)
+
+
+def _texts(value: object, depth: int = 3) -> Iterator[str]:
+    """Yield the texts with which a factory made a function: two questions to a person differ in nothing else."""
+    if isinstance(value, str):
+        yield value
+    if not depth or isinstance(value, str):
+        return
+    parts: list[object] = []
+    if isinstance(value, type):
+        yield value.__qualname__
+    elif isinstance(value, partial):
+        parts = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, FunctionType):
+        yield value.__qualname__
+        parts = [*value.__code__.co_consts, *value.__code__.co_names, *map(_content, value.__closure__ or ())]
+    elif isinstance(value, tuple | frozenset):
+        parts = sorted(value, key=repr) if isinstance(value, frozenset) else [*value]
+    elif callable(value):
+        names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+        parts = [getattr(value, name, None) for name in names] or [*getattr(value, "__dict__", {}).values()]
+    for part in parts:
+        yield from _texts(part, depth - 1)
+
+
+def _content(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not bound yet
+        return None
