@@ -20,6 +20,7 @@ from graphagent.events import RunSuspended, ToolCalled
 from graphagent.history import read_run
 from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
 
@@ -799,9 +800,3 @@ def test_a_wrong_answer_says_which_field_does_not_fit_and_why(kind, answer, prob
         Question("q", "Well?", "ask", type=kind).check(answer)
     assert caught.value.problems == problems
     assert str(caught.value).endswith(f"does not fit: {'; '.join(problems)}")
-
-
-def test_an_answer_without_a_json_schema_is_told():
-    """A form cannot be made for a type that JSON does not have, which is said in words of ours."""
-    with pytest.raises(TypeError, match="the answer to question 'q' has no JSON schema: JSON has no callable"):
-        _ = Question("q", "Well?", "ask", type=Callable[[int], int]).json_schema
