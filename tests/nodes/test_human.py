@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
