@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ParamSpec
 
 _Given = ParamSpec("_Given")
@@ -58,3 +58,10 @@ async def answer(method: Any, text: str, *given: object, **options: object) -> A
     waiting = method(*given, **options)
     promise(inspect.isawaitable(waiting), text)
     return await waiting
+
+
+def iterates(found: object) -> bool:
+    """Return whether something is an asynchronous iterator. A coroutine is closed, so that Python does not warn of it."""
+    if inspect.iscoroutine(found):
+        found.close()
+    return isinstance(found, AsyncIterator)

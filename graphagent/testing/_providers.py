@@ -22,7 +22,7 @@ from graphagent.memory import (
     Source,
     Subject,
 )
-from graphagent.testing._promise import accepts, answer, keeps, promise
+from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 
 _Own = TypeVar("_Own", bound=FactProvider)
 
@@ -329,11 +329,7 @@ async def _abilities(provider: KeepingProvider, scope: Scope, owner: str) -> Non
     text = "export(owner=) returns an asynchronous iterator, and is not awaited"
     for options in ({}, {"owner": None}, {"owner": owner}):
         promise(accepts(provider.export, **options), text)
-        records = provider.export(**options)
-        close = getattr(records, "close", None)  # of a coroutine, so that Python does not warn of it
-        if close is not None:
-            close()
-        promise(hasattr(records, "__aiter__") and hasattr(records, "__anext__"), text)
+        promise(iterates(provider.export(**options)), text)
     added = await answer(provider.import_, "import_(records) is an async method, with records by position", [])
     promise(added == 0, "import_ of no records returns 0")
     counted = await answer(provider.verify, "verify() is an async method")

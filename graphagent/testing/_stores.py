@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 from anyio import to_thread
@@ -11,27 +12,35 @@ from anyio import to_thread
 from graphagent import _clock
 from graphagent.errors import ConflictError
 from graphagent.store import Change, Delete, DeleteAll, Exists, Item, Key, Put
-from graphagent.testing._promise import promise
+from graphagent.testing._promise import accepts, answer, iterates, keeps, promise
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
 
+_Own = TypeVar("_Own", bound="Store")
+
 _TEXTS = ("", "\0", "a\0b", "\0\xff", "\ud800", "é", "e\u0301", "../../x", "/abs", "CON", "🔑" * 500, "\U0010ffff", "1")
 _INTS = (0, 1, 2, 9, 10, 255, 256, 65_536, 2**31, 2**32, 2**63 - 1)
 
+_LONGEST_COMMIT = 60
+"""After how many seconds a commit is taken to wait for the scan in which it is made."""
 
-async def check_store(make: Callable[[], Store]) -> None:
+
+async def check_store(make: Callable[[], _Own], *, reopen: Callable[[_Own], Store] | None = None) -> None:
     """Check that a store keeps the promises of Store and, where it has `get_many`, of BatchStore.
 
-    `make` is called once for each promise and may return the same store, or another one, each time. The check uses rooms that
-    nothing else uses, and empties them. One of its promises is checked in another event loop, in a thread.
+    `make` is called once for each promise and may return the same store, or another one, each time. `reopen` opens a store again,
+    as another process would: it is passed the store, which was not closed, and returns another one over the same items. Without
+    it, the check cannot see whether commits are durable.
 
-    It cannot see whether commits survive the end of the process, nor whether what is removed is erased from the disk.
+    The check uses rooms that nothing else uses, and empties them. One promise is checked in another event loop, in a thread. What
+    cannot be seen: whether a commit survives a power cut, and whether what is removed is erased from the disk.
 
     Raises:
         AssertionError: a promise is not kept; the text says which.
     """
     for check in (
+        _methods,
         _empty,
         _puts,
         _deletions,
@@ -50,13 +59,10 @@ async def check_store(make: Callable[[], Store]) -> None:
         _many,
     ):
         store, room = make(), f"check-{_clock.new_id()}"
-        try:
-            await check(store, room)
-            await store.commit(DeleteAll((room,)))
-        except AssertionError:
-            raise
-        except Exception as error:
-            raise AssertionError(f"{check.__doc__} The store raised {error!r}") from error
+        await keeps("store", check, store, room)
+        await keeps("store", _emptied, store, room)
+    if reopen is not None:
+        await keeps("store", _durable, make(), reopen, f"check-{_clock.new_id()}")
 
 
 async def _scan(store: Store, prefix: Key, **how: Any) -> list[Item]:
@@ -75,6 +81,31 @@ async def _refused(store: Store, *changes: Change) -> ConflictError | None:
     return None
 
 
+async def _emptied(store: Store, room: str) -> None:
+    """DeleteAll removes a room."""
+    await store.commit(DeleteAll((room,)))
+    promise(await _scan(store, (room,)) == [], "DeleteAll removes the items whose keys begin with a room")
+
+
+async def _methods(store: Store, room: str) -> None:
+    """A store has the methods get, scan and commit."""
+    key = (room, "who", 1)
+    await answer(getattr(store, "commit", None), "commit(*changes) is an async method", Put(key, b"1"), Put(key, b"2"))
+    item = await answer(getattr(store, "get", None), "get(key) is an async method", key)
+    promise(isinstance(item, Item), "get returns an Item, or None")
+    text = "scan(prefix, after=None, limit=None, reverse=False) returns an asynchronous iterator, and is not awaited"
+    scan = getattr(store, "scan", None)
+    ways: list[dict[str, Any]] = [{"after": None, "limit": None, "reverse": False}, {}, {"after": key}, {"limit": 1}]
+    for how in ways:
+        promise(accepts(scan, (room,), **how), text)
+        found: Any = store.scan((room,), **how)
+        promise(iterates(found), text)
+        promise(all([isinstance(item, Item) async for item in found]), "scan returns Items")
+    if hasattr(store, "get_many"):
+        items = await answer(getattr(store, "get_many", None), "get_many(keys) is an async method", [key])
+        promise(isinstance(items, dict), "get_many returns a dictionary of Items")
+
+
 async def _empty(store: Store, room: str) -> None:
     """What is not there is not found, and may be deleted."""
     promise(await store.get((room, "key")) is None, "get returns None where nothing was put")
@@ -89,20 +120,37 @@ async def _puts(store: Store, room: str) -> None:
     await store.commit(Put(key, b"one"))
     promise(await store.get(key) == Item(key, b"one", 1), "get returns an item as it was put, with version 1")
     await store.commit(Put(key, b""))
+    promise(await store.get(key) == Item(key, b"", 2), "another put replaces the value, and its version is one more")
+    await store.commit(Put(key, b" \0\xff \n"))
     found = await store.get(key)
-    promise(found == Item(key, b"", 2), "another put replaces the value, and its version is one more")
+    promise(found == Item(key, b" \0\xff \n", 3), "any bytes come back as they were")
+    promise(found is not None and type(found.value) is bytes, "a value comes back as bytes")
+    await store.commit(Put(key, b"again"), Put(key, b""))
+    found = await store.get(key)
+    promise(found == Item(key, b"", 5), "another put replaces the value, and its version is one more")
     promise(await _scan(store, (room,)) == [found], "scan returns the items that get returns")
-    for other in ((room,), (room, "who", 7), (room, "who", 7, "x", "y"), (room, "who", "7", "x")):
+    for other in (
+        (room,),
+        (room, "who", 7),
+        (room, "who", 7, "x", "y"),
+        (room, "who", "7", "x"),
+        (room, "WHO", 7, "x"),
+        (room, "who ", 7, "x"),
+        (room, "who", 8, "x"),
+        (room.upper(), "who", 7, "x"),
+    ):
         promise(await store.get(other) is None, "get returns the item of exactly the key")
 
 
 async def _deletions(store: Store, room: str) -> None:
     """What is deleted is gone."""
-    key, other = (room, "who", "x"), (room, "who", "y")
-    await store.commit(Put(key, b"1"), Put(key, b"2"), Put(other, b"3"))
+    key, others = (room, "who", "x"), {(room, "who"), (room, "who", "x", "y"), (room, "who", "y")}
+    await store.commit(Put(key, b"1"), Put(key, b"2"), *(Put(other, b"3") for other in others))
     await store.commit(Delete(key))
     promise(await store.get(key) is None, "get returns None for what was deleted")
-    promise(await _keys(store, (room,)) == [other], "Delete removes the one item, and scan returns it no more")
+    left = await _keys(store, (room,))
+    promise(set(left) == others, "Delete removes the item of exactly the key, and scan returns it no more")
+    await store.commit(Delete(key))
     await store.commit(Put(key, b"4"))
     promise(await store.get(key) == Item(key, b"4", 1), "the versions of an item that was deleted begin again at 1")
 
@@ -120,6 +168,9 @@ async def _conflicts(store: Store, room: str) -> None:
         found = (error.key, error.expected, error.found) if error else ()
         promise(found == (key, change.expected, 1), "a ConflictError has the key, the expected and the found version")
         promise(await _scan(store, (room,)) == kept, "a commit that raises ConflictError changes nothing")
+    many = [Put((room, "who", number), b"x") for number in range(1_000)]
+    promise(await _refused(store, *many, Put(key, b"no", expected=2)) is not None, "a commit may have many changes")
+    promise(await _scan(store, (room,)) == kept, "a commit that raises ConflictError changes nothing")
     for change in (Put(absent, b"no", expected=1), Delete(absent, expected=1)):
         promise(await _refused(store, change) is not None, "an item that does not exist has none but version 0")
     promise(await _refused(store, Put(key, b"2", expected=1)) is None, "a put that expects the version is made")
@@ -138,6 +189,8 @@ async def _existence(store: Store, room: str) -> None:
     for key in (absent, (room, "who")):
         error = await _refused(store, Put(new, b"2"), Exists(key))
         promise(error is not None, "commit raises ConflictError where an item that Exists requires does not exist")
+        text = "the ConflictError of Exists has the key that is missing, and the found version 0"
+        promise(error is not None and (error.key, error.found) == (key, 0), text)
     promise(await store.get(new) == Item(new, b"1", 1), "a commit that raises ConflictError changes nothing")
     promise(await _refused(store, Put(absent, b"1"), Exists(absent)) is None, "Exists sees what its commit has put")
     promise(
@@ -163,8 +216,8 @@ async def _prefixes(store: Store, room: str) -> None:
         ("a",), ("ab",), ("a", "b"), ("a", "bc"), ("a", "b", "c"), ("a", "b", 1), ("a", "b", "1"), ("a", 1), ("a", 1, "b"),
         ("a", 10), ("b", "a"), ("a", "", "c"), ("a", "b\0", "c"), ("a", "b", "c", "d", "e", "f"), ("", ""),
     )  # fmt: skip
-    keys = {(room, *end) for end in ends}
-    await store.commit(*(Put(key, repr(key).encode()) for key in keys))
+    keys, neighbour = {(room, *end) for end in ends}, (f"{room}-2", "a")
+    await store.commit(*(Put(key, repr(key).encode()) for key in keys), Put(neighbour, b"v"))
     for prefix in ((room,), *keys, (room, "a", "b", "c", "d"), (room, "none"), (room, "a", 2)):
         found = await _scan(store, prefix)
         promise(
@@ -187,6 +240,8 @@ async def _prefixes(store: Store, room: str) -> None:
             set(await _keys(store, (room,))) == keys,
             "DeleteAll removes the items whose keys begin with the segments of the prefix, and no others",
         )
+    promise(await store.get(neighbour) is not None, "DeleteAll of a room leaves the other rooms alone")
+    await store.commit(DeleteAll(neighbour))
 
 
 async def _orders(store: Store, room: str) -> None:
@@ -196,6 +251,9 @@ async def _orders(store: Store, room: str) -> None:
     promise(found == list(_INTS), "keys that are equal up to an int segment come in the order of that number")
     found = [key[2] for key in await _keys(store, (room, "id"), reverse=True)]
     promise(found == list(_INTS[::-1]), "with reverse=True, keys come in the opposite order of their numbers")
+    for number, after in pairwise(_INTS):
+        rest = await _keys(store, (room, "id"), after=(room, "id", number, "x"), limit=1)
+        promise([key[2] for key in rest] == [after], "after= continues a scan after a number with the next one")
 
 
 async def _pages(store: Store, room: str) -> None:
@@ -210,6 +268,13 @@ async def _pages(store: Store, room: str) -> None:
             page = await _keys(store, (room,), after=whole[place], reverse=reverse, limit=9)
             promise(page == whole[place + 1 : place + 10], "limit= returns the first items of a scan, and no more")
     promise(await _scan(store, (room,), limit=0) == [], "limit=0 returns no item")
+    for reverse in (False, True):
+        first, second, third, *_ = await _keys(store, (room, "o1"), reverse=reverse)
+        await store.commit(Delete(second))
+        rest = await _keys(store, (room, "o1"), after=second, limit=1, reverse=reverse)
+        promise(rest == [third], "after= continues a scan after a key that was deleted since")
+        rest = await _keys(store, (room, "o1"), after=first, limit=1, reverse=reverse)
+        promise(rest == [third], "after= continues a scan after a key that it returned")
 
 
 async def _any_text(store: Store, room: str) -> None:
@@ -235,21 +300,31 @@ async def _large(store: Store, room: str) -> None:
     scan = store.scan((room, "o"), after=(room, "o", 1_000))
     first = await anext(scan)
     promise(first.key == (room, "o", 1_001), "after= continues a scan after a key that it returned")
+    await _left(scan)
+    await store.commit(Put((room, "p", 2), b"v"))  # a scan that was left in the middle is in nobody's way
+
+
+async def _left(scan: AsyncIterator[Item]) -> None:
+    """Leave a scan before its end."""
     close = getattr(scan, "aclose", None)  # only asynchronous generators need it
     if close is not None:
         await close()
-    await store.commit(Put((room, "p", 2), b"v"))  # a scan that was left in the middle is in nobody's way
 
 
 async def _changing(store: Store, room: str) -> None:
     """A scan continues while what it returns is changed."""
     await store.commit(*(Put((room, "o", n), b"v") for n in range(0, 400, 2)))
     seen: list[Any] = []
-    async for item in store.scan((room, "o")):
-        number = cast("int", item.key[2])
-        seen.append(number)
-        if len(seen) % 10 == 0:
-            await store.commit(Put((room, "o", number + 3), b"new"), Delete((room, "o", number)))
+    scan = store.scan((room, "o"))
+    try:
+        async for item in scan:
+            number = cast("int", item.key[2])
+            seen.append(number)
+            if len(seen) % 10 == 0:
+                with anyio.fail_after(_LONGEST_COMMIT):
+                    await store.commit(Put((room, "o", number + 3), b"new"), Delete((room, "o", number)))
+    finally:
+        await _left(scan)
     promise(seen == sorted(set(seen)), "a scan returns nothing twice, also where items are changed meanwhile")
     promise(set(range(0, 400, 2)) <= set(seen), "a scan leaves out nothing that was there all the time")
 
@@ -307,9 +382,39 @@ async def _many(store: Store, room: str) -> None:
         return
     there = [(room, f"who-{number % 3}", number) for number in range(100)]
     await store.commit(*(Put(key, b"%d" % number) for number, key in enumerate(there)))
-    absent = [(room, "who-0", 100), (room, "who-0"), (room, "none")]
+    absent = [(room, "who-0", 100), (room, "who-0"), (room, "none"), *((room, "none", n) for n in range(1_000))]
     found = await get_many(iter([*there[::-1], *absent, *there]))
     promise(list(found) == there[::-1], "get_many returns the items that exist, in the order of their keys")
     expected = [Item(key, b"%d" % number, 1) for number, key in enumerate(there)]
     promise(list(found.values()) == expected[::-1], "get_many returns the items that get returns")
     promise(await get_many([]) == {}, "get_many of no keys returns nothing")
+
+
+async def _durable(store: _Own, reopen: Callable[[_Own], Store], room: str) -> None:
+    """Commits are durable when they return: they are there when the store is opened again."""
+    text = "a commit is durable when it returns: whoever opens the store again finds the items as they were"
+    one, two, odd = (room, "a", 1), (room, "a", 2), (room, "a\0\u00e9\ud800", "1", 2**63 - 1)
+    for changes in (
+        [Put(one, b"1")],
+        [Put(one, b"2"), Put(two, b"\0\xff"), Put(odd, b"")],
+        [Put(odd, bytes(100_000)), Put(one, b"3", expected=2)],
+        [Put(two, b"no"), Put(one, b"no", expected=1)],
+        [Delete(one)],
+        [Put((room, "b", number), b"%d" % number) for number in range(300)],
+        [DeleteAll((room, "b")), Put(one, b"4")],
+    ):
+        await _refused(store, *changes)
+        again = reopen(store)
+        expected = await _scan(store, (room,))
+        promise(await _scan(again, (room,)) == expected, text)
+        promise([await again.get(item.key) for item in expected] == expected, text)
+        promise(repr([item.key for item in await _scan(again, (room,))]) == repr([item.key for item in expected]), text)
+    again = reopen(store)
+    promise(
+        await _refused(again, Put(two, b"next", expected=1)) is None,
+        "versions are counted on when a store is opened again",
+    )
+    await again.commit(DeleteAll((room,)))
+    promise(
+        await _scan(reopen(store), (room,)) == [], "what DeleteAll removed is not there when a store is opened again"
+    )

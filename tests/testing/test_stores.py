@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import threading
+import unicodedata
 from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
 import pytest
+import trio
+import trio.testing
 
 from graphagent.errors import ConflictError, StoreError
-from graphagent.store import Delete, DeleteAll, Exists, Item, MemoryStore, Put, SqliteStore
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_store
+from tests.testing.dictionary import Dictionary
+
+KEY = bytes(range(32))
 
 
 class Three:
     """A store of the three methods alone, around another one."""
 
-    def __init__(self):
-        self.inner = MemoryStore()
+    def __init__(self, disk=None):
+        self.disk = self.inner = MemoryStore() if disk is None else disk
 
     async def get(self, key):
         return await self.inner.get(key)
@@ -31,52 +37,28 @@ class Three:
         await self.inner.commit(*changes)
 
 
-class Dictionary:
-    """A store as simple as can be."""
-
-    def __init__(self):
-        self.items = {}
-
-    async def get(self, key):
-        return self.items.get(key)
-
-    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
-        def place(key):
-            return [(isinstance(each, str), each) for each in key]
-
-        keys = sorted((key for key in self.items if key[: len(prefix)] == prefix), key=place, reverse=reverse)
-        if after is not None:
-            keys = [key for key in keys if (place(key) < place(after) if reverse else place(key) > place(after))]
-        for key in keys[:limit]:
-            if key in self.items:
-                yield self.items[key]
-
-    async def commit(self, *changes):
-        items = dict(self.items)
-        await self.wait()
-        for each in changes:
-            if isinstance(each, DeleteAll):
-                items = {key: item for key, item in items.items() if key[: len(each.prefix)] != each.prefix}
-                continue
-            found = items[each.key].version if each.key in items else 0
-            if isinstance(each, Exists) and not found:
-                raise ConflictError(each.key, 1, 0)
-            if getattr(each, "expected", None) not in (None, found):
-                raise ConflictError(each.key, each.expected, found)
-            if isinstance(each, Put):
-                items[each.key] = Item(each.key, each.value, found + 1)
-            elif isinstance(each, Delete):
-                items.pop(each.key, None)
-        self.items = items
-
-    async def wait(self):
-        pass
+def reopened(store):
+    """Give another store of the same kind over what lasts of a store."""
+    return type(store)(store.disk)
 
 
 @pytest.mark.parametrize("make", [Three, Dictionary])
 async def test_three_methods_are_enough(make):
     """A store without `get_many` passes, whose scans are asynchronous generators."""
-    await check_store(make)
+    await check_store(make, reopen=reopened)
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        lambda folder: SqliteStore(folder / "store.db"),
+        lambda folder: EncryptedStore(SqliteStore(folder / "store.db"), KEY, domains={"facts": 5}),
+    ],
+    ids=["sqlite", "sealed"],
+)
+async def test_what_is_on_the_disk_is_opened_again(opened, tmp_path):
+    """Every store on the disk keeps the promise that commits are durable."""
+    await check_store(lambda: opened(tmp_path), reopen=lambda _: opened(tmp_path))
 
 
 async def test_a_store_is_made_each_time_or_once(tmp_path):
@@ -87,15 +69,145 @@ async def test_a_store_is_made_each_time_or_once(tmp_path):
         assert [item async for item in store.scan(())] == [Item(("mine", "key"), b"value", 1)]
 
 
+class Values(Three):
+    """Keeps other values."""
+
+    def kept(self, value):
+        return value
+
+    async def commit(self, *changes):
+        await self.inner.commit(
+            *(replace(each, value=self.kept(each.value)) if isinstance(each, Put) else each for each in changes)
+        )
+
+
+class Keys(Three):
+    """Finds items under other keys, and gives those with which they were put."""
+
+    def __init__(self, disk=None):
+        super().__init__(disk)
+        self.names = {}
+
+    def named(self, segment):
+        return segment
+
+    def key(self, key):
+        place = tuple(map(self.named, key))
+        self.names.setdefault(place, key)
+        return place
+
+    async def get(self, key):
+        item = await self.inner.get(self.key(key))
+        return item and item._replace(key=key)
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        async for item in self.inner.scan(
+            self.key(prefix), after=after and self.key(after), limit=limit, reverse=reverse
+        ):
+            yield item._replace(key=self.names[item.key])
+
+    async def commit(self, *changes):
+        await self.inner.commit(
+            *(
+                replace(each, prefix=self.key(each.prefix))
+                if isinstance(each, DeleteAll)
+                else replace(each, key=self.key(each.key))
+                for each in changes
+            )
+        )
+
+
+class Scans(Three):
+    """Changes the items of a scan, which it reads wholly."""
+
+    def chosen(self, items, prefix, after, limit, reverse):
+        return items
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        items = [item async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse)]
+        for item in self.chosen(items, prefix, after, limit, reverse):
+            yield item
+
+
+class Changes(Three):
+    """Commits other changes."""
+
+    def changed(self, change):
+        return change
+
+    async def commit(self, *changes):
+        await self.inner.commit(*filter(None, map(self.changed, changes)))
+
+
+# 1. Lost values
+
+
 class Forgetful(Three):
     async def commit(self, *changes):
         pass
 
 
-class NoVersions(Three):
+class Short(Values):
+    def kept(self, value):
+        return value[:65_536]
+
+
+class UntilNul(Values):
+    def kept(self, value):
+        return value.partition(b"\0")[0]
+
+
+class Stripped(Values):
+    def kept(self, value):
+        return value.strip()
+
+
+class Utf8(Values):
+    def kept(self, value):
+        return value.decode("utf-8", "replace").encode()
+
+
+class NoEmptyValues(Changes):
+    """Takes a put of nothing for a deletion."""
+
+    def changed(self, change):
+        return Delete(change.key) if isinstance(change, Put) and not change.value else change
+
+
+class Views(Three):
     async def get(self, key):
         item = await self.inner.get(key)
-        return item and item._replace(version=1)
+        return item and item._replace(value=memoryview(item.value))
+
+
+class FirstValue(Changes):
+    """Keeps the value that was put first."""
+
+    def __init__(self, disk=None):
+        super().__init__(disk)
+        self.first = {}
+
+    def changed(self, change):
+        return (
+            replace(change, value=self.first.setdefault(change.key, change.value))
+            if isinstance(change, Put)
+            else change
+        )
+
+
+LOST_VALUES = [
+    (Forgetful, "get returns an Item, or None"),
+    (Short, "a value of a megabyte comes back"),
+    (UntilNul, "any bytes come back as they were"),
+    (Stripped, "any bytes come back as they were"),
+    (Utf8, "any bytes come back as they were"),
+    (NoEmptyValues, "another put replaces the value"),
+    (Views, "a value comes back as bytes"),
+    (FirstValue, "another put replaces the value"),
+]
+
+
+# 2. Wrong keys
 
 
 class OtherTypes(Three):
@@ -110,15 +222,152 @@ class OtherTypes(Three):
             await self.inner.commit(each)
 
 
+class Latin(Three):
+    async def commit(self, *changes):
+        for each in changes:
+            if isinstance(each, Put):
+                str(each.key).encode("utf-8")
+                "".join(map(str, each.key)).encode("utf-8")
+        await self.inner.commit(*changes)
+
+
+class LowerCase(Keys):
+    def named(self, segment):
+        return segment.lower() if isinstance(segment, str) else segment
+
+
+class StrippedKeys(Keys):
+    def named(self, segment):
+        return segment.strip() if isinstance(segment, str) else segment
+
+
+class Normalised(Keys):
+    def named(self, segment):
+        return unicodedata.normalize("NFC", segment) if isinstance(segment, str) else segment
+
+
+class NulEnds(Keys):
+    def named(self, segment):
+        return segment.partition("\0")[0] if isinstance(segment, str) else segment
+
+
+class Texts(Three):
+    """Gives the numbers of keys as text."""
+
+    async def scan(self, prefix, **how):
+        async for item in self.inner.scan(prefix, **how):
+            yield item._replace(key=tuple(map(str, item.key)))
+
+
+class Floats(Three):
+    """Gives the numbers of keys as JSON in another language does."""
+
+    async def scan(self, prefix, **how):
+        async for item in self.inner.scan(prefix, **how):
+            yield item._replace(key=tuple(float(each) if isinstance(each, int) else each for each in item.key))
+
+
+class FileNames(Changes):
+    def changed(self, change):
+        for segment in getattr(change, "key", ()):
+            if isinstance(segment, str) and len(segment.encode("utf-8", "surrogatepass")) > 255:
+                raise OSError(36, "File name too long")
+        return change
+
+
+WRONG_KEYS = [
+    (OtherTypes, "get returns the item of exactly the key"),
+    (Latin, "Any text is a segment. The store raised UnicodeEncodeError"),
+    (LowerCase, "get returns the item of exactly the key"),
+    (StrippedKeys, "get returns the item of exactly the key"),
+    (Normalised, "any text may be a segment, and comes back as it was"),
+    (NulEnds, "scan returns the items whose keys begin with the segments"),
+    (Texts, "scan returns the items that get returns"),
+    (Floats, "scan returns the items whose keys begin with the segments"),
+    (FileNames, "Any text is a segment. The store raised OSError"),
+]
+
+
+# 3. Wrong versions
+
+
+class NoVersions(Three):
+    async def get(self, key):
+        item = await self.inner.get(key)
+        return item and item._replace(version=1)
+
+
+class Touching(Three):
+    async def commit(self, *changes):
+        await self.inner.commit(*changes)
+        for each in changes:
+            if isinstance(each, Exists):
+                await self.inner.commit(Put(each.key, (await self.inner.get(each.key)).value))
+
+
+class FromZero(Three):
+    async def get(self, key):
+        item = await self.inner.get(key)
+        return item and item._replace(version=item.version - 1)
+
+
+class ScannedVersions(Scans):
+    def chosen(self, items, *_):
+        return [item._replace(version=1) for item in items]
+
+
+class CountsCommits(Three):
+    """Raises a version once for each commit."""
+
+    async def commit(self, *changes):
+        last = {each.key: each for each in changes if isinstance(each, Put)}
+        await self.inner.commit(*(each for each in changes if not isinstance(each, Put) or last[each.key] is each))
+
+
+class CountsOn(Dictionary):
+    """Counts the versions of what was deleted from where they were."""
+
+    def __init__(self, disk=None):
+        super().__init__(disk)
+        self.highest = {}
+
+    def write(self, before, changes):
+        for key, item in self.items.items():
+            self.highest[key] = max(self.highest.get(key, 0) + (key not in before), item.version)
+            self.items[key] = item._replace(version=self.highest[key])
+
+
+class OneCounter(Three):
+    """Counts the commits of the whole store."""
+
+    commits = 0
+
+    async def commit(self, *changes):
+        self.commits += 1
+        await self.inner.commit(*changes)
+
+    async def get(self, key):
+        item = await self.inner.get(key)
+        return item and item._replace(version=self.commits)
+
+
+WRONG_VERSIONS = [
+    (NoVersions, "its version is one more"),
+    (Touching, "Exists changes nothing"),
+    (FromZero, "get returns an item as it was put, with version 1"),
+    (ScannedVersions, "scan returns the items that get returns"),
+    (CountsCommits, "its version is one more"),
+    (CountsOn, "the versions of an item that was deleted begin again at 1"),
+    (OneCounter, "its version is one more"),
+]
+
+
+# 4. Wrong conflicts
+
+
 class AnyVersion(Three):
     async def commit(self, *changes):
         await self.inner.commit(*(Put(each.key, each.value) if isinstance(each, Put) else each for each in changes))
-
-
-class OneByOne(Three):
-    async def commit(self, *changes):
-        for each in changes:
-            await self.inner.commit(each)
 
 
 class OtherError(Three):
@@ -142,14 +391,6 @@ class NoExists(Three):
         await self.inner.commit(*(each for each in changes if not isinstance(each, Exists)))
 
 
-class Touching(Three):
-    async def commit(self, *changes):
-        await self.inner.commit(*changes)
-        for each in changes:
-            if isinstance(each, Exists):
-                await self.inner.commit(Put(each.key, (await self.inner.get(each.key)).value))
-
-
 class Stale(Three):
     """Compares versions with those before the commit."""
 
@@ -163,6 +404,164 @@ class Stale(Three):
         await self.inner.commit(
             *(replace(each, expected=None) if hasattr(each, "expected") else each for each in changes)
         )
+
+
+class AnyDeletion(Changes):
+    def changed(self, change):
+        return Delete(change.key) if isinstance(change, Delete) else change
+
+
+class NotNewer(Changes):
+    """Refuses a version that is too low, and none that is too high."""
+
+    def changed(self, change):
+        return replace(change, expected=None) if getattr(change, "expected", None) in (2, 3) else change
+
+
+class NewAnyway(Changes):
+    """Takes expected=0 for no expectation."""
+
+    def changed(self, change):
+        return replace(change, expected=change.expected or None) if isinstance(change, Put) else change
+
+
+class Refusing(Three):
+    """Says by what it returns that there was a conflict."""
+
+    async def commit(self, *changes):
+        try:
+            await self.inner.commit(*changes)
+        except ConflictError:
+            return False
+        return True
+
+
+class OtherKey(Three):
+    async def commit(self, *changes):
+        try:
+            await self.inner.commit(*changes)
+        except ConflictError as error:
+            raise ConflictError(changes[0].key, error.expected, error.found) from None
+
+
+class ExistsBelow(Three):
+    """Takes a prefix of keys for an item that exists."""
+
+    async def commit(self, *changes):
+        below = {each for each in changes if isinstance(each, Exists) and len(each.key) == 2}
+        await self.inner.commit(*(each for each in changes if each not in below))
+
+
+class ExistsFirst(Three):
+    """Looks for what must exist before it makes the changes."""
+
+    async def commit(self, *changes):
+        order = sorted(changes, key=lambda each: not isinstance(each, Exists))
+        await self.inner.commit(*order)
+
+
+WRONG_CONFLICTS = [
+    (AnyVersion, "commit raises ConflictError where an item has another version"),
+    (OtherError, "a ConflictError has the key, the expected and the found version"),
+    (AnotherError, r"A change may expect a version. The store raised StoreError\('no'\)"),
+    (NoExists, "commit raises ConflictError where an item that Exists requires does not exist"),
+    (Stale, "the changes of a commit follow one another"),
+    (AnyDeletion, "commit raises ConflictError where an item has another version"),
+    (NotNewer, "commit raises ConflictError where an item has another version"),
+    (NewAnyway, "commit raises ConflictError where an item has another version"),
+    (Refusing, "commit raises ConflictError where an item has another version"),
+    (OtherKey, "a ConflictError has the key, the expected and the found version"),
+    (ExistsBelow, "commit raises ConflictError where an item that Exists requires does not exist"),
+    (ExistsFirst, "Exists sees what its commit has put"),
+]
+
+
+# 5. Half commits
+
+
+class OneByOne(Three):
+    async def commit(self, *changes):
+        for each in changes:
+            await self.inner.commit(each)
+
+
+class HalfCommits(Three):
+    """Waits between the changes of a commit."""
+
+    async def commit(self, *changes):
+        if (
+            len(changes) == 2
+            and {type(each) for each in changes} == {Put}
+            and changes[0].value == b"v"
+            and "shared" not in changes[0].key
+        ):
+            await self.inner.commit(changes[0])
+            await anyio.sleep(0.0005)
+            await self.inner.commit(changes[1])
+        else:
+            await self.inner.commit(*changes)
+
+
+class PutsFirst(Three):
+    """Makes the puts, and then the rest."""
+
+    async def commit(self, *changes):
+        await self.inner.commit(*(each for each in changes if isinstance(each, Put)))
+        await self.inner.commit(*(each for each in changes if not isinstance(each, Put)))
+
+
+class Reversed(Three):
+    async def commit(self, *changes):
+        await self.inner.commit(*changes[::-1])
+
+
+class OneOfEach(Three):
+    """Makes one change of each key."""
+
+    async def commit(self, *changes):
+        await self.inner.commit(*{getattr(each, "key", None): each for each in changes}.values())
+
+
+class InParts(Three):
+    """Makes a large commit in parts."""
+
+    async def commit(self, *changes):
+        await self.inner.commit(*changes[:500])
+        for start in range(500, len(changes), 500):
+            await self.inner.commit(*changes[start : start + 500])
+
+
+class DeletionsApart(Three):
+    """Deletes what a refused commit keeps."""
+
+    async def commit(self, *changes):
+        try:
+            await self.inner.commit(*changes)
+        except ConflictError:
+            await self.inner.commit(*(each for each in changes if isinstance(each, DeleteAll)))
+            raise
+
+
+class NeverNothing(Three):
+    async def commit(self, *changes):
+        if not changes:
+            raise ValueError("there are no changes")
+        await self.inner.commit(*changes)
+
+
+HALF_COMMITS = [
+    (OneByOne, "a commit that raises ConflictError changes nothing"),
+    (HalfCommits, "a commit that is cancelled makes all its changes or none"),
+    (PutsFirst, "a commit that raises ConflictError changes nothing"),
+    (Reversed, "another put replaces the value"),
+    (OneOfEach, "its version is one more"),
+    (InParts, "a commit that raises ConflictError changes nothing"),
+    (DeletionsApart, "a commit that raises ConflictError changes nothing"),
+    (NeverNothing, "What is not there is not found, and may be deleted. The store raised ValueError"),
+]
+
+
+# 6. Wrong prefixes and deletions
 
 
 class ByLetters(Three):
@@ -182,6 +581,96 @@ class GreedyDeletion(Three):
         await self.inner.commit(*changes)
 
 
+class DeletesBelow(Changes):
+    """Takes the deletion of an item for that of all below it."""
+
+    def changed(self, change):
+        return DeleteAll(change.key) if isinstance(change, Delete) and change.expected is None else change
+
+
+class KeepsTheRoot(Three):
+    """Leaves the item whose key is the prefix."""
+
+    async def commit(self, *changes):
+        kept = []
+        for each in changes:
+            root = await self.inner.get(each.prefix) if isinstance(each, DeleteAll) else None
+            kept += [each, Put(root.key, root.value)] if root else [each]
+        await self.inner.commit(*kept)
+
+
+class DeletesOne(Changes):
+    """Takes the deletion of a prefix for that of an item."""
+
+    def changed(self, change):
+        return Delete(change.prefix) if isinstance(change, DeleteAll) else change
+
+
+class Mandatory(Three):
+    """Refuses to delete what does not exist."""
+
+    async def commit(self, *changes):
+        for each in changes:
+            if isinstance(each, Delete) and await self.inner.get(each.key) is None:
+                raise KeyError(each.key)
+        await self.inner.commit(*changes)
+
+
+class Emptied(Changes):
+    """Empties an item instead of deleting it."""
+
+    def changed(self, change):
+        return Put(change.key, b"", change.expected) if isinstance(change, Delete) else change
+
+
+class NoRoot(Scans):
+    """Leaves out the item whose key is the prefix."""
+
+    def chosen(self, items, prefix, *_):
+        return [item for item in items if item.key != prefix]
+
+
+class OneLevel(Scans):
+    """Returns what is right below the prefix."""
+
+    def chosen(self, items, prefix, *_):
+        return [item for item in items if len(item.key) <= len(prefix) + 2]
+
+
+class OneRoom(Scans):
+    """Has no prefix of all rooms."""
+
+    def chosen(self, items, prefix, *_):
+        return items if prefix else []
+
+
+class RoomsByLetters(Three):
+    async def commit(self, *changes):
+        await self.inner.commit(*changes)
+        if len(changes) == 1 and isinstance(changes[0], DeleteAll):
+            first = changes[0].prefix[0]
+            keys = [item.key async for item in self.inner.scan(()) if item.key[0].startswith(first)]
+            await self.inner.commit(*(DeleteAll(key[:1]) for key in keys if len(changes[0].prefix) == 1))
+
+
+WRONG_DELETIONS = [
+    (ByLetters, "begin with the segments of the prefix, each once, and no others"),
+    (GreedyDeletion, "DeleteAll removes the items whose keys begin with the segments of the prefix, and no others"),
+    (DeletesBelow, "Delete removes the item of exactly the key"),
+    (KeepsTheRoot, "DeleteAll removes the items whose keys begin"),
+    (DeletesOne, "DeleteAll removes the items whose keys begin"),
+    (Mandatory, "What is not there is not found, and may be deleted. The store raised KeyError"),
+    (Emptied, "get returns None for what was deleted"),
+    (NoRoot, "scan returns the items whose keys begin with the segments of the prefix"),
+    (OneLevel, "scan returns the items that get returns"),
+    (OneRoom, "scan of the empty prefix returns the items of all rooms"),
+    (RoomsByLetters, "DeleteAll of a room leaves the other rooms alone"),
+]
+
+
+# 7. Wrong order
+
+
 class Alphabetical(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         items = sorted(
@@ -197,6 +686,62 @@ class OneWay(Three):
             yield item
 
 
+class AsPut(Scans):
+    """Returns items in the order in which they were put."""
+
+    def __init__(self, disk=None):
+        super().__init__(disk)
+        self.order = {}
+
+    async def commit(self, *changes):
+        await self.inner.commit(*changes)
+        for each in changes:
+            self.order.setdefault(getattr(each, "key", None), len(self.order))
+
+    def chosen(self, items, prefix, after, limit, reverse):
+        return sorted(items, key=lambda item: self.order[item.key], reverse=reverse)
+
+
+class Short32(Scans):
+    """Compares 32 bits of a number."""
+
+    def chosen(self, items, prefix, after, limit, reverse):
+        def place(item):
+            return [each % 2**32 if isinstance(each, int) else 0 for each in item.key]
+
+        return sorted(items, key=place, reverse=reverse)
+
+
+class Bytewise(Scans):
+    """Compares the bytes of numbers, the lowest first."""
+
+    def chosen(self, items, prefix, after, limit, reverse):
+        def place(item):
+            return [each.to_bytes(8, "little") if isinstance(each, int) else b"" for each in item.key]
+
+        return sorted(items, key=place, reverse=reverse)
+
+
+class Signed(Scans):
+    """Takes the highest numbers for negative ones."""
+
+    def chosen(self, items, prefix, after, limit, reverse):
+        return sorted(items, key=lambda item: [each if type(each) is int and each < 2**62 else -1 for each in item.key])
+
+
+WRONG_ORDER = [
+    (Alphabetical, "in the order of that number"),
+    (OneWay, "in the opposite order"),
+    (AsPut, "in the order of that number"),
+    (Short32, "in the order of that number"),
+    (Bytewise, "in the order of that number"),
+    (Signed, "in the opposite order"),
+]
+
+
+# 8. Wrong pages
+
+
 class FromTheStart(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, limit=limit, reverse=reverse):
@@ -207,21 +752,6 @@ class NoLimit(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, after=after, reverse=reverse):
             yield item
-
-
-class Latin(Three):
-    async def commit(self, *changes):
-        for each in changes:
-            if isinstance(each, Put):
-                str(each.key).encode("utf-8")
-                "".join(map(str, each.key)).encode("utf-8")
-        await self.inner.commit(*changes)
-
-
-class Short(Three):
-    async def commit(self, *changes):
-        cut = [Put(each.key, each.value[:65_536], each.expected) if isinstance(each, Put) else each for each in changes]
-        await self.inner.commit(*cut)
 
 
 class FirstPage(Three):
@@ -245,6 +775,286 @@ class Jumpy(Three):
             place += 20
 
 
+class Inclusive(Three):
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        item = await self.inner.get(after) if after is not None else None
+        if item is not None:
+            yield item
+        async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse):
+            yield item
+
+
+class LimitFirst(Three):
+    """Counts the limit from the start of the prefix."""
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        keys = [item.key async for item in self.inner.scan(prefix, limit=limit, reverse=reverse)]
+        async for item in self.inner.scan(prefix, after=after, reverse=reverse):
+            if item.key in keys:
+                yield item
+
+
+class ZeroIsAll(Three):
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        async for item in self.inner.scan(prefix, after=after, limit=limit or None, reverse=reverse):
+            yield item
+
+
+class OneMore(Three):
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        more = None if limit is None else limit + 1
+        async for item in self.inner.scan(prefix, after=after, limit=more, reverse=reverse):
+            yield item
+
+
+class Places(Three):
+    """Looks for the key to continue after, which must be there."""
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        items = [item async for item in self.inner.scan(prefix, reverse=reverse)]
+        start = 0 if after is None else [item.key for item in items].index(after) + 1
+        for item in items[start:][:limit]:
+            yield item
+
+
+class AfterForwards(Three):
+    """Continues forwards, whatever the direction."""
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        reverse = reverse and after is None
+        async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse):
+            yield item
+
+
+class Restarting(Three):
+    """Begins a scan again after each hundred items, from what it has seen."""
+
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse):
+            yield item
+            if item.key[-1] == 100:
+                yield item
+
+
+WRONG_PAGES = [
+    (FromTheStart, "after= continues a scan"),
+    (NoLimit, "after= continues a scan"),
+    (FirstPage, "thousands of items"),
+    (Jumpy, "a scan leaves out nothing"),
+    (Inclusive, "after= continues a scan"),
+    (LimitFirst, "after= continues a scan"),
+    (ZeroIsAll, "limit=0 returns no item"),
+    (OneMore, "after= continues a scan"),
+    (Places, "A scan is continued after a key, and may have a limit. The store raised ValueError"),
+    (AfterForwards, "after= continues a scan"),
+    (Restarting, "a scan over thousands of items returns them all"),
+]
+
+
+# 9. Wrong signatures
+
+
+class NoScan(Three):
+    scan = None
+
+
+class NotAsync(Dictionary):
+    def get(self, key):
+        return self.items.get(key)
+
+
+class OneList(Three):
+    async def commit(self, changes):
+        await self.inner.commit(*changes)
+
+
+class AwaitedScan(Three):
+    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        return [item async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse)]
+
+
+class ScannedList(Dictionary):
+    def scan(self, prefix, *, after=None, limit=None, reverse=False):
+        return list(self.items.values())
+
+
+class NoReverse(Three):
+    async def scan(self, prefix, *, after=None, limit=None):
+        async for item in self.inner.scan(prefix, after=after, limit=limit):
+            yield item
+
+
+class OtherNames(Three):
+    async def scan(self, prefix, *, start=None, limit=None, reverse=False):
+        async for item in self.inner.scan(prefix, after=start, limit=limit, reverse=reverse):
+            yield item
+
+
+class Pairs(Scans):
+    def chosen(self, items, *_):
+        return [(item.key, item.value) for item in items]
+
+
+class MereValue(Three):
+    async def get(self, key):
+        item = await self.inner.get(key)
+        return item and item.value
+
+
+class MereTuple(Three):
+    async def get(self, key):
+        item = await self.inner.get(key)
+        return item and tuple(item)
+
+
+class Raises(Three):
+    async def get(self, key):
+        if (item := await self.inner.get(key)) is None:
+            raise KeyError(key)
+        return item
+
+
+class ManyAtOnce(Three):
+    def get_many(self, keys):
+        return {}
+
+
+class ManyItems(Three):
+    async def get_many(self, keys):
+        return [item for key in keys if (item := await self.inner.get(key))]
+
+
+WRONG_SIGNATURES = [
+    (NoScan, r"scan\(prefix, after=None, limit=None, reverse=False\) returns an asynchronous iterator"),
+    (NotAsync, r"get\(key\) is an async method"),
+    (OneList, r"commit\(\*changes\) is an async method"),
+    (AwaitedScan, "returns an asynchronous iterator, and is not awaited"),
+    (ScannedList, "returns an asynchronous iterator, and is not awaited"),
+    (NoReverse, r"scan\(prefix, after=None, limit=None, reverse=False\) returns"),
+    (OtherNames, r"scan\(prefix, after=None, limit=None, reverse=False\) returns"),
+    (Pairs, "scan returns Items"),
+    (MereValue, "get returns an Item, or None"),
+    (MereTuple, "get returns an Item, or None"),
+    (Raises, "What is not there is not found, and may be deleted. The store raised KeyError"),
+    (ManyAtOnce, r"get_many\(keys\) is an async method"),
+    (ManyItems, "get_many returns a dictionary of Items"),
+]
+
+
+# 10. Missing durability
+
+
+class NotWritten(Dictionary):
+    def write(self, before, changes):
+        pass
+
+
+class WrittenLater(Dictionary):
+    """Writes a commit when the next one is made."""
+
+    def write(self, before, changes):
+        self.disk.clear()
+        self.disk.update(before)
+
+
+class FirstChange(Dictionary):
+    """Writes the first change of a commit."""
+
+    def write(self, before, changes):
+        key = getattr(changes[0], "key", None) if changes else None
+        self.disk.update({key: self.items[key]} if key in self.items else {})
+
+
+class StillThere(Dictionary):
+    """Does not write what is deleted."""
+
+    def write(self, before, changes):
+        self.disk.update(self.items)
+
+
+class DeletedPrefixes(Dictionary):
+    """Does not write what is deleted by its prefix."""
+
+    def write(self, before, changes):
+        gone = [] if any(isinstance(each, DeleteAll) for each in changes) else set(before) - set(self.items)
+        for key in gone:
+            del self.disk[key]
+        self.disk.update(self.items)
+
+
+class NewOnly(Dictionary):
+    """Does not write what is put again."""
+
+    def write(self, before, changes):
+        super().write(before, changes)
+        self.disk.update({key: item for key, item in before.items() if key in self.items})
+
+
+class VersionsFromOne(Dictionary):
+    def read(self, disk):
+        return {key: item._replace(version=1) for key, item in disk.items()}
+
+
+class TextKeys(Dictionary):
+    """Reads the numbers of keys as text."""
+
+    def read(self, disk):
+        keys = {key: tuple(map(str, key)) for key in disk}
+        return {keys[key]: item._replace(key=keys[key]) for key, item in disk.items()}
+
+
+class ReadableKeys(Dictionary):
+    """Leaves out what is no UTF-8."""
+
+    def read(self, disk):
+        return {key: item for key, item in disk.items() if not any("\ud800" in str(each) for each in key)}
+
+
+class ShortOnDisk(Dictionary):
+    def read(self, disk):
+        return {key: item._replace(value=item.value[:65_536]) for key, item in disk.items()}
+
+
+class FirstHundred(Dictionary):
+    def read(self, disk):
+        return {key: disk[key] for key in list(disk)[:100]}
+
+
+class RefusedOnDisk(Dictionary):
+    """Writes what is put before it looks for conflicts."""
+
+    async def commit(self, *changes):
+        first = changes[0] if changes else None
+        if isinstance(first, Put):
+            self.disk[first.key] = Item(first.key, first.value, 1)
+        await super().commit(*changes)
+
+
+MISSING_DURABILITY = [
+    (NotWritten, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (WrittenLater, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (FirstChange, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (StillThere, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (
+        DeletedPrefixes,
+        "a commit is durable when it returns: whoever opens the store again finds the items as they were",
+    ),
+    (NewOnly, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (
+        VersionsFromOne,
+        "a commit is durable when it returns: whoever opens the store again finds the items as they were",
+    ),
+    (TextKeys, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (ReadableKeys, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (ShortOnDisk, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (FirstHundred, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+    (RefusedOnDisk, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+]
+
+
+# 11. Several at once
+
+
 class LostUpdates(Dictionary):
     """Reads, waits and writes without a lock."""
 
@@ -252,26 +1062,9 @@ class LostUpdates(Dictionary):
         await anyio.lowlevel.checkpoint()
 
 
-class HalfCommits(Three):
-    """Waits between the changes of a commit."""
-
-    async def commit(self, *changes):
-        if (
-            len(changes) == 2
-            and {type(each) for each in changes} == {Put}
-            and changes[0].value == b"v"
-            and "shared" not in changes[0].key
-        ):
-            await self.inner.commit(changes[0])
-            await anyio.sleep(0.0005)
-            await self.inner.commit(changes[1])
-        else:
-            await self.inner.commit(*changes)
-
-
 class OneThread(Three):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, disk=None):
+        super().__init__(disk)
         self.thread = threading.get_ident()
 
     async def commit(self, *changes):
@@ -280,41 +1073,220 @@ class OneThread(Three):
         await super().commit(*changes)
 
 
+class Dropped(Three):
+    """Drops a commit that is made while another one is."""
+
+    busy = False
+
+    async def commit(self, *changes):
+        if not self.busy:
+            self.busy = True
+            await anyio.lowlevel.checkpoint()
+            try:
+                await self.inner.commit(*changes)
+            finally:
+                self.busy = False
+
+
+class Busy(Three):
+    busy = False
+
+    async def commit(self, *changes):
+        if self.busy:
+            raise StoreError("the store is locked")
+        self.busy = True
+        try:
+            await anyio.lowlevel.checkpoint()
+            await self.inner.commit(*changes)
+        finally:
+            self.busy = False
+
+
+class LooksFirst(Three):
+    """Looks for conflicts, waits, and makes the changes."""
+
+    async def commit(self, *changes):
+        for each in changes:
+            if isinstance(each, Put) and each.expected == 0 and len(changes) == 1:
+                if (item := await self.inner.get(each.key)) is not None:
+                    raise ConflictError(each.key, 0, item.version)
+                await anyio.lowlevel.checkpoint()
+                changes = (Put(each.key, each.value),)
+        await self.inner.commit(*changes)
+
+
+class OneLoop(Three):
+    """Keeps what another thread commits to itself."""
+
+    def __init__(self, disk=None):
+        self.thread, self.other = threading.get_ident(), MemoryStore()
+        super().__init__(disk)
+
+    @property
+    def inner(self):
+        return self.disk if threading.get_ident() == self.thread else self.other
+
+    @inner.setter
+    def inner(self, store):
+        self.disk = store
+
+
+class LockedScan(Three):
+    """Refuses commits while a scan is read."""
+
+    scanning = 0
+
+    async def scan(self, prefix, **how):
+        self.scanning += 1
+        try:
+            async for item in self.inner.scan(prefix, **how):
+                yield item
+        finally:
+            self.scanning -= 1
+
+    async def commit(self, *changes):
+        if self.scanning:
+            raise StoreError("the store is locked")
+        await self.inner.commit(*changes)
+
+
+class Snapshot(Scans):
+    """Finds again what is deleted during a scan."""
+
+    async def scan(self, prefix, **how):
+        seen = []
+        async for item in self.inner.scan(prefix, **how):
+            seen.append(item)
+            yield item
+        for item in seen:
+            if await self.inner.get(item.key) is None:
+                yield item
+
+
+AT_ONCE = [
+    (LostUpdates, "of commits at the same time none is lost"),
+    (OneThread, "A store is bound to no event loop. The store raised RuntimeError"),
+    (Dropped, "of commits at the same time none is lost"),
+    (Busy, "Commits are made one after the other. The store raised"),
+    (LooksFirst, "of commits at the same time that expect the same version one is made"),
+    (OneLoop, "a store is bound to no event loop"),
+    (LockedScan, "A scan continues while what it returns is changed. The store raised StoreError"),
+    (Snapshot, "a scan returns nothing twice"),
+]
+
+
+# 12. Wrong batches
+
+
 class Batch(Three):
     async def get_many(self, keys):
         return {key: item for key in sorted(set(keys), key=repr) if (item := await self.inner.get(key))}
 
 
+class Batches(Three):
+    """Reads many items, and chooses among them."""
+
+    def chosen(self, items):
+        return items
+
+    async def get_many(self, keys):
+        return self.chosen({key: item for key in keys if (item := await self.inner.get(key))})
+
+
+class NoneForAbsent(Three):
+    async def get_many(self, keys):
+        return {key: await self.inner.get(key) for key in keys}
+
+
+class FirstFifty(Batches):
+    def chosen(self, items):
+        return dict(list(items.items())[:50])
+
+
+class MereValues(Batches):
+    def chosen(self, items):
+        return {key: item.value for key, item in items.items()}
+
+
+class ReadTwice(Three):
+    """Reads the keys two times, of which an iterator has none the second time."""
+
+    async def get_many(self, keys):
+        known = {key for key in keys if await self.inner.get(key)}
+        return {key: await self.inner.get(key) for key in keys if key in known}
+
+
+class ThousandKeys(Batches):
+    async def get_many(self, keys):
+        if len(keys := list(keys)) > 999:
+            raise StoreError("too many SQL variables")
+        return await super().get_many(keys)
+
+
+class Something(Batches):
+    async def get_many(self, keys):
+        return await super().get_many(list(keys) or [item.key async for item in self.inner.scan((), limit=1)])
+
+
+WRONG_BATCHES = [
+    (Batch, "get_many returns the items that exist, in the order of their keys"),
+    (NoneForAbsent, "get_many returns the items that exist, in the order of their keys"),
+    (FirstFifty, "get_many returns the items that exist"),
+    (MereValues, "get_many returns the items that get returns"),
+    (ReadTwice, "get_many returns the items that exist"),
+    (ThousandKeys, "`get_many` returns the items of many keys. The store raised StoreError"),
+    (Something, "get_many of no keys returns nothing"),
+]
+
+
+MUTANTS = {
+    "lost values": LOST_VALUES,
+    "wrong keys": WRONG_KEYS,
+    "wrong versions": WRONG_VERSIONS,
+    "wrong conflicts": WRONG_CONFLICTS,
+    "half commits": HALF_COMMITS,
+    "wrong deletions": WRONG_DELETIONS,
+    "wrong order": WRONG_ORDER,
+    "wrong pages": WRONG_PAGES,
+    "wrong signatures": WRONG_SIGNATURES,
+    "missing durability": MISSING_DURABILITY,
+    "at once": AT_ONCE,
+    "wrong batches": WRONG_BATCHES,
+}
+
+
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("mutant", "told"),
     [
-        (Forgetful, "get returns an item as it was put, with version 1"),
-        (NoVersions, "its version is one more"),
-        (OtherTypes, "get returns the item of exactly the key"),
-        (AnyVersion, "commit raises ConflictError where an item has another version"),
-        (OneByOne, "a commit that raises ConflictError changes nothing"),
-        (OtherError, "a ConflictError has the key, the expected and the found version"),
-        (AnotherError, r"A change may expect a version. The store raised StoreError\('no'\)"),
-        (NoExists, "commit raises ConflictError where an item that Exists requires does not exist"),
-        (Touching, "Exists changes nothing"),
-        (Stale, "the changes of a commit follow one another"),
-        (ByLetters, "begin with the segments of the prefix, each once, and no others"),
-        (GreedyDeletion, "DeleteAll removes the items whose keys begin with the segments of the prefix, and no others"),
-        (Alphabetical, "in the order of that number"),
-        (OneWay, "in the opposite order"),
-        (FromTheStart, "after= continues a scan"),
-        (NoLimit, "limit= returns the first items of a scan"),
-        (Latin, "Any text is a segment. The store raised UnicodeEncodeError"),
-        (Short, "a value of a megabyte comes back"),
-        (FirstPage, "thousands of items"),
-        (Jumpy, "a scan leaves out nothing"),
-        (LostUpdates, "of commits at the same time none is lost"),
-        (HalfCommits, "a commit that is cancelled makes all its changes or none"),
-        (OneThread, "A store is bound to no event loop. The store raised RuntimeError"),
-        (Batch, "get_many returns the items that exist, in the order of their keys"),
+        pytest.param(mutant, told, id=f"{name}-{mutant.__name__}")
+        for name, mutants in MUTANTS.items()
+        for mutant, told in mutants
     ],
 )
-async def test_a_broken_promise_is_named(broken, told):
+async def test_a_broken_promise_is_named(mutant, told):
     """A store that breaks one promise fails, and the error says which."""
     with pytest.raises(AssertionError, match=told):
-        await check_store(broken)
+        await check_store(mutant, reopen=reopened)
+
+
+class Locked(Three):
+    """Makes a commit wait until scans have ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = anyio.Semaphore(1)
+
+    async def scan(self, prefix, **how):
+        async with self.lock:
+            async for item in self.inner.scan(prefix, **how):
+                yield item
+
+    async def commit(self, *changes):
+        async with self.lock:
+            await self.inner.commit(*changes)
+
+
+def test_a_commit_that_waits_for_ever_is_named():
+    """A store whose commits wait for the scan in which they are made fails, instead of keeping the check from its end."""
+    with pytest.raises(AssertionError, match=r"A scan continues while what it returns is changed.*TimeoutError"):
+        trio.run(check_store, Locked, clock=trio.testing.MockClock(autojump_threshold=0))
