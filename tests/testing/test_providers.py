@@ -65,6 +65,11 @@ class OneFact(OneDict):
         self.disk[fact.concept, subject, scope] = [fact]
 
 
+def like(name, kind, **methods):
+    """Give a class like another one, with other methods."""
+    return type(name, (kind,), methods)
+
+
 def reopened(provider):
     """Give another provider of the same kind over what lasts of a provider."""
     return type(provider)(provider.disk)
@@ -161,39 +166,13 @@ class Texts(OneDict):
         await super().save(changed, subject, scope)
 
 
-class Ascii(Texts):
-    def text(self, value):
-        return value.encode("ascii", "replace").decode()
-
-
-class Stripped(Texts):
-    def text(self, value):
-        return value.strip()
-
-
-class Normalised(Texts):
-    def text(self, value):
-        return unicodedata.normalize("NFC", value)
-
-
-class UntilNul(Texts):
-    def text(self, value):
-        return value.partition("\0")[0]
-
-
-class Short(Texts):
-    def text(self, value):
-        return value[:65_536]
-
-
-class NoNull(Texts):
-    def text(self, value):
-        return "" if value == "null" else value
-
-
-class Numbers(Texts):
-    def text(self, value):
-        return str(int(value)) if value.isdigit() else value
+Ascii = like("Ascii", Texts, text=lambda _, value: value.encode("ascii", "replace").decode())
+Stripped = like("Stripped", Texts, text=lambda _, value: value.strip())
+Normalised = like("Normalised", Texts, text=lambda _, value: unicodedata.normalize("NFC", value))
+UntilNul = like("UntilNul", Texts, text=lambda _, value: value.partition("\0")[0])
+Short = like("Short", Texts, text=lambda _, value: value[:65_536])
+NoNull = like("NoNull", Texts, text=lambda _, value: "" if value == "null" else value)
+Numbers = like("Numbers", Texts, text=lambda _, value: str(int(value)) if value.isdigit() else value)
 
 
 class Joined(OneDict):
@@ -241,21 +220,12 @@ class Versions(OneDict):
         return found if found and isinstance(found[0], MultipleFacts) else self.chosen(found)
 
 
-class Oldest(Versions):
-    def chosen(self, facts):
-        return facts[:1]
-
-
-class AllVersions(Versions):
-    def chosen(self, facts):
-        return facts
-
-
-class NewestTime(Versions):
-    """Takes the highest timestamp for the last one saved; of two of one millisecond, the older."""
-
-    def chosen(self, facts):
-        return [max(facts, key=lambda fact: fact.timestamp or 0)] if facts else []
+Oldest = like("Oldest", Versions, chosen=lambda _, facts: facts[:1])
+AllVersions = like("AllVersions", Versions, chosen=lambda _, facts: facts)
+# Takes the highest timestamp for the last one saved; of two of one millisecond, the older.
+NewestTime = like(
+    "NewestTime", Versions, chosen=lambda _, facts: [max(facts, key=lambda fact: fact.timestamp or 0)] if facts else []
+)
 
 
 class OldestOfAll(Versions):
@@ -347,19 +317,9 @@ class Places(OneDict):
         return [fact for place, facts in self.disk.items() if place[1:] == wanted for fact in facts]
 
 
-class NoScopes(Places):
-    def place(self, concept, subject, scope):
-        return concept, subject, None
-
-
-class NoKinds(Places):
-    def place(self, concept, subject, scope):
-        return concept, subject, scope.name
-
-
-class NoSubjects(Places):
-    def place(self, concept, subject, scope):
-        return concept, None, scope
+NoScopes = like("NoScopes", Places, place=lambda _, concept, subject, scope: (concept, subject, None))
+NoKinds = like("NoKinds", Places, place=lambda _, concept, subject, scope: (concept, subject, scope.name))
+NoSubjects = like("NoSubjects", Places, place=lambda _, concept, subject, scope: (concept, None, scope))
 
 
 class NoSubjectsInAll(OneDict):
@@ -367,9 +327,11 @@ class NoSubjectsInAll(OneDict):
         return [fact for place, facts in self.disk.items() if place[2] == scope for fact in facts]
 
 
-class LowerKeywords(Places):
-    def place(self, concept, subject, scope):
-        return concept and concept.keyword.casefold(), subject, scope
+LowerKeywords = like(
+    "LowerKeywords",
+    Places,
+    place=lambda _, concept, subject, scope: (concept and concept.keyword.casefold(), subject, scope),
+)
 
 
 class LowerKeywordsInLoad(OneDict):
@@ -377,26 +339,29 @@ class LowerKeywordsInLoad(OneDict):
         return await super().load(Concept(concept.keyword.lower()), subject, scope)
 
 
-class LowerSubjects(Places):
-    def place(self, concept, subject, scope):
-        return concept, subject.name.casefold(), scope
-
-
-class LowerScopes(Places):
-    def place(self, concept, subject, scope):
-        return concept, subject, (scope.kind, scope.name.casefold())
-
-
-class StrippedKeywords(Places):
-    def place(self, concept, subject, scope):
-        return concept and concept.keyword.strip(), subject, scope
-
-
-class Compatible(Places):
-    """Takes letters of full width for others, as form NFKC does."""
-
-    def place(self, concept, subject, scope):
-        return concept and unicodedata.normalize("NFKC", concept.keyword), subject, scope
+LowerSubjects = like(
+    "LowerSubjects", Places, place=lambda _, concept, subject, scope: (concept, subject.name.casefold(), scope)
+)
+LowerScopes = like(
+    "LowerScopes",
+    Places,
+    place=lambda _, concept, subject, scope: (concept, subject, (scope.kind, scope.name.casefold())),
+)
+StrippedKeywords = like(
+    "StrippedKeywords",
+    Places,
+    place=lambda _, concept, subject, scope: (concept and concept.keyword.strip(), subject, scope),
+)
+# Takes letters of full width for others, as form NFKC does.
+Compatible = like(
+    "Compatible",
+    Places,
+    place=lambda _, concept, subject, scope: (
+        concept and unicodedata.normalize("NFKC", concept.keyword),
+        subject,
+        scope,
+    ),
+)
 
 
 class Beginnings(OneDict):
@@ -415,16 +380,15 @@ class FileNames(Places):
         return concept, subject, scope
 
 
-class WholeConcepts(Places):
-    """Tells concepts of one keyword apart by their descriptions."""
-
-    def place(self, concept, subject, scope):
-        return concept and (concept.keyword, concept.description), subject, scope
-
-
-class WholeSubjects(Places):
-    def place(self, concept, subject, scope):
-        return concept, (subject.name, subject.priority), scope
+# Tells concepts of one keyword apart by their descriptions.
+WholeConcepts = like(
+    "WholeConcepts",
+    Places,
+    place=lambda _, concept, subject, scope: (concept and (concept.keyword, concept.description), subject, scope),
+)
+WholeSubjects = like(
+    "WholeSubjects", Places, place=lambda _, concept, subject, scope: (concept, (subject.name, subject.priority), scope)
+)
 
 
 WRONG_NAMES = [
@@ -718,29 +682,15 @@ class Opened(OneDict):
         return list(facts)
 
 
-class NoSources(Opened):
-    def read(self, facts):
-        return [replace(fact, source=Source()) for fact in facts]
-
-
-class NewIds(Opened):
-    def read(self, facts):
-        return [replace(fact, id=fact.id + "-2") for fact in facts]
-
-
-class NewTimes(Opened):
-    def read(self, facts):
-        return [replace(fact, timestamp=1) for fact in facts]
-
-
-class LastOnly(Opened):
-    def read(self, facts):
-        return facts[-1:]
-
-
-class NoDescriptions(Opened):
-    def read(self, facts):
-        return [replace(fact, concept=replace(fact.concept, description="")) for fact in facts]
+NoSources = like("NoSources", Opened, read=lambda _, facts: ([replace(fact, source=Source()) for fact in facts]))
+NewIds = like("NewIds", Opened, read=lambda _, facts: ([replace(fact, id=fact.id + "-2") for fact in facts]))
+NewTimes = like("NewTimes", Opened, read=lambda _, facts: ([replace(fact, timestamp=1) for fact in facts]))
+LastOnly = like("LastOnly", Opened, read=lambda _, facts: facts[-1:])
+NoDescriptions = like(
+    "NoDescriptions",
+    Opened,
+    read=lambda _, facts: ([replace(fact, concept=replace(fact.concept, description="")) for fact in facts]),
+)
 
 
 class NoOwnersOnDisk(Own):
@@ -1023,29 +973,29 @@ class Searches(OneDict):
         return [fact for fact in await self.load_all(subject, scope) if self.fits(description, fact)]
 
 
-class OneCase(Searches):
-    def fits(self, description, fact):
-        return description in fact.concept.description
-
-
-class WholeDescription(Searches):
-    def fits(self, description, fact):
-        return description.casefold() == fact.concept.description.casefold()
-
-
-class Beginning(Searches):
-    def fits(self, description, fact):
-        return fact.concept.description.casefold().startswith(description.casefold())
-
-
-class ByValue(Searches):
-    def fits(self, description, fact):
-        return description.casefold() in (fact.concept.description + str(fact)).casefold()
-
-
-class ByKeywordToo(Searches):
-    def fits(self, description, fact):
-        return description.casefold() in (fact.concept.description + fact.concept.keyword).casefold()
+OneCase = like("OneCase", Searches, fits=lambda _, description, fact: description in fact.concept.description)
+WholeDescription = like(
+    "WholeDescription",
+    Searches,
+    fits=lambda _, description, fact: description.casefold() == fact.concept.description.casefold(),
+)
+Beginning = like(
+    "Beginning",
+    Searches,
+    fits=lambda _, description, fact: fact.concept.description.casefold().startswith(description.casefold()),
+)
+ByValue = like(
+    "ByValue",
+    Searches,
+    fits=lambda _, description, fact: description.casefold() in (fact.concept.description + str(fact)).casefold(),
+)
+ByKeywordToo = like(
+    "ByKeywordToo",
+    Searches,
+    fits=lambda _, description, fact: (
+        description.casefold() in (fact.concept.description + fact.concept.keyword).casefold()
+    ),
+)
 
 
 class Patterns(Searches):
@@ -1056,14 +1006,18 @@ class Patterns(Searches):
         return re.search(pattern, fact.concept.description, re.IGNORECASE | re.DOTALL) is not None
 
 
-class Expressions(Searches):
-    def fits(self, description, fact):
-        return re.search(description, fact.concept.description, re.IGNORECASE) is not None
-
-
-class EveryWord(Searches):
-    def fits(self, description, fact):
-        return all(word in fact.concept.description.casefold() for word in description.casefold().split())
+Expressions = like(
+    "Expressions",
+    Searches,
+    fits=lambda _, description, fact: re.search(description, fact.concept.description, re.IGNORECASE) is not None,
+)
+EveryWord = like(
+    "EveryWord",
+    Searches,
+    fits=lambda _, description, fact: all(
+        word in fact.concept.description.casefold() for word in description.casefold().split()
+    ),
+)
 
 
 class OneConcept(Searches):

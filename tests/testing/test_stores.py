@@ -37,6 +37,11 @@ class Three:
         await self.inner.commit(*changes)
 
 
+def like(name, kind, **methods):
+    """Give a class like another one, with other methods."""
+    return type(name, (kind,), methods)
+
+
 def reopened(store):
     """Give another store of the same kind over what lasts of a store."""
     return type(store)(store.disk)
@@ -147,31 +152,16 @@ class Forgetful(Three):
         pass
 
 
-class Short(Values):
-    def kept(self, value):
-        return value[:65_536]
-
-
-class UntilNul(Values):
-    def kept(self, value):
-        return value.partition(b"\0")[0]
-
-
-class Stripped(Values):
-    def kept(self, value):
-        return value.strip()
-
-
-class Utf8(Values):
-    def kept(self, value):
-        return value.decode("utf-8", "replace").encode()
-
-
-class NoEmptyValues(Changes):
-    """Takes a put of nothing for a deletion."""
-
-    def changed(self, change):
-        return Delete(change.key) if isinstance(change, Put) and not change.value else change
+Short = like("Short", Values, kept=lambda _, value: value[:65_536])
+UntilNul = like("UntilNul", Values, kept=lambda _, value: value.partition(b"\0")[0])
+Stripped = like("Stripped", Values, kept=lambda _, value: value.strip())
+Utf8 = like("Utf8", Values, kept=lambda _, value: value.decode("utf-8", "replace").encode())
+# Takes a put of nothing for a deletion.
+NoEmptyValues = like(
+    "NoEmptyValues",
+    Changes,
+    changed=lambda _, change: Delete(change.key) if isinstance(change, Put) and not change.value else change,
+)
 
 
 class Views(Three):
@@ -231,24 +221,18 @@ class Latin(Three):
         await self.inner.commit(*changes)
 
 
-class LowerCase(Keys):
-    def named(self, segment):
-        return segment.lower() if isinstance(segment, str) else segment
-
-
-class StrippedKeys(Keys):
-    def named(self, segment):
-        return segment.strip() if isinstance(segment, str) else segment
-
-
-class Normalised(Keys):
-    def named(self, segment):
-        return unicodedata.normalize("NFC", segment) if isinstance(segment, str) else segment
-
-
-class NulEnds(Keys):
-    def named(self, segment):
-        return segment.partition("\0")[0] if isinstance(segment, str) else segment
+LowerCase = like("LowerCase", Keys, named=lambda _, segment: segment.lower() if isinstance(segment, str) else segment)
+StrippedKeys = like(
+    "StrippedKeys", Keys, named=lambda _, segment: segment.strip() if isinstance(segment, str) else segment
+)
+Normalised = like(
+    "Normalised",
+    Keys,
+    named=lambda _, segment: unicodedata.normalize("NFC", segment) if isinstance(segment, str) else segment,
+)
+NulEnds = like(
+    "NulEnds", Keys, named=lambda _, segment: segment.partition("\0")[0] if isinstance(segment, str) else segment
+)
 
 
 class Texts(Three):
@@ -406,23 +390,21 @@ class Stale(Three):
         )
 
 
-class AnyDeletion(Changes):
-    def changed(self, change):
-        return Delete(change.key) if isinstance(change, Delete) else change
-
-
-class NotNewer(Changes):
-    """Refuses a version that is too low, and none that is too high."""
-
-    def changed(self, change):
-        return replace(change, expected=None) if getattr(change, "expected", None) in (2, 3) else change
-
-
-class NewAnyway(Changes):
-    """Takes expected=0 for no expectation."""
-
-    def changed(self, change):
-        return replace(change, expected=change.expected or None) if isinstance(change, Put) else change
+AnyDeletion = like(
+    "AnyDeletion", Changes, changed=lambda _, change: Delete(change.key) if isinstance(change, Delete) else change
+)
+# Refuses a version that is too low, and none that is too high.
+NotNewer = like(
+    "NotNewer",
+    Changes,
+    changed=lambda _, change: replace(change, expected=None) if getattr(change, "expected", None) in (2, 3) else change,
+)
+# Takes expected=0 for no expectation.
+NewAnyway = like(
+    "NewAnyway",
+    Changes,
+    changed=lambda _, change: replace(change, expected=change.expected or None) if isinstance(change, Put) else change,
+)
 
 
 class Refusing(Three):
@@ -581,11 +563,14 @@ class GreedyDeletion(Three):
         await self.inner.commit(*changes)
 
 
-class DeletesBelow(Changes):
-    """Takes the deletion of an item for that of all below it."""
-
-    def changed(self, change):
-        return DeleteAll(change.key) if isinstance(change, Delete) and change.expected is None else change
+# Takes the deletion of an item for that of all below it.
+DeletesBelow = like(
+    "DeletesBelow",
+    Changes,
+    changed=lambda _, change: (
+        DeleteAll(change.key) if isinstance(change, Delete) and change.expected is None else change
+    ),
+)
 
 
 class KeepsTheRoot(Three):
@@ -599,11 +584,10 @@ class KeepsTheRoot(Three):
         await self.inner.commit(*kept)
 
 
-class DeletesOne(Changes):
-    """Takes the deletion of a prefix for that of an item."""
-
-    def changed(self, change):
-        return Delete(change.prefix) if isinstance(change, DeleteAll) else change
+# Takes the deletion of a prefix for that of an item.
+DeletesOne = like(
+    "DeletesOne", Changes, changed=lambda _, change: Delete(change.prefix) if isinstance(change, DeleteAll) else change
+)
 
 
 class Mandatory(Three):
@@ -616,11 +600,12 @@ class Mandatory(Three):
         await self.inner.commit(*changes)
 
 
-class Emptied(Changes):
-    """Empties an item instead of deleting it."""
-
-    def changed(self, change):
-        return Put(change.key, b"", change.expected) if isinstance(change, Delete) else change
+# Empties an item instead of deleting it.
+Emptied = like(
+    "Emptied",
+    Changes,
+    changed=lambda _, change: Put(change.key, b"", change.expected) if isinstance(change, Delete) else change,
+)
 
 
 class NoRoot(Scans):
@@ -990,9 +975,9 @@ class NewOnly(Dictionary):
         self.disk.update({key: item for key, item in before.items() if key in self.items})
 
 
-class VersionsFromOne(Dictionary):
-    def read(self, disk):
-        return {key: item._replace(version=1) for key, item in disk.items()}
+VersionsFromOne = like(
+    "VersionsFromOne", Dictionary, read=lambda _, disk: ({key: item._replace(version=1) for key, item in disk.items()})
+)
 
 
 class TextKeys(Dictionary):
@@ -1003,21 +988,18 @@ class TextKeys(Dictionary):
         return {keys[key]: item._replace(key=keys[key]) for key, item in disk.items()}
 
 
-class ReadableKeys(Dictionary):
-    """Leaves out what is no UTF-8."""
-
-    def read(self, disk):
-        return {key: item for key, item in disk.items() if not any("\ud800" in str(each) for each in key)}
-
-
-class ShortOnDisk(Dictionary):
-    def read(self, disk):
-        return {key: item._replace(value=item.value[:65_536]) for key, item in disk.items()}
-
-
-class FirstHundred(Dictionary):
-    def read(self, disk):
-        return {key: disk[key] for key in list(disk)[:100]}
+# Leaves out what is no UTF-8.
+ReadableKeys = like(
+    "ReadableKeys",
+    Dictionary,
+    read=lambda _, disk: ({key: item for key, item in disk.items() if not any("\ud800" in str(each) for each in key)}),
+)
+ShortOnDisk = like(
+    "ShortOnDisk",
+    Dictionary,
+    read=lambda _, disk: ({key: item._replace(value=item.value[:65_536]) for key, item in disk.items()}),
+)
+FirstHundred = like("FirstHundred", Dictionary, read=lambda _, disk: ({key: disk[key] for key in list(disk)[:100]}))
 
 
 class RefusedOnDisk(Dictionary):
@@ -1198,14 +1180,8 @@ class NoneForAbsent(Three):
         return {key: await self.inner.get(key) for key in keys}
 
 
-class FirstFifty(Batches):
-    def chosen(self, items):
-        return dict(list(items.items())[:50])
-
-
-class MereValues(Batches):
-    def chosen(self, items):
-        return {key: item.value for key, item in items.items()}
+FirstFifty = like("FirstFifty", Batches, chosen=lambda _, items: dict(list(items.items())[:50]))
+MereValues = like("MereValues", Batches, chosen=lambda _, items: ({key: item.value for key, item in items.items()}))
 
 
 class ReadTwice(Three):
