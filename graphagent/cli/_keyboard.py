@@ -15,14 +15,18 @@ _EDITED = {_BEGIN: "\x02", _END: "\x03"}
 
 
 def typed() -> Generator[str]:
-    """Yield the messages, without blank ones, until the person leaves with Ctrl-D or Ctrl-C."""
+    """Yield the messages, without blank ones, until the person leaves with Ctrl-D.
+
+    Raises:
+        KeyboardInterrupt: they pressed Ctrl-C.
+    """
     with _marked_pastes() as (begin, end):
         while True:
             try:
                 message = input("> ")
                 while message.count(begin) > message.count(end):
                     message += f"\n{input()}"
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
                 print()
                 return
             message = message.replace(begin, "").replace(end, "").strip()

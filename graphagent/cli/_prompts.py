@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal. One Ctrl-C ends the command, as it does anywhere else."""
+"""Questions to the person at the terminal. Ctrl-D leaves them, and one Ctrl-C ends the command, as it does anywhere else."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def ask(text: str, *, optional: bool = False) -> str:
     """Return what a person types. Unless the answer is `optional`, they are asked again until they type something.
 
     Raises:
-        Exit: they pressed Ctrl-C; the exit code is 130.
-        Abort: the input ended.
+        Exit: they left: the exit code is 0 after Ctrl-D, 130 after Ctrl-C.
     """
-    with interruptible():
-        default = "" if optional else None
-        return str(typer.prompt(text, default, prompt_suffix="> ", show_default=False, err=True))
+    try:
+        with interruptible():
+            default = "" if optional else None
+            return str(typer.prompt(text, default, prompt_suffix="> ", show_default=False, err=True))
+    except typer.Abort:
+        print(file=sys.stderr)
+        raise typer.Exit from None
 
 
 def confirm(text: str) -> None:
@@ -45,16 +48,21 @@ def confirm(text: str) -> None:
 
 @contextmanager
 def interruptible() -> Generator[None]:
+    """Let Ctrl-C end what a person is asked within the block.
+
+    Raises:
+        Exit: they pressed it; the exit code is 130.
+    """
     # An event loop would keep the first Ctrl-C to itself until the prompt has ended.
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except typer.Abort as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            print(file=sys.stderr)
-            raise typer.Exit(STOPPED) from None
-        raise
+    except (typer.Abort, KeyboardInterrupt) as error:
+        if isinstance(error, typer.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        print(file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
     finally:
         signal.signal(signal.SIGINT, before)

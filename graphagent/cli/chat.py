@@ -67,7 +67,7 @@ def converse(
     """
     provider = fact_provider(memory.folder, memory.key)
     attended = script is None and sys.stdin.isatty()
-    turns = typed() if attended else _echoed(_lines(script) if script else sys.stdin)
+    turns = _until_interrupted(typed()) if attended else _echoed(_lines(script) if script else sys.stdin)
     with ExitStack() as stack:
         stack.enter_context(closing(turns))
         portal = stack.enter_context(start_blocking_portal())
@@ -97,6 +97,13 @@ def _lines(script: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise typer.BadParameter(f"{str(script)!r} cannot be read: {reason}", param_hint="--script") from None
+
+
+def _until_interrupted(messages: Generator[str]) -> Generator[str]:
+    try:
+        yield from messages
+    except KeyboardInterrupt:
+        print()
 
 
 def _echoed(lines: Iterable[str]) -> Generator[str]:

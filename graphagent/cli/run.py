@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from graphagent.mcp import MCPServer
     from graphagent.run import Question
 
+_MAX_TURNS = 100
+
 
 def _list(wanted: bool) -> None:
     if wanted:
@@ -72,7 +74,7 @@ class AgentOptions:
     ] = None
     max_turns: Annotated[
         int, typer.Option("--max-turns", metavar="N", min=1, help="The largest number of model turns.")
-    ] = 100
+    ] = _MAX_TURNS
     memory: Annotated[
         Path | None, option("--memory", "DIR", "The folder of the facts, for personal. Default: as in graphagent chat.")
     ] = None
@@ -113,10 +115,10 @@ class AgentOptions:
         tools = [*map(tool_at, self.tools or ()), *starmap(_server, enumerate(self.servers or (), 1))]
         model = model_of(self.model, self.base_url, self.key_variable)
         async with AsyncExitStack() as stack:
-            if isinstance(model, OfflineModel):
-                aside(STAND_IN)
-            else:
+            if not isinstance(model, OfflineModel):
                 await stack.enter_async_context(model)
+            elif any(element.asks_model for _, element in made.walk()):
+                aside(STAND_IN)
             store = None
             if self.store is not None:
                 store = await stack.enter_async_context(open_store("runs", self.store, self.key, new=True))
@@ -147,6 +149,7 @@ class AgentOptions:
             ("--criteria", self.criteria),
             *(("--expert", expert) for expert in self.experts or ()),
             ("--system-prompt", self.system_prompt),
+            ("--max-turns", None if self.max_turns == _MAX_TURNS else self.max_turns),
             ("--memory", self.memory),
             ("--key", shown),
             ("--owner", self.owner),
@@ -222,7 +225,7 @@ async def _main(
 ) -> None:
     from graphagent.cli._execution import attended, report
     from graphagent.cli._narration import Narration
-    from graphagent.cli._output import fail
+    from graphagent.cli._output import aside, fail
     from graphagent.cli._prompts import STOPPED
     from graphagent.cli.runs._progress import live_progress
     from graphagent.cli.runs._target import run_named
@@ -237,11 +240,16 @@ async def _main(
             work = partial(agent.run, given, owner=options.owner, run_id=run_id)
         display = Narration(agent) if streams else live_progress(agent)
         said = ""
+        left: typer.Exit | None = None
         try:
             result, stopped = await attended(agent, work, display, pause=kept)
             while result.status == "waiting" and not stopped and agent.last is not None:
                 said = display.said if isinstance(display, Narration) else ""
-                answers = _answers(result.questions, said)
+                try:
+                    answers = _answers(result.questions, said)
+                except typer.Exit as leaving:
+                    left = leaving
+                    break
                 if answers is None:
                     break
                 agent.last.answer(answers=answers)
@@ -258,6 +266,10 @@ async def _main(
     report(result, as_json=as_json, to_answer=resumed_by, to_resume=resumed_by, said=said, answer=answer)
     if stopped and not result.done:
         raise typer.Exit(STOPPED)
+    if left is not None:
+        if not kept:
+            aside("It was not kept, so it ends here; with --store FILE it can be continued.")
+        raise left
     if result.status == "waiting" and not kept:
         fail("it waits for an answer, and ended here, since it is not kept; give it --store FILE")
     if rejected is not None:
@@ -281,17 +293,23 @@ def _checked(agent: Agent[Any, Any], strategy: str, task: str) -> str:
 
 
 def _task(agent: Agent[Any, Any], strategy: str) -> str:
-    """Return the task that a person types, or all of standard input."""
-    from graphagent.cli._prompts import STOPPED
+    """Return the task that a person types, or all of standard input.
 
+    Raises:
+        Exit: they left.
+    """
     task = _line() if sys.stdin.isatty() else sys.stdin.read().strip()
     if task is None:
-        raise typer.Exit(STOPPED)
+        raise typer.Exit
     return _checked(agent, strategy, task)
 
 
 def _line() -> str | None:
-    """Return the next message that a person types, or the next line of standard input; None at its end."""
+    """Return the next message that a person types, or the next line of standard input; None at its end, or after Ctrl-D.
+
+    Raises:
+        Exit: they pressed Ctrl-C.
+    """
     from graphagent.cli._keyboard import typed
     from graphagent.cli._output import aside
     from graphagent.cli._prompts import interruptible
@@ -312,6 +330,9 @@ def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | No
     Args:
         questions: The open questions.
         said: The text that was shown last: a question that is this text is not shown again.
+
+    Raises:
+        Exit: the person left.
     """
     from graphagent.cli._output import say
     from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answer
@@ -329,6 +350,8 @@ def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | No
             say(question.question)
         line = _line()
         if line is None and not (question.kind == "question" and is_a(None, question.type)):
+            if sys.stdin.isatty():
+                raise typer.Exit
             return None
         answers[question.id] = line if line is None or is_text else read_answer(question, line)
     return answers

@@ -18,6 +18,14 @@ def interrupt(child):
     child.sendintr()
 
 
+def leave(child, pressed):
+    """Press Ctrl-D or Ctrl-C, by its letter."""
+    if pressed == "d":
+        child.sendeof()
+    else:
+        interrupt(child)
+
+
 def _sleeps(pid):
     """Return whether a process sleeps, and has slept for a while without waking up."""
     seen = [_state(pid)]

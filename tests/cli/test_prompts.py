@@ -11,7 +11,7 @@ import pytest
 
 from graphagent.memory import Notes
 from tests.cli.runs.test_execute import WAITS, _effects, _put, _until
-from tests.cli.terminals import interrupt
+from tests.cli.terminals import interrupt, leave
 
 pexpect = pytest.importorskip("pexpect")
 
@@ -118,6 +118,19 @@ def test_a_background_job_keeps_ignoring_ctrl_c(home, begun):
     out, err = child.communicate(timeout=600)
     assert (child.returncode, out) == (0, "x!\n"), err
     assert "Pausing" not in err
+
+
+@pytest.mark.parametrize(("pressed", "code"), [("d", 0), ("c", 130)])
+def test_whoever_leaves_the_questions_of_a_run_is_told_how_to_answer(home, begun, pressed, code):
+    """By Ctrl-D, which is no failure, or Ctrl-C."""
+    begun("agent", "r")
+    child = terminal(home, "runs", "answer", "r", "--agent", "program.py:agent", "--store", "runs.db", ignored=False)
+    child.expect("yes or no> ")
+    leave(child, pressed)
+    shown = child.read()
+    child.close()
+    assert (child.exitstatus, "Aborted" in shown) == (code, False)
+    assert "Answer with: graphagent runs answer r ANSWER --agent program.py:agent --store runs.db" in shown
 
 
 REPLY = """

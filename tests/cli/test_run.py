@@ -15,11 +15,12 @@ import pytest
 
 from graphagent.llm import ToolCall
 from graphagent.testing import openai_server
-from tests.cli.terminals import interrupt
+from tests.cli.terminals import interrupt, leave
 from tests.mcp.test_http import serving
 
 TOOLS = '''
 from graphagent import END, START, Context, Strategy, node, tool
+from graphagent.nodes import ask_human
 
 
 def multiply(a: int, b: int) -> int:
@@ -43,6 +44,8 @@ async def double(ctx: Context, number: int) -> int:
     return 2 * number
 
 
+text = Strategy("text", START >> shout >> ask_human("To whom?", str) >> END)
+choice = Strategy("choice", START >> shout >> ask_human("Send it?", bool) >> END)
 loud = Strategy("loud", START >> shout >> END)
 doubled = Strategy("doubled", START >> double >> END)
 number = 3
@@ -347,6 +350,27 @@ def test_a_person_approves_a_call(home):
         child.expect_exact("pay returned 5 euros paid")
         child.expect_exact("Paid.")
         assert _end(child) == 0
+
+
+@pytest.mark.parametrize(("pressed", "code"), [("d", 0), ("c", 130)])
+@pytest.mark.parametrize("name", ["text", "choice"])
+def test_a_person_leaves_a_question(home, name, pressed, code):
+    """With Ctrl-D that is no failure; the command that goes on is printed, and without a store how to have one."""
+    options = ["--store", "runs.db", "--run-id", "r", "--max-turns", "7"]
+    told = f"graphagent run tools.py:{name} --resume r --store runs.db --model local --base-url"
+    with openai_server([]) as server:
+        for words, said in ((options, told), ([], "with --store FILE it can be continued")):
+            child = _terminal(home, server, f"tools.py:{name}", "Hello", *words)
+            child.expect_exact("> ")
+            leave(child, pressed)
+            assert _end(child) == code
+            assert said in child.before.replace("\r\n", " ")
+            assert "Aborted" not in child.before
+            assert ("--max-turns 7" in child.before) == bool(words)
+        child = _terminal(home, server, f"tools.py:{name}")
+        child.expect_exact("> ")
+        leave(child, pressed)
+        assert _end(child) == code
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -55,6 +55,7 @@ def ask_all(questions: Sequence[Question]) -> dict[str, object]:
 
     Raises:
         BadParameter: standard input is not a terminal.
+        Exit: the person left.
     """
     if not sys.stdin.isatty():
         ids = ", ".join(each.id for each in questions)

@@ -12,6 +12,7 @@ import typer
 
 from graphagent.cli._execution import attended, report
 from graphagent.cli._options import Json, argument, option, value_of
+from graphagent.cli._output import aside
 from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, read_answers
@@ -63,7 +64,11 @@ def answer(
         stored = await agent.read(run_id, owner=target.owner, allow_changed=allow_changed)
         if not stored.questions:
             raise AnswerError("", f"run {run_id!r} waits for no answer: it is {stored.result.status}")
-        given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
+        try:
+            given.update(read_answers(stored.questions, answers) if answers else ask_all(stored.questions))
+        except typer.Exit:
+            aside(f"Answer with: {target.answer(run_id, stored.questions)}")
+            raise
 
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
         return await agent.resume(run_id, answers=given, owner=target.owner, allow_changed=allow_changed)
