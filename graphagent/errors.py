@@ -208,10 +208,11 @@ class RunNotFoundError(RunError, LookupError):
 
     def __init__(self, run_id: str, owner: str) -> None:
         self.run_id = run_id
-        whose, named = ("of this owner", " --owner NAME") if owner else ("without an owner", "")
-        super().__init__(
-            f"there is no run {run_id!r} {whose} in the store; `graphagent runs list{named}` shows what is there"
-        )
+        if owner:
+            said = "of this owner in the store; `graphagent runs list --owner NAME` shows what is there"
+        else:
+            said = "in the store; `graphagent runs list` shows what is there. What began with an owner= is found with the same owner="
+        super().__init__(f"there is no run {run_id!r} {said}")
 
 
 class RunExistsError(RunError):
@@ -261,14 +262,24 @@ class ThreadBusyError(RunError):
 class StrategyChangedError(RunError):
     """The strategy is not the one that the run began with. Nothing was executed."""
 
-    def __init__(self, run_id: str, differences: Sequence[str]) -> None:
+    def __init__(self, run_id: str, differences: Sequence[str], *, fits: bool = False) -> None:
         self.run_id = run_id
         self.differences = tuple(differences)
         """The removed (`- …`) and the new lines (`+ …`)."""
+        remedy = (
+            "resume it with the code that it began with, or, since its journal still fits, with allow_changed=True"
+            if fits
+            else "its journal does not fit this code, so allow_changed=True does not help; resume it with the code that it began with, "
+            "or put back what is missing"
+        )
         super().__init__(
-            f"the strategy has changed since run {run_id!r} began:\n"
-            + "\n".join(f"  {each}" for each in self.differences)
-            + "\nresume it with the code that it began with, or with allow_changed=True where its journal still fits"
+            "\n".join(
+                [
+                    f"the strategy has changed since run {run_id!r} began:",
+                    *(f"  {each}" for each in self.differences),
+                    remedy,
+                ]
+            )
         )
 
 

@@ -13,6 +13,7 @@ from graphagent._annotations import is_union, union_members
 from graphagent._article import a
 from graphagent.codec._annotations import hints
 from graphagent.codec._errors import DecodeError, as_bool, as_float, as_int, as_list, as_str, readable
+from graphagent.codec._typed_objects import member_of
 from graphagent.graph._internal import show
 
 _T = TypeVar("_T")
@@ -204,7 +205,7 @@ def _enum(kind: type[enum.Enum]) -> FieldCodec:
         return member.value
 
     def read(data: Any, _: object) -> enum.Enum:
-        return kind(data)
+        return member_of(kind, data)
 
     return FieldCodec(write, read)
 

@@ -221,7 +221,11 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
         return _read_leaf(inner(data, Any), part)
     if form == "enum":
         # A member of an enum is stored by its name, a flag by its value.
-        return owner(inner(data, Any)) if is_subclass(owner, enum.Flag) else owner[data]
+        return (
+            member_of(owner, inner(data, Any))
+            if is_subclass(owner, enum.Flag)
+            else member_of(owner, data, by_name=True)
+        )
     kinds = field_kinds(kind, owner)
     held = {name: inner(part, kinds.get(name, Any)) for name, part in data.items()}
     extra = _inside(fields, "x", kinds, inner)
@@ -239,6 +243,22 @@ def read_object(fields: Mapping[str, Any], kind: Any, inner: Inner) -> Any:
     for name, part in {**held, **(extra or {})}.items():
         object.__setattr__(again, name, part)
     return again
+
+
+def member_of(owner: type[enum.Enum], data: Any, *, by_name: bool = False) -> enum.Enum:
+    """Return the member of an enum that has a value, or a name.
+
+    Raises:
+        ValueError: it has no such member.
+    """
+    try:
+        return owner[data] if by_name else owner(data)
+    except (KeyError, TypeError, ValueError):
+        pass
+    names = ", ".join(each.name or str(each.value) for each in owner)
+    raise DecodeError(
+        f"what was kept is a member of {owner.__name__} that it does not have; there are {names or 'none'}"
+    )
 
 
 def _inside(fields: Mapping[str, Any], key: str, kinds: Mapping[str, Any], inner: Inner) -> _Fields | None:

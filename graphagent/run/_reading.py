@@ -73,7 +73,7 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
         outline = config.strategy.outline
         if not allow_changed and outline.digest != header.strategy_digest:
             assert log.state.run.strategy is not None
-            raise StrategyChangedError(header.run_id, differences(log.state.run.strategy, outline))
+            raise _changed(run, log, header.run_id, differences(log.state.run.strategy, outline))
         _check_frames(run, log.state.root, config.compiled, None, allow_changed=allow_changed)
         _check_agents(run, log, allow_changed=allow_changed)
         if config.servers:
@@ -81,6 +81,16 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
 
             take_tools(run)
     return run
+
+
+def _changed(run: Runtime, log: Log, run_id: str, found: Sequence[str]) -> StrategyChangedError:
+    """Return the error of a strategy that has changed: it says whether `allow_changed` would help, and otherwise what does not fit."""
+    try:
+        _check_frames(run, log.state.root, run.config.compiled, None, allow_changed=True)
+        _check_agents(run, log, allow_changed=True)
+    except StrategyChangedError as error:
+        return StrategyChangedError(run_id, [*found, *error.differences])
+    return StrategyChangedError(run_id, found, fits=True)
 
 
 def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
@@ -91,7 +101,7 @@ def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
             continue
         outline = inside.config.strategy.outline
         if not allow_changed and outline.digest != agent.strategy.digest:
-            raise StrategyChangedError(inside.run_id, differences(agent.strategy, outline))
+            raise _changed(run, log, inside.run_id, differences(agent.strategy, outline))
         _check_frames(inside, agent.frame, inside.config.compiled, None, allow_changed=allow_changed)
 
 

@@ -139,6 +139,7 @@ async def test_a_changed_strategy_is_refused_and_taken_when_asked_for(old, new, 
     store = await waiting(old)
     error = await refusal(store, new)
     assert any(each_.startswith(difference) for each_ in error.differences), error.differences
+    assert str(error).endswith("or, since its journal still fits, with allow_changed=True")
     run = await Agent(new, store=store).read("r", allow_changed=True)
     answers = {question.id: True for question in run.questions}
     result = await Agent(new, store=store).resume("r", answers=answers, allow_changed=True)
@@ -206,11 +207,16 @@ async def test_a_run_that_was_taken_goes_on_with_the_new_strategy_alone():
     ],
 )  # fmt: skip
 async def test_where_the_place_of_the_run_is_gone_it_is_refused_in_any_case(old, new, difference):
-    """`allow_changed` takes only what the journal fits: the error names the place, and the run can be resumed with the old code."""
+    """`allow_changed` takes only what the journal fits: the error names the place, and the run can be resumed with the old code.
+
+    Without it, the error says that it would not help, so that nobody is sent in a circle.
+    """
     store = await waiting(old)
-    await refusal(store, new)
-    error = await refusal(store, new, allow_changed=True)
+    first, error = await refusal(store, new), await refusal(store, new, allow_changed=True)
     assert error.differences[0].startswith(difference), error.differences
+    assert first.differences[-1] == error.differences[-1]
+    for refused in (first, error):
+        assert "so allow_changed=True does not help; resume it with the code that it began with" in str(refused)
     run = await Agent(old, store=store).read("r")
     answers = {question.id: True for question in run.questions}
     assert (await Agent(old, store=store).resume("r", answers=answers)).done
@@ -486,6 +492,19 @@ async def test_a_class_whose_fields_changed_is_refused_by_name(kind, allowed, fi
     strategy, _, going = keeping(old, None)
     going.append(True)
     assert (await Agent(strategy, store=store).resume("r")).output == value
+
+
+@pytest.mark.parametrize("flag", [False, True])
+async def test_a_member_that_an_enum_lost_is_told(flag):
+    """The error names the node and the enum, and lists the members that it has now, without the one that was kept."""
+    base = enum.Flag if flag else enum.Enum
+    old, new = base("Colour", {"SECRET": 1, "BLUE": 2}), base("Colour", {"BLUE": 2})
+    store = MemoryStore()
+    with pytest.raises(NodeFailedError):
+        await Agent(keeping(old, old.SECRET)[0], store=store).run("x", run_id="r")
+    error = await refusal(store, keeping(new, None)[0])
+    assert "node 'make': what was kept is a member of Colour that it does not have; there are BLUE\n" in str(error)
+    assert "SECRET" not in str(error)
 
 
 @pytest.mark.parametrize("kind", ["model", "dataclass"])
