@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 
@@ -23,7 +24,7 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
 
     def find(name: str) -> object:
         if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            raise _not_here(module, name)
         home = homes[name]
         found = import_module(f"{home}.{name}") if home == module else getattr(import_module(home), name)
         setattr(here, name, found)  # so that the next access does not come here
@@ -34,3 +35,32 @@ def lazy(module: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], obj
 
     here.__dict__["__dir__"] = listed  # for completion in notebooks
     return find
+
+
+def _not_here(module: str, name: str) -> AttributeError | ImportError:
+    """Return the error for a name that a module does not have; to `from … import …` it says which import brings the name."""
+    # The import replaces an AttributeError by an error that says nothing of it. All others, such as `hasattr`, must get one.
+    importing = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  nothing else tells who asks
+    if importing and find_spec(f"{module}.{name}") is None and (imports := _imports_of(name)):
+        return ImportError(f"cannot import name {name!r} from {module!r}; write: {' or: '.join(imports)}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def _imports_of(name: str) -> list[str]:
+    """Return the imports that bring a public name. The files are read and not imported, since some need an extra."""
+    import re
+    from pathlib import Path
+
+    has = re.compile(rf"^(?: *from \S+ import {name} as {name}|(?:class|(?:async )?def) {name}\b)", re.MULTILINE)
+    found = list[str]()
+    for package in ("graphagent", "graphagent_strategies"):
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(folder).rglob("*.py")):
+                parts = [package, *file.relative_to(folder).with_suffix("").parts]
+                parts = parts[:-1] if parts[-1] == "__init__" else parts
+                if not any(part.startswith("_") or part == "cli" for part in parts) and has.search(
+                    file.read_text("utf-8")
+                ):
+                    found.append(f"from {'.'.join(parts)} import {name}")
+    return found

@@ -78,6 +78,26 @@ def test_a_star_imports_all_that_a_door_names(door):
     assert "TYPE_CHECKING" not in got
 
 
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("from graphagent import ScriptedModel", "from graphagent.testing import ScriptedModel"),
+        ("from graphagent import OpenAIModel", "from graphagent.llm.openai import OpenAIModel"),
+        ("from graphagent import Agent, single_run", "from graphagent_strategies import single_run"),
+        ("from graphagent.memory import Agent", "from graphagent import Agent"),
+    ],
+)
+def test_an_import_from_the_wrong_door_is_told_the_right_one(line, right):
+    """Doors that import lazily name the one that has what is asked for; to `hasattr` they answer as any module does."""
+    with pytest.raises(ImportError, match=f"cannot import name '.*' from '.*'; write: {right}$"):
+        exec(line)
+    exec(right)
+    exec("from graphagent import testing")
+    assert not hasattr(graphagent, "ScriptedModel")
+    with pytest.raises(ImportError, match="cannot import name 'Nothing' from 'graphagent'"):
+        exec("from graphagent import Nothing")
+
+
 @pytest.mark.parametrize("module", sorted(name for name in FILES if not _is_private(name)))
 def test_a_public_module_can_be_imported_first(module):
     """Doors import lazily, so the order of imports differs between programs; no order may lead into a circle."""
