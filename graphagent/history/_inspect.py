@@ -15,7 +15,7 @@ from graphagent.errors import RunNotFoundError
 from graphagent.history._entries import Entry, innermost, questions_of, read_stored
 from graphagent.history._runs import prefixes, run_head
 from graphagent.log._internal import Log, header_key, read_header, rows_key
-from graphagent.memory._internal import Detached, RunMemory
+from graphagent.memory._internal import Detached, RunMemory, stopped_text
 from graphagent.run._internal import look_up_references
 
 if TYPE_CHECKING:
@@ -90,9 +90,14 @@ class StoredRun:
         return list(_stands(self.strategy, self.entries, self.at))
 
     def to_text(self, *, detailed: bool = False) -> str:
-        """Return the transcript as text, with those of sub-agents inside of their calls."""
+        """Return the transcript as text, with those of sub-agents inside of their calls, and why the run did not end."""
         inside = {each.head.run_id: each.to_text(detailed=detailed) for each in self.children}
-        return self.memory.to_text(detailed=detailed, inside=inside)
+        text, status = self.memory.to_text(detailed=detailed, inside=inside), self.head.status
+        if status in ("done", "running") or self.head.parent:
+            return text
+        failure = None if self.failure is None else (self.failure.type, self.failure.message)
+        reason = self.head.reason or "the process that executed it died"
+        return f"{text}\n\n{stopped_text(status, reason, failure)}"
 
 
 async def read_run(

@@ -13,6 +13,7 @@ from graphagent.memory.steps._note_references import NoteName as NoteName
 from graphagent.memory.steps._note_references import note_name as note_name
 from graphagent.memory.steps._note_references import note_references as note_references
 from graphagent.memory.steps._render import step_text as step_text
+from graphagent.memory.steps._render import stopped_text as stopped_text
 from graphagent.memory.steps._types import MessageStep as MessageStep
 from graphagent.memory.transcript._again import known_in as known_in
 from graphagent.memory.transcript._again import show_again as show_again

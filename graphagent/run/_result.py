@@ -42,7 +42,7 @@ class RunResult(Generic[O]):
     """What a run gave, and what it took."""
 
     __slots__ = (
-        "_charges", "_output", "_unfinished", "children", "finish_reason", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
+        "_charges", "_error", "_output", "_unfinished", "children", "finish_reason", "memory", "nodes", "questions", "run_id", "seconds", "status", "turns", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class RunResult(Generic[O]):
         output: O | None,
         status: Status,
         unfinished: str,
+        error: tuple[str, str] | None = None,
         memory: RunMemory,
         questions: tuple[Question, ...],
         nodes: int,
@@ -68,6 +69,7 @@ class RunResult(Generic[O]):
         `agent.read`; with `agent.resume` those that had not ended, and those begun since."""
         self._output = output
         self._unfinished = unfinished
+        self._error = error
         self.run_id = run_id
         """Which run it was."""
         self.status: Status = status
@@ -128,10 +130,14 @@ class RunResult(Generic[O]):
         return Ledger.of(self._charges())
 
     def replay(self, *, detailed: bool = False) -> None:
-        """Print what happened, step by step; `detailed` adds what the model was sent."""
+        """Print what happened, step by step, and why the run did not end; `detailed` adds what the model was sent."""
+        from graphagent.memory._internal import stopped_text
         from graphagent.run._replay import replayed
 
-        print(replayed(self.memory, self.children, detailed=detailed))  # noqa: T201  it is there to print
+        text = replayed(self.memory, self.children, detailed=detailed)
+        if self._unfinished and self.status not in ("new", "running"):
+            text += f"\n\n{stopped_text(self.status, self._unfinished, self._error)}"
+        print(text)  # noqa: T201  it is there to print
 
     def __repr__(self) -> str:
         return f"<run {self.run_id!r}: {'done' if self.done else self._unfinished}, {self.nodes} nodes, {self.turns} turns>"

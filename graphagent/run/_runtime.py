@@ -565,8 +565,10 @@ class Runtime:
                 yield from after.state.run.charges
 
         children = () if self.draft is not None else map(self.child, activation.children)
+        failure = self.log.state.failure if self.parent is None and status == "failed" else None
         return RunResult(
-            run_id=self.run_id, output=output, status=status, unfinished=unfinished, memory=self.memory,
+            run_id=self.run_id, output=output, status=status, unfinished=unfinished,
+            error=None if failure is None else failure[:2], memory=self.memory,
             questions=self.questions, nodes=frame.nodes + self.limits.running, turns=frame.turns, usage=usage,
             seconds=self.elapsed, finish_reason=activation.finish_reason, charges=charges,
             children=tuple(each.handle for each in children if each is not None),

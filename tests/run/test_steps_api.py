@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator
@@ -986,6 +987,56 @@ Waiting for the results of its other tool calls."""
     assert [result.content for result in run.memory.steps[1].results] == ["42", "sent to Ann", "8"]
     run.replay()
     assert "Waiting" not in capsys.readouterr().out
+
+
+@node
+async def broken(ctx: Context, value: str) -> str:
+    raise ConnectionError("the database is down\x1b[2J")
+
+
+DOWN = """it failed with NodeFailedError: node 'broken' failed with ConnectionError
+    ConnectionError: the database is down\\x1b[2J"""
+USED_UP = (
+    "it failed with BudgetError: the budget of 1 turns is used up; give it more with Agent(max_turns=…) to go further"
+)
+TWICE = START >> llm_request(tools=False, name="a") >> llm_request(tools=False, name="b") >> END
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        (START >> broken >> END, "failed", DOWN),
+        (TWICE, "failed", USED_UP),
+        (START >> ask_human("Send it?", bool) >> END, "waiting", "it waits for an answer: Send it?"),
+    ],
+    ids=["an error", "a budget", "a question"],
+)
+async def test_a_run_that_did_not_end_is_shown_with_the_reason(path, status, reason, capsys):
+    """By the agent, by the run, read with the agent and read without: the same text, with the error that a node raised."""
+    store = MemoryStore()
+    agent = Agent(Strategy("s", path), model=ScriptedModel(["a", "b"]), max_turns=1, store=store)
+    with contextlib.suppress(RunError):
+        await agent.run("x", run_id="r")
+    stored = await read_run(store, "r")
+    texts = [stored.to_text() + "\n"]
+    for shown in (agent, await agent.read("r")):
+        shown.replay()
+        texts.append(capsys.readouterr().out)
+    assert (len(set(texts)), stored.head.status) == (1, status)
+    assert texts[0].endswith(f"\n\n{status.capitalize()}:\n    {reason}\n")
+
+
+async def test_a_paused_run_is_shown_with_the_reason(capsys):
+    """And one that goes on without it, up to its answer."""
+    run = Agent(Strategy("s", TWICE), model=ScriptedModel(["a", "b"])).start("x")
+    await run.step()
+    run.pause("for lunch")
+    await run.finish()
+    run.replay()
+    assert capsys.readouterr().out.endswith("\n\nPaused:\n    it was paused: for lunch\n")
+    await run.finish()
+    run.replay()
+    assert capsys.readouterr().out.endswith("\n\nFinal answer:\n    b\n")
 
 
 async def test_steps_that_are_no_steps_are_refused():

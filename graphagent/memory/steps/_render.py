@@ -65,6 +65,12 @@ def to_text(
     return "\n\n".join(blocks)
 
 
+def stopped_text(status: str, reason: str, error: tuple[str, str] | None = None) -> str:
+    """Return how a run stands that did not come to its end, with the type and text of its error, as the last part of its text."""
+    shown = "" if error is None or error[1] in reason else f"{error[0]}: {error[1]}"
+    return "\n".join(_under(status.capitalize(), [*_said(reason), *_said(shown)]))
+
+
 def step_text(step: Step, *, detailed: bool = False) -> str:
     """Return one step as text; `detailed` adds all that the model was sent, and when."""
     return "\n".join(_lines(step, detailed=detailed))

@@ -130,7 +130,8 @@ def test_a_run_is_shown(run, begun):
         ["drop", "bool"],
     ]
     assert "2\tDear all, about the party. -> ask_human\tfinished\tdraft" in ended.out
-    assert shown[-3:] == ["transcript", "Task:", "    the party"]
+    told = ["transcript", "Task:", "    the party", "", "Waiting:", "    it waits for an answer: Send it?"]
+    assert shown[-6:] == told
     run("runs", "answer", "mail-1", "yes", "--agent", "program.py:agent", *STORE)
     shown = run("runs", "show", "mail-1", *STORE).out
     assert "  status    done\n" in shown
