@@ -338,6 +338,10 @@ class Feature(Protocol):
     `make_room` if it has one of these, and both of `refers` and `look_up`.
     """
 
+    changes_answers: bool = True
+    """Whether its `around_model` may return another answer than the model gave. If so, listeners hear text when it has returned, as a
+    whole; middleware that only watches says False, and text is streamed through it."""
+
     def install(self, agent: Agent[Any, Any]) -> None:
         """Look at the agent once, before its first run: check its strategy, add event handlers.
 

@@ -97,15 +97,19 @@ def because(what: str, verdict: Deny) -> str:
 
 async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
     """Call a tool, within the middleware around tool calls."""
-    features = effects.run.around_tool
+    run, features, made = effects.run, effects.run.around_tool, False
     if features is None or tool is None:
-        return await _returned(effects, tool, call)
+        result = await _returned(effects, tool, call)
+        run.emit(ToolReturned(run.run_id, effects.node, result))
+        return result
 
     async def proceed(changed: ToolCall) -> ToolResult:
+        nonlocal made
         if changed.name != call.name:  # a person may have to approve the other one
             raise FeatureError(
                 f"around_tool calls {changed.name!r} in place of {call.name!r}; change the arguments, or return a ToolResult"
             )
+        made = True
         return await _returned(effects, tool, changed if changed.id == call.id else replace(changed, id=call.id))
 
     around = effects.within(call.id, call).within("call:around")
@@ -114,8 +118,11 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolRe
             features, "around_tool", around, call, proceed, kind=ToolResult, kept_on=(Exception, Suspend)
         )
     except ToolError as error:
-        return refused(call, str(error))
-    return result if result.call_id == call.id else replace(result, call_id=call.id)
+        result = refused(call, str(error))
+    result = result if result.call_id == call.id else replace(result, call_id=call.id)
+    if made:  # only now: middleware may withhold what the tool returned
+        run.emit(ToolReturned(run.run_id, effects.node, result))
+    return result
 
 
 async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
@@ -126,7 +133,6 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if found is not None:
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
         run.emit(CacheUsed(run.run_id, node, call))
-        run.emit(ToolReturned(run.run_id, node, result))
         return result
     # Of a call that is simply repeated, the beginning is durable with whatever comes next.
     await effects.start("tool", f"{effects.scope}{call.id}", durable=tool is not None and tool.in_flight != "retry")
@@ -138,13 +144,11 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     if entry is not None and not result.is_error:
         await entry.put(replace(result, call_id=""), ToolResult)
     children = run.children_of(effects.frame, inside.scope)
-    result = replace(
+    return replace(
         result,
         seconds=round(time.perf_counter() - started, 6),
         run_id=children[0] if len(children) == 1 else "",
     )
-    run.emit(ToolReturned(run.run_id, node, result))
-    return result
 
 
 def _entry(run: Runtime, tool: Tool, call: ToolCall) -> CacheEntry | None:

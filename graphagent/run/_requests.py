@@ -49,6 +49,8 @@ class Asking:
     """How many model turns were made."""
     sent: ModelRequest | None = None
     """What the model was really sent."""
+    waits: bool = False
+    """Whether nobody hears of the answer before middleware has passed it."""
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """Return the answer to a request.
@@ -89,6 +91,7 @@ class Asking:
         if features is None or effects.is_in_middleware:
             return await self._answer(request)
         answers: list[ModelResponse] = []
+        self.waits = any(getattr(each, "changes_answers", True) for each in features)
 
         async def proceed(request: ModelRequest) -> ModelResponse:
             answers.append(await self._answer(request))
@@ -100,16 +103,28 @@ class Asking:
         )  # fmt: skip
         if not any(response.message is each.message for each in answers):
             response = run.with_ids(response)
+        if self.waits:
+            self._report_passed(request, response, asked=bool(answers))
         return response
+
+    def _report_passed(self, request: ModelRequest, response: ModelResponse, *, asked: bool) -> None:
+        """Report an answer as it came out of middleware: at once, and not piece by piece."""
+        run, node, purpose, text = self.effects.run, self.effects.node, self._purpose, response.message.text
+        if text and run.streams(purpose):
+            self._report(TextStreamed(run.run_id, node, text, purpose))
+        if request.output is not None and run.streams(purpose, OutputStreamed) and not response.message.tool_calls:
+            self._report_output(PartialOutput(request.output).end(text))
+        if asked:
+            run.emit(ModelResponded(run.run_id, node, response))
+        if response.message.tool_calls:
+            run.report_unheard()
 
     async def _answer(self, request: ModelRequest) -> ModelResponse:
         effects, run, node = self.effects, self.effects.run, self.effects.node
         model = self.model or effects.execution.model
         if model is None:
             raise no_model(node)
-        purpose = self.purpose
-        if effects.call is not None and not effects.is_in_middleware and purpose in ("answer", "decision"):
-            purpose = "tool"
+        purpose = self._purpose
         self.count_spent()  # middleware asks again
         for feature in implementing(run.features, "check_request"):
             feature.check_request(effects.context(), request, purpose)
@@ -117,51 +132,79 @@ class Asking:
         limits.check_spending()
         self.sent = request
         if self.counts:
+            run.report_unheard()  # what was said before was no answer to be refused: the run has continued
+        if self.counts:
             limits.enter_turn()
         try:
             if self.counts:
                 await checkpoint()  # one that is cancelled by what happens beside it was not made
             partial: PartialOutput | None = None
-            if request.output is not None and run.streams(purpose, OutputStreamed):
+            if request.output is not None and run.streams(purpose, OutputStreamed) and not self.waits:
                 partial = PartialOutput(request.output)
-            listening = partial is not None or run.streams(purpose)
+            listening = not self.waits and (partial is not None or run.streams(purpose))
             run.emit(ModelRequested(run.run_id, node, request))
             if self.counts:
                 self.turns += 1
-            on_text = self._stream(node, purpose, partial) if listening else None
+            on_text = self._stream(partial) if listening else None
             response = run.with_ids(await model.respond(request, on_text))
+        except BaseException:
+            run.unheard.clear()
+            raise
         finally:
             if self.counts:
                 limits.count_asking(-1)
         self.charges.append(Charge(node, self.key, response.model, response.usage))
-        if partial is not None and not response.message.tool_calls:
-            self._emit_output(node, purpose, partial.end(response.message.text))
-        for failed in response.failed:
-            run.emit(ModelRequestFailed(run.run_id, node, failed.model, failed.reason))
-        run.emit(ModelResponded(run.run_id, node, response))
-        if response.finish_reason == "length":
-            run.emit(AnswerTruncated(run.run_id, node, response.usage.output_tokens, purpose))
+        self._report_answer(response, partial)
         # Before it is recorded: a run that is resumed with a higher limit asks again.
         check_whole(response, request, half_text=purpose != "summary")
         return response
 
-    def _stream(self, node: str, purpose: ModelOutput, partial: PartialOutput | None) -> Callable[[str], None]:
+    def _report_answer(self, response: ModelResponse, partial: PartialOutput | None) -> None:
+        """Report an answer as the model gave it, as far as no middleware is still to pass it."""
+        run, node = self.effects.run, self.effects.node
+        if partial is not None and not response.message.tool_calls:
+            self._report_output(partial.end(response.message.text))
+        for failed in response.failed:
+            run.emit(ModelRequestFailed(run.run_id, node, failed.model, failed.reason))
+        if not self.waits:
+            run.emit(ModelResponded(run.run_id, node, response))
+            if response.message.tool_calls:
+                run.report_unheard()
+        if response.finish_reason == "length":
+            run.emit(AnswerTruncated(run.run_id, node, response.usage.output_tokens, self._purpose))
+
+    @property
+    def _purpose(self) -> ModelOutput:
+        """What its text belongs to, for those who hear it."""
+        effects = self.effects
+        inside = effects.call is not None and not effects.is_in_middleware
+        return "tool" if inside and self.purpose in ("answer", "decision") else self.purpose
+
+    def _stream(self, partial: PartialOutput | None) -> Callable[[str], None]:
         """Return a function that reports the pieces of an answer, and with `partial` the value so far."""
-        run = self.effects.run
+        run, node, purpose = self.effects.run, self.effects.node, self._purpose
         tells_text = run.streams(purpose)
 
         def report(text: str) -> None:
             if tells_text:
-                run.emit(TextStreamed(run.run_id, node, text, purpose))
+                self._report(TextStreamed(run.run_id, node, text, purpose))
             if partial is not None:
-                self._emit_output(node, purpose, partial.add(text))
+                self._report_output(partial.add(text))
 
         return report
 
-    def _emit_output(self, node: str, purpose: ModelOutput, found: tuple[Any] | None) -> None:
+    def _report_output(self, found: tuple[Any] | None) -> None:
         if found is not None:
             run = self.effects.run
-            run.emit(OutputStreamed(run.run_id, node, found[0], purpose))
+            self._report(OutputStreamed(run.run_id, self.effects.node, found[0], self._purpose))
+
+    def _report(self, event: TextStreamed | OutputStreamed) -> None:
+        """Emit an event of the text of a model. Where a final check may refuse an answer, it waits until that has passed."""
+        run = self.effects.run
+        if event.output == "answer" and run.config.checks:
+            run.unheard.append(event)
+        else:
+            run.emit(event)
 
 
 def no_model(node: str) -> FeatureError:

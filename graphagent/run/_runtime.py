@@ -212,6 +212,8 @@ class Runtime:
         self.children: dict[str, Runtime] = {}
         """The runs of sub-agents that this process has begun or read, by their ids."""
         self.sleeping: set[Reply] = set()
+        self.unheard: list[Event] = []
+        """The text of an answer that final checks may refuse, which nobody has heard yet."""
 
     # ---- where it is
 
@@ -309,6 +311,12 @@ class Runtime:
             handlers = self.handlers[known] if known is not None else ()
         for handler in handlers:
             handler(event)
+
+    def report_unheard(self) -> None:
+        """Emit what is known not to be a refused answer."""
+        unheard, self.unheard = self.unheard, []
+        for event in unheard:
+            self.emit(event)
 
     def streams(self, output: ModelOutput, event: type[TextStreamed | OutputStreamed] = TextStreamed) -> bool:
         """Return whether somebody listens to the pieces of such an output, or to its value so far."""

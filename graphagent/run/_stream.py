@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import anyio
 
 from graphagent._concurrency import OwnTask
-from graphagent.events import Event, TextStreamed
+from graphagent.events import (
+    Event,
+    ModelResponded,
+    NodeFailed,
+    NodeFinished,
+    RunFailed,
+    RunFinished,
+    RunSuspended,
+    TextStreamed,
+)
 
 if TYPE_CHECKING:
     from graphagent.run._handle import Run
@@ -49,9 +58,10 @@ class RunStream(Generic[O]):
         """Return the text of the answer, piece by piece: `async for text in agent.stream(…).text(): …`.
 
         It is what the model says in its turns, also beside tool calls. Text of plans, summaries, extraction and sub-agents is not
-        in it.
+        in it. Of branches that speak at the same time, one comes after the other. What middleware may change comes when it has
+        passed, and an answer that final checks may refuse when they have accepted it, each as a whole.
         """
-        return _Events(self._execution, self._text_in)
+        return _Events(self._execution, _Speakers(self.run.run_id))
 
     async def aclose(self) -> None:
         """Cancel the run, if it has not ended, and wait until it has stopped."""
@@ -70,7 +80,7 @@ class RunStream(Generic[O]):
             raise self._execution.failed
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return _Events(self._execution, lambda event: event)
+        return _Events(self._execution, lambda event: (event,))
 
     async def __anext__(self) -> Event:
         """Return the next event, in a block.
@@ -83,13 +93,47 @@ class RunStream(Generic[O]):
             raise RuntimeError("call anext() on aiter(events), or within `async with agent.stream(…) as events:`")
         return await self._execution.following()
 
-    def _text_in(self, event: Event) -> str | None:
-        if isinstance(event, TextStreamed) and event.output == "answer" and event.run_id == self.run.run_id:
-            return event.text
-        return None
-
     def __repr__(self) -> str:
         return f"<events of {self.run!r}>"
+
+
+@final
+class _Speakers:
+    """Picks the text of the answers of a run out of its events: of one node after the other."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._pieces: dict[str, list[str]] = {}
+        """What the nodes that speak have said and nobody has heard, the one that is heard first."""
+        self._ended: set[str] = set()
+        """Those of them that say nothing more."""
+
+    def __call__(self, event: Event) -> Sequence[str]:
+        if event.run_id != self._run_id:
+            return ()
+        if isinstance(event, TextStreamed):
+            if event.output != "answer":
+                return ()
+            self._ended.discard(event.node)
+            self._pieces.setdefault(event.node, []).append(event.text)
+        elif isinstance(event, RunFinished | RunFailed | RunSuspended):
+            self._ended.update(self._pieces)
+        elif self._pieces and isinstance(event, ModelResponded | NodeFinished | NodeFailed):
+            around = f"{event.node}/"  # what is inside of it may have been cancelled
+            self._ended.update(node for node in self._pieces if node == event.node or node.startswith(around))
+        return self._heard()
+
+    def _heard(self) -> list[str]:
+        found: list[str] = []
+        while self._pieces:
+            node = next(iter(self._pieces))
+            found += self._pieces[node]
+            if node not in self._ended:
+                self._pieces[node] = []
+                break
+            del self._pieces[node]
+            self._ended.discard(node)
+        return found
 
 
 @final
@@ -168,8 +212,9 @@ class _Events(Generic[T]):
     is an object that a loop lets go when it is left in whatever way, and `__del__` cancels the run, which takes no awaiting.
     """
 
-    def __init__(self, execution: _Execution, pick: Callable[[Event], T | None]) -> None:
+    def __init__(self, execution: _Execution, pick: Callable[[Event], Sequence[T]]) -> None:
         self._owned: bool | None = None
+        self._picked: deque[T] = deque()
         self._execution = execution
         self._pick = pick
 
@@ -182,12 +227,12 @@ class _Events(Generic[T]):
                 self._execution.begin()
             self._owned = not self._execution.in_block
         try:
-            while (found := self._pick(await self._execution.following())) is None:
-                pass
+            while not self._picked:
+                self._picked.extend(self._pick(await self._execution.following()))
         except anyio.get_cancelled_exc_class():
             await self.aclose()
             raise
-        return found
+        return self._picked.popleft()
 
     async def aclose(self) -> None:
         """Cancel the run, if it ends with this loop, and wait until it has stopped."""

@@ -22,7 +22,7 @@ from graphagent.errors import (
     ToolError,
     TruncatedError,
 )
-from graphagent.events import ModelRequested, ToolCalled
+from graphagent.events import ModelRequested, ModelResponded, OutputStreamed, ToolCalled, ToolReturned
 from graphagent.llm import Approve, Message, ModelRequest, ModelResponse, Text, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human, llm_request
@@ -433,11 +433,92 @@ async def test_branches_and_sub_agents_pass_through_it():
     assert sorted(line for line in seen if "asks" in line) == ["x: asks a", "x: asks b"]
 
 
-async def test_text_is_streamed_through_it():
-    """Listeners get the pieces as the model says them."""
+class Watching(Seen):
+    """Writes down what passes, and says that it changes no answer."""
+
+    changes_answers = False
+
+
+class Redacting(Feature):
+    """Asks again after an answer of one word, and replaces a number in answers and results."""
+
+    async def around_model(self, ctx, request, proceed):
+        response = await proceed(request)
+        if response.message.text == "Hm.":
+            response = await proceed(request)
+        return replace(response, message=changed(response.message, "4711", "****"))
+
+    async def around_tool(self, ctx, call, proceed):
+        result = await proceed(call)
+        return replace(result, content=result.content.replace("4711", "****"))
+
+
+class Answering(Feature):
+    """Answers by itself."""
+
+    async def around_model(self, ctx, request, proceed):
+        return ModelResponse(Message.assistant("by itself"))
+
+
+def changed(message, old, new):
+    return Message(
+        message.role,
+        tuple(
+            replace(part, text=part.text.replace(old, new)) if isinstance(part, Text) else part
+            for part in message.parts
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("features", "pieces"),
+    [
+        ([Watching], ["a", " b", " c"]),
+        ([Seen], ["a b c"]),
+        ([Watching, Seen], ["a b c"]),
+    ],
+)
+async def test_text_is_streamed_through_middleware_that_says_that_it_changes_no_answer(features, pieces):
+    """Listeners get the pieces as the model says them; through any other, they get the text when it has returned."""
     agent = Agent(Strategy("s", START >> llm_request(tools=False) >> END), model=ScriptedModel(["a b c"]))
-    agent.install(Seen, seen=[])
-    assert [text async for text in agent.stream("x").text()] == ["a", " b", " c"]
+    for each_feature in features:
+        agent.install(each_feature, seen=[])
+    assert [text async for text in agent.stream("x").text()] == pieces
+
+
+async def test_listeners_hear_what_middleware_made_of_an_answer_and_of_a_result():
+    """Neither the text, nor the value so far, nor the events of the answer and of the result have what it took out."""
+
+    @tool
+    def pin() -> str:
+        """Return the PIN."""
+        return "4711"
+
+    heard = []
+    model = ScriptedModel([ToolCall("pin", {}), "Hm.", "The PIN is 4711."])
+    agent = Agent(single_run(), model=model, tools=[pin])
+    agent.install(Redacting)
+    agent.on(ModelResponded, lambda event: heard.append(event.response.message.text))
+    agent.on(ToolReturned, lambda event: heard.append(event.result.content))
+    stream = agent.stream("PIN?")
+    assert [text async for text in stream.text()] == ["The PIN is ****."]
+    assert stream.result.output == "The PIN is ****."
+    assert heard == ["", "****", "The PIN is ****."]
+
+    values = []
+    typed = Strategy("s", START >> llm_request(output=list[str]) >> END)
+    agent = Agent(typed, model=ScriptedModel([{"value": ["a", "4711"]}]))
+    agent.install(Redacting)
+    agent.on(OutputStreamed, lambda event: values.append(event.partial))
+    assert (await agent.run("x")).output == ["a", "****"]
+    assert values == [["a", "****"]]
+
+
+async def test_an_answer_of_the_middleware_itself_is_heard():
+    """No model is asked, and the text comes as that of any other answer."""
+    agent = Agent(Strategy("s", START >> llm_request(tools=False) >> END), model=ScriptedModel([]))
+    agent.install(Answering)
+    assert [text async for text in agent.stream("x").text()] == ["by itself"]
 
 
 async def test_a_cancelled_run_is_cancelled_inside_middleware():

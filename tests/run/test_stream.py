@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each, node, parallel, tool
+from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each, node, parallel, race, tool
 from graphagent.errors import BudgetError, HandlerError, NodeFailedError
 from graphagent.events import (
     Event,
@@ -30,6 +30,7 @@ from graphagent.nodes import ask_human, auto_detect_facts, compress_history, exe
 from graphagent.run import RunStream
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 
 pytestmark = pytest.mark.every_loop
 
@@ -563,3 +564,92 @@ async def test_listeners_with_and_without_all_text_hear_what_they_asked_for():
     assert [event.text for event in events if isinstance(event, TextStreamed)] == ["answer"]
     with pytest.raises(TypeError, match="all_text=True is for TextStreamed"):
         agent.on(RunStarted, events.append, all_text=True)
+
+
+# ---- what belongs together
+
+
+class Taking(ScriptedModel):
+    """A model that says its next answer word by word, in turn with whoever else speaks."""
+
+    async def respond(self, request, on_text=None):
+        response = self.answer(request)
+        for number, word in enumerate(response.message.text.split()):
+            if on_text is not None:
+                on_text(f" {word}" if number else word)
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+        return response
+
+
+def asking(name):
+    return llm_request(tools=False, name=name)
+
+
+async def test_branches_that_speak_at_the_same_time_are_heard_one_after_the_other():
+    """Each as a whole, and the first while it speaks; the events themselves come as they happen."""
+    strategy = Strategy("s", START >> parallel(asking("a"), asking("b")) >> END)
+    answers = ["one two three", "four five"]
+    heard = [text async for text in Agent(strategy, model=Taking(answers)).stream("x").text()]
+    assert heard == ["one", " two", " three", "four", " five"]
+    told = [
+        event.text async for event in Agent(strategy, model=Taking(answers)).stream("x") if isinstance(event, TextStreamed)
+    ]  # fmt: skip
+    assert told == ["one", "four", " two", " five", " three"]
+
+
+async def test_a_branch_that_was_cancelled_while_it_spoke_holds_up_nobody():
+    """What comes after the fork is heard at once, as is what a failed node was followed by."""
+
+    @node
+    async def quick(ctx: Context, value: str) -> str:
+        for _ in range(8):
+            await anyio.lowlevel.checkpoint()
+        return value
+
+    fork, last = race(asking("a"), quick), asking("last")
+    strategy = Strategy("s", START >> fork >> last >> END)
+    long = " ".join(map(str, range(100)))
+    async with Agent(strategy, model=Taking([long, "the end"])).stream("x") as stream:
+        text = "".join([piece async for piece in stream.text()])
+    assert text.startswith("0 1")
+    assert text.endswith("the end")
+    assert " 50" not in text
+
+
+@pytest.mark.parametrize("tools", [False, True])
+async def test_an_answer_that_a_final_check_may_refuse_is_heard_when_it_has_passed(tools):
+    """A refused one is not heard at all; what is said beside a tool call is heard at once."""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def check(answer):
+        checked.append(list(heard))
+        return answer == "a good one"
+
+    checked, heard = [], []
+    script = [ToolCalls([ToolCall("look", {})], "let me see")] * tools + ["a bad one", "a good one"]
+    agent = Agent(single_run(), model=ScriptedModel(script), tools=[look], final_answer_checks=[check])
+    agent.on(TextStreamed, lambda event: heard.append(event.text))
+    result = await agent.run("x")
+    before = ["let", " me", " see"] * tools
+    assert (result.output, heard) == ("a good one", [*before, "a", " good", " one"])
+    assert checked == [before, before]
+
+
+async def test_text_of_turns_that_are_no_answer_is_heard_where_there_are_final_checks():
+    """When the run goes on, and before it waits for a person."""
+    draft = asking("draft")
+    path = START >> draft >> asking("again") >> ask_human("Send it?", bool) >> END
+    heard = []
+    agent = Agent(Strategy("s", path), model=ScriptedModel(["one", "two"]), final_answer_checks=[lambda answer: answer])
+    agent.on(TextStreamed, lambda event: heard.append(event.text))
+    run = agent.start("x")
+    await run.finish()
+    assert heard == ["one", "two"]
+    run.answer(True)
+    await run.finish()
+    assert heard == ["one", "two"]
