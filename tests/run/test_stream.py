@@ -591,11 +591,14 @@ async def test_branches_that_speak_at_the_same_time_are_heard_one_after_the_othe
     strategy = Strategy("s", START >> parallel(asking("a"), asking("b")) >> END)
     answers = ["one two three", "four five"]
     heard = [text async for text in Agent(strategy, model=Taking(answers)).stream("x").text()]
-    assert heard == ["one", " two", " three", "four", " five"]
+    a, b = ["one", " two", " three"], ["four", " five"]
+    assert heard in (a + b, b + a)  # on trio, either may begin
     told = [
         event.text async for event in Agent(strategy, model=Taking(answers)).stream("x") if isinstance(event, TextStreamed)
     ]  # fmt: skip
-    assert told == ["one", "four", " two", " five", " three"]
+    assert sorted(told) == sorted(a + b)
+    assert told.index("four") < told.index(" three")
+    assert told.index("one") < told.index(" five")
 
 
 async def test_a_branch_that_was_cancelled_while_it_spoke_holds_up_nobody():
