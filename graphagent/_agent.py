@@ -673,7 +673,7 @@ class Agent(Generic[I, O]):
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
-                context=Context, handle=Run,
+                compile=compile_root, context=Context, handle=Run,
             )  # fmt: skip
         return self._cached_config
 

@@ -8,6 +8,7 @@ GraphAgentError
 │  ├ NodeFailedError                  .node; what the node raised is the __cause__
 │  ├ NoPathError                      .node, .tried; no edge of a node takes its output
 │  ├ HandlerError                     .event; a handler of events raised, which is the __cause__
+│  ├ RuleError                        .rule, .node, .after, .path; a node that a rule forbids there was not begun
 │  ├ BudgetError                      .budget, .limit, .result (what was done so far)
 │  ├ VetoError                        .step, .reason; a callback refused a step
 │  ├ CheckError                       .check; the answer did not pass a final check, and no node can be asked again
@@ -143,6 +144,21 @@ class NoPathError(RunError):
             f"node {node!r} gave {a(type(output).__name__)} that none of its edges takes (tried: {tried}); "
             f"add a path for it, or .otherwise() for the rest"
         )
+
+
+class RuleError(RunError):
+    """A run came to something that a rule of its strategy forbids there. It was not begun."""
+
+    def __init__(self, rule: str, node: str, after: str, path: Sequence[str], reason: str) -> None:
+        self.rule = rule
+        """The rule, as it was written."""
+        self.node = node
+        """The path of the node that was not begun; for a tool call that of the node, and the tool."""
+        self.after = after
+        """The path of the node after which the rule forbids it; empty where another one had to come before it."""
+        self.path = ("START", *path)
+        """The nodes to which the run came, in their order, each once."""
+        super().__init__(f"{node!r} was not begun, by the rule {rule}: {reason}; the path: {' -> '.join(self.path)}")
 
 
 class HandlerError(RunError):

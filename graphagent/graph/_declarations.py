@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from types import FunctionType, MethodType
-from typing import Any, final
+from typing import Any, cast, final
 
 
 @final
@@ -37,8 +37,9 @@ class Declaration:
     @cached_property
     def name(self) -> str:
         """Its name in a log, which is the same in other processes, and while only the code of its function changes."""
-        function = self.function.func if isinstance(self.function, partial) else self.function
-        named = function if hasattr(function, "__qualname__") else type(function)
+        function: Any = self.function
+        function = getattr(function, "func", function)  # of a partial
+        named = cast("Any", function if hasattr(function, "__qualname__") else type(function))
         where = f"{named.__module__}.{named.__qualname__}"
         if self._inside:
             texts = [each.name for each in self._inside]
@@ -61,18 +62,18 @@ def _texts(value: object, depth: int = 3) -> Iterator[str]:
         yield value
     if not depth or isinstance(value, str):
         return
-    parts: list[object] = []
+    given, parts = cast("Any", value), list[object]()
     if isinstance(value, type):
         yield value.__qualname__
     elif isinstance(value, partial):
-        parts = [value.func, *value.args, *value.keywords.values()]
+        parts = [given.func, *given.args, *given.keywords.values()]
     elif isinstance(value, FunctionType):
         yield value.__qualname__
         parts = [*value.__code__.co_consts, *value.__code__.co_names, *map(_content, value.__closure__ or ())]
     elif isinstance(value, tuple | frozenset):
-        parts = sorted(value, key=repr) if isinstance(value, frozenset) else [*value]
+        parts = sorted(given, key=repr) if isinstance(value, frozenset) else [*given]
     elif callable(value):
-        names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+        names = [name for kind in type(given).__mro__ for name in getattr(kind, "__slots__", ())]
         parts = [getattr(value, name, None) for name in names] or [*getattr(value, "__dict__", {}).values()]
     for part in parts:
         yield from _texts(part, depth - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphagent.graph._declarations import Declaration as Declaration
+from graphagent.graph._declarations import is_same as is_same
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel
 from graphagent.graph._forks import Race as Race
@@ -12,6 +14,11 @@ from graphagent.graph._outline import Kind as Kind
 from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
+from graphagent.graph._rules import RuleNode as RuleNode
+from graphagent.graph._rules import called_by as called_by
+from graphagent.graph._rules import is_named as is_named
+from graphagent.graph._rules import is_tool as is_tool
+from graphagent.graph._rules import name_of as name_of
 from graphagent.graph._strategy import Edge as Edge
 from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
 from graphagent.graph.rules._internal import RunWatch
-from graphagent.log._internal import BranchFailed, Log, NodeFinished, NodeRetried, Placed, Resumed, Started, Stopped
+from graphagent.log._internal import (
+    BranchFailed,
+    Log,
+    NodeFinished,
+    NodeRetried,
+    NodeSkipped,
+    Placed,
+    Resumed,
+    Started,
+    Stopped,
+)
 
 if TYPE_CHECKING:
     from graphagent.graph import BrokenRule, PathRule, Strategy
@@ -55,12 +65,12 @@ async def broken_rules(
     else:
         watch = RunWatch(strategy, rules)
     missing: list[StrategyChangedError] = []
-    items = set[str]()
+    items, skipped = set[str](), set[str]()
 
     def follow(entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
         try:
             if not missing:
-                _follow(watch, entry, number, state, items)
+                _follow(watch, entry, number, state, items, skipped)
         except LookupError as error:
             missing.append(StrategyChangedError(run_id, [f"- node {error.args[0]!r}, to which entry {number} led"]))
 
@@ -70,8 +80,11 @@ async def broken_rules(
     return watch.broken
 
 
-def _follow(watch: RunWatch, entry: Entry, number: int, state: State, items: set[str]) -> None:
-    """Have a run that is watched do what an entry says. `items` are the branches of `each` that have begun, by their paths."""
+def _follow(watch: RunWatch, entry: Entry, number: int, state: State, items: set[str], skipped: set[str]) -> None:
+    """Have a run that is watched do what an entry says.
+
+    By their paths, `items` are the branches of `each` that have begun, and `skipped` the nodes that middleware does not execute.
+    """
     frame, following = state.frames.get(entry.at), ""
     if isinstance(entry, Started):
         following = entry.first
@@ -80,11 +93,14 @@ def _follow(watch: RunWatch, entry: Entry, number: int, state: State, items: set
     else:
         _begin_items(watch, entry.at, number, items)
         path = frame.node_path if not (isinstance(entry, NodeRetried) and entry.first) else entry.at.rstrip("/")
-        if isinstance(entry, NodeFinished) and entry.error is None:
+        if isinstance(entry, NodeSkipped):
+            skipped.add(path)
+        elif isinstance(entry, NodeFinished) and entry.error is None and path not in skipped:
             watch.ended(path)
         elif isinstance(entry, NodeFinished | BranchFailed):
             watch.failed(path)
         if isinstance(entry, NodeFinished | BranchFailed | NodeRetried):
+            skipped.discard(path)
             items.difference_update([each for each in items if not path or each.startswith(f"{path}/")])
         if isinstance(entry, NodeRetried):
             watch.left(path)

@@ -15,6 +15,7 @@ from graphagent.codec._internal import DecodeError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
+from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge
 from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, OpenQuestion, QuestionKind, Source, spent
 from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
@@ -188,6 +189,9 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         """Take back what the attempt did. The calls of a turn before it were made all the same."""
         frame = state.frames[self.at]
         calling, known = frame.transcript.calling, known_results(frame)
+        if state.executed:
+            around, since = (frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.since)
+            take_back(state, around, since)
         state.drop(frame)
         frame.count(self.nodes)
         _lower_by(frame)
@@ -282,6 +286,7 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
         _settle_calls(frame, state.number)
         for place, branch in enumerate(branches):
             if self.winner is not None and place != self.winner:
+                take_back(state, branch.path, branch.born)
                 state.drop(branch, itself=True)
                 continue
             if self.merged:
@@ -417,6 +422,36 @@ class EffectRecorded(Entry, tag="effect", frozen=True):
         if self.finish is not None:
             agent = frame.agent
             agent.finish_reason, agent.last_model_node = self.finish, agent.frame.node or ""
+
+
+class RuledExecution(Entry, tag="ruled", frozen=True):
+    """Something that a rule names began, or came to its end."""
+
+    of: tuple[tuple[str, str], ...]
+    """The name of its declaration, or its path, for each strategy whose rules name it: with the path of the frame of that."""
+    call: str = ""
+    """The key of the tool call that it is; empty for the node."""
+    ended: bool = False
+    """Whether it came to its end."""
+
+    def apply(self, state: State) -> None:
+        """Note it."""
+        frame = state.frames[self.at]
+        path = f"{frame.node_path}:{self.call}" if self.call else frame.node_path
+        for around, name in self.of:
+            scope = scope_of(state.frames[around])
+            if self.ended:
+                ended(state, scope, name, path)
+            else:
+                began(state, scope, name, path, frame)
+
+
+class NodeSkipped(Entry, tag="skipped", frozen=True):
+    """Middleware ended the node without executing it."""
+
+    def apply(self, state: State) -> None:
+        """Nothing follows from it; the node ends with the next entry of its frame."""
+        _ = state.frames[self.at]
 
 
 class ResultsAdded(Entry, tag="results", frozen=True):
@@ -648,7 +683,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
 
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
-    | AgentStopped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
+    | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
     | ToolsListed | TaskShown | Placed | LearningFailed | Resumed | Stopped
 )  # fmt: skip
 

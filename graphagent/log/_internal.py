@@ -30,9 +30,11 @@ from graphagent.log._entries import LearningFailed as LearningFailed
 from graphagent.log._entries import NodeFailed as NodeFailed
 from graphagent.log._entries import NodeFinished as NodeFinished
 from graphagent.log._entries import NodeRetried as NodeRetried
+from graphagent.log._entries import NodeSkipped as NodeSkipped
 from graphagent.log._entries import Placed as Placed
 from graphagent.log._entries import ResultsAdded as ResultsAdded
 from graphagent.log._entries import Resumed as Resumed
+from graphagent.log._entries import RuledExecution as RuledExecution
 from graphagent.log._entries import Spent as Spent
 from graphagent.log._entries import Started as Started
 from graphagent.log._entries import StepFinished as StepFinished
@@ -41,6 +43,9 @@ from graphagent.log._entries import TaskShown as TaskShown
 from graphagent.log._entries import ToolsListed as ToolsListed
 from graphagent.log._entries import TranscriptEdited as TranscriptEdited
 from graphagent.log._entries import known_results as known_results
+from graphagent.log._executed import Executions as Executions
+from graphagent.log._executed import hindrance as hindrance
+from graphagent.log._executed import scope_of as scope_of
 from graphagent.log._header import HEADERS as HEADERS
 from graphagent.log._header import ROOM as ROOM
 from graphagent.log._header import ROWS as ROWS

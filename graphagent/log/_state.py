@@ -17,6 +17,7 @@ QuestionKind = Literal["question", "approval", "result", "in_flight"]
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline
+    from graphagent.log._executed import Executions, Scope
     from graphagent.log._status import Status
 
 _NOTHING = Usage()
@@ -256,7 +257,7 @@ class State:
     """Where a run is: the fold of its entries."""
 
     __slots__ = (
-        "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
+        "executed", "failure", "frames", "number", "questions", "ran", "reason", "root", "run", "status", "time", "unlearned",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -280,6 +281,8 @@ class State:
         """The type, the text and the traceback of the error with which it stopped."""
         self.questions: dict[str, OpenQuestion] = {}
         """The open questions, by their ids."""
+        self.executed: dict[Scope, dict[str, Executions]] = {}
+        """What was executed of the declarations that rules name, by their names."""
         self.unlearned: tuple[str, ...] = ()
         """The paths of the taps that failed to learn."""
 

@@ -16,21 +16,28 @@ from graphagent.run._forks import each_call, parallel_call, race_call, with_same
 from graphagent.run._learning import learning
 from graphagent.run._loop import execute
 from graphagent.run._policies import with_policies
+from graphagent.run._rules import ScopeRules, Within, ruled, rules_for
 from graphagent.run._selection import choose_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from graphagent.graph._internal import Element
+    from graphagent.graph._internal import Declaration, Element
     from graphagent.run._scope import Execution
 
 
-def compile_root(strategy: Strategy[Any, Any]) -> tuple[CompiledStrategy, Call]:
+def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -> tuple[CompiledStrategy, Call]:
     """Compile an agent's own strategy. Return it, and the call that executes it in the frame of the run.
 
-    Its nodes are executed in the frame of the run itself, so its name is not part of their paths.
+    Its nodes are executed in the frame of the run itself, so its name is not part of their paths. `calling` are the strategies with
+    rules around the node that calls it.
     """
-    compiled = compile_strategy(strategy, partial(_compile_node, around=f"{strategy.name}/"))
+    has_rules = any(isinstance(each, Strategy) and each.path_rules for _, each in (("", strategy), *strategy.walk()))
+    names = {each.declaration: strategy.declarations[path] for path, each in strategy.walk()} if has_rules else {}
+    within = (*_own_rules(strategy, names), *(Within(each.rules, None, each.levels + 1) for each in calling))
+    compiled = compile_strategy(
+        strategy, partial(_compile_node, around=f"{strategy.name}/", names=names, within=within)
+    )
 
     async def enter(execution: Execution, value: Any) -> Any:
         return await execute(execution)
@@ -59,41 +66,67 @@ def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
     return call
 
 
-def _compile_node(element: Element, around: str) -> CompiledNode:
-    """Compile an element. `around` begins its path, in which all items of an `each` have one branch, with the agent's strategy."""
+def _own_rules(strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> tuple[Within, ...]:
+    return (Within(ScopeRules(strategy, names), "", 0),) if strategy.path_rules else ()
+
+
+def _compile_node(
+    element: Element, around: str, names: Mapping[Declaration, str], within: Sequence[Within]
+) -> CompiledNode:
+    """Compile an element.
+
+    Args:
+        element: The element.
+        around: What its path begins with, in which all items of an `each` have one branch: the agent's strategy.
+        names: The names of declarations in the log, where there are rules.
+        within: The strategies with rules around it.
+    """
     path = around + element.name
+    rules = rules_for(element, within) if within else ()
     if not isinstance(element, Node):
         call = with_policies(in_context(element.function), element, path)
+        call = ruled(call, rules) if rules else call
         learns = getattr(element.function, "learns", False)
         return CompiledNode(
             element.name, learning(call) if learns else call, counts=True, passes_input=True, element=element,
-            function=None if learns or element.policies else element.function,
+            function=None if learns or element.policies or rules else element.function, rules=rules,
+            within=within,
         )  # fmt: skip
     inside: Inside = ()
     if isinstance(element, Strategy):
-        inside = compile_strategy(element, partial(_compile_node, around=f"{path}/"))
+        below = (*_own_rules(element, names), *(each.below(element.name) for each in within))
+        inside = compile_strategy(element, partial(_compile_node, around=f"{path}/", names=names, within=below))
         call = with_policies(_strategy_call(inside, element), element, path)
     elif isinstance(element, Each):
-        inside = _compile_branches(element, path)
+        inside = _compile_branches(element, path, names, within)
         call = with_same_items(with_policies(each_call(element, inside), element, path))
     elif isinstance(element, Race):
-        inside = _compile_branches(element, path)
+        inside = _compile_branches(element, path, names, within)
         call = with_policies(race_call(element, inside), element, path)
     elif isinstance(element, Parallel):
-        inside = _compile_branches(element, path)
+        inside = _compile_branches(element, path, names, within)
         call = with_policies(parallel_call(element, inside), element, path)
     else:
         call = with_policies(in_context(element.function), element, path)
-    plain = type(element) is Node and not element.policies
+    call = ruled(call, rules) if rules else call
+    plain = type(element) is Node and not element.policies and not rules
     return CompiledNode(
         element.name, call, counts=counts(element), passes_input=False, element=element, inside=inside,
-        function=element.function if plain else None,
+        function=element.function if plain else None, rules=rules, within=within,
     )  # fmt: skip
 
 
-def _compile_branches(fork: Each | Parallel | Race, path: str) -> tuple[CompiledNode, ...]:
+def _compile_branches(
+    fork: Each | Parallel | Race, path: str, names: Mapping[Declaration, str], within: Sequence[Within]
+) -> tuple[CompiledNode, ...]:
     """Compile the branches of a fork: nodes that END follows."""
-    compiled = tuple(_compile_node(node, f"{path}/{number}/") for number, node in enumerate(fork.branches))
+    compiled = tuple(
+        _compile_node(
+            node, f"{path}/{number}/", names,
+            [each.below(fork.name if isinstance(fork, Each) else f"{fork.name}/{number}") for each in within],
+        )
+        for number, node in enumerate(fork.branches)
+    )  # fmt: skip
     for each in compiled:
         each.following = DONE
     return compiled

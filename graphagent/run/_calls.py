@@ -17,6 +17,7 @@ from graphagent.run._cached import CacheEntry
 from graphagent.run._callbacks import call_all
 from graphagent.run._middleware import pass_through
 from graphagent.run._people import ask
+from graphagent.run._rules import begin_tool, end_tool
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -69,10 +70,14 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResu
         return await _called(effects, tool, call)
     key = f"{effects.scope}{call.id}"
     if tool.deferred:
+        named = begin_tool(effects.execution, tool, key)
         if not effects.times_started("tool", key):  # whoever is asked may act before the run waits
             await effects.start("tool", key, durable=False)
         answer = await ask(effects, f"What is the result of {call.name!r}?", kind="result", about=call)
-        return tool.result_of(call, answer)
+        result = tool.result_of(call, answer)
+        if named and not result.is_error:
+            end_tool(effects.execution, named, key)
+        return result
     unknown = await _in_flight(effects, tool, call) if tool.in_flight != "retry" else None
     return unknown or await _called(effects, tool, call)
 
@@ -126,21 +131,26 @@ async def _called(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolRe
 
 
 async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResult:
-    run, node = effects.run, effects.node
+    run, node, key = effects.run, effects.node, f"{effects.scope}{call.id}"
+    named = begin_tool(effects.execution, tool, key) if tool is not None else ()
     run.emit(ToolCalled(run.run_id, node, call))
     entry = None if tool is None or call.malformed else _entry(run, tool, call)
     found = await entry.get(ToolResult) if entry is not None else None
     if found is not None:
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
+        if named:
+            end_tool(effects.execution, named, key)
         run.emit(CacheUsed(run.run_id, node, call))
         return result
     # Of a call that is simply repeated, the beginning is durable with whatever comes next.
-    await effects.start("tool", f"{effects.scope}{call.id}", durable=tool is not None and tool.in_flight != "retry")
+    await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
     started, inside = time.perf_counter(), effects.within(call.id, call)
     known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
     result = await execute_tool(tool, call, known=known, context=inside.context())
     if _ends_run(result.value, run):
         raise result.value
+    if named and not result.is_error:
+        end_tool(effects.execution, named, key)
     if entry is not None and not result.is_error:
         await entry.put(replace(result, call_id=""), ToolResult)
     children = run.children_of(effects.frame, inside.scope)

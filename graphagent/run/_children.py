@@ -118,6 +118,10 @@ def _within(config: RunConfig, effects: Effects) -> RunConfig:
         tools = tuple(
             each for each in execution.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
         )
+    node = execution.node
+    if node is not None and node.within:  # the rules of the callers hold for what it executes
+        compiled, call = config.compile(config.strategy, node.within)
+        config = replace(config, compiled=compiled, call=call)
     return replace(
         config, tools=tools, store=parent.config.store, model=config.model or execution.model,
         features={**parent.features, **config.features}, handlers=handlers_of_child(parent.handlers, config.handlers),

@@ -10,6 +10,7 @@ from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element, Rule
+    from graphagent.run._rules import Ruled, Within
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """Executes a node: `async (execution, input) -> output`."""
@@ -105,7 +106,7 @@ class CompiledNode:
 
     __slots__ = (
         "call", "count", "counts", "edges", "element", "error_edges", "following", "function", "inside", "name", "output_type",
-        "passes_input",
+        "passes_input", "rules", "within",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +119,8 @@ class CompiledNode:
         element: Element | None = None,
         inside: Inside = (),
         function: Function | None = None,
+        rules: Sequence[Ruled] = (),
+        within: Sequence[Within] = (),
     ) -> None:
         self.name = name
         """Its name in the strategy; empty for END."""
@@ -136,6 +139,10 @@ class CompiledNode:
         """Its declaration."""
         self.inside = inside
         """The compiled strategy that is executed here, or the branches of a fork."""
+        self.rules = rules
+        """What rules say of it; nothing if none names it."""
+        self.within = within
+        """The strategies with rules around it, whose rules hold for tools and sub-agents that are called here."""
         self.following: CompiledNode | None = None
         """The next node, where there is no choice."""
         self.edges: tuple[CompiledEdge, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode
+    from graphagent.run._rules import Within
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""
@@ -66,6 +67,8 @@ class RunConfig:
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None
+    compile: Callable[[Strategy[Any, Any], Sequence[Within]], tuple[CompiledStrategy, Call]]
+    """Compiles the strategy anew, for a run that strategies with rules call."""
     context: Callable[[Any, Any], Any]
     """Makes the `Context` that users' functions get, of the execution of a frame and the effects of its node."""
     handle: Callable[[Any], Any]

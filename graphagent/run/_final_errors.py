@@ -10,6 +10,7 @@ from graphagent.errors import (
     HandlerError,
     JournalError,
     NodeFailedError,
+    RuleError,
     RunClaimedError,
     RunNotFoundError,
     ScriptError,
@@ -27,7 +28,7 @@ def is_final(error: BaseException | None, run_id: str) -> bool:
         error = error.__cause__
     if isinstance(error, ScriptError | DivergedError):
         return True
-    ends = (HandlerError, JournalError, RunClaimedError, RunNotFoundError, VetoError)
+    ends = (HandlerError, JournalError, RuleError, RunClaimedError, RunNotFoundError, VetoError)
     return isinstance(error, ends) and error.run_id == run_id
 
 

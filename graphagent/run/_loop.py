@@ -14,13 +14,14 @@ from graphagent.events import NodeFinished as NodeFinishedEvent
 from graphagent.events import NodeStarted, PathTaken
 from graphagent.graph import Node
 from graphagent.graph._internal import is_a, show
-from graphagent.log._internal import NIL, NodeFailed, NodeFinished
+from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped
 from graphagent.run._compiled import DONE
 from graphagent.run._context import Context
 from graphagent.run._deadlines import take_effect
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
 from graphagent.run._middleware import pass_through
+from graphagent.run._rules import check_rules
 from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
     while node is not DONE:
         if deadline is not None:
             await take_effect(execution, deadline)
+        if node.rules:
+            check_rules(execution, node.rules)
         if node.counts:
             if alone and limits.frame.nodes + limits.running < limits.max_nodes:
                 limits.running += 1
@@ -192,6 +195,8 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
         return own
 
     returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
+    if not proceeded:
+        execution.run.log.append(NodeSkipped(at=execution.frame.path))
     if returned is None and own is not None and isinstance(node.element, Node):
         declared = node.element.output_type
         if not is_a(None, declared):

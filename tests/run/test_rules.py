@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from graphagent import END, START, Agent, Context, Strategy, node
-from graphagent.errors import BudgetError, NodeFailedError, RunNotFoundError, StrategyChangedError, StrategyError
+from graphagent.errors import (
+    BudgetError,
+    NodeFailedError,
+    RuleError,
+    RunNotFoundError,
+    StrategyChangedError,
+    StrategyError,
+)
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
 from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes
 from graphagent.graph._internal import Each, Parallel, Race
@@ -268,6 +275,13 @@ class Chance:
         return [[[0]] * self.random.randrange(3)] * self.random.randrange(3)
 
 
+def with_rules(strategy, rules):
+    """Return a strategy with rules that nobody has proven, as one may be that continues the run of another."""
+    ruled = strategy.named(strategy.name)
+    ruled.path_rules = tuple(rules)
+    return ruled
+
+
 def against(events, pattern, strategy):
     """Return the nodes that a run began against a rule, by the words of the rule alone; `events` are types and paths."""
 
@@ -337,3 +351,30 @@ def test_no_run_of_an_accepted_strategy_breaks_a_rule(backend, data, seed):
         assert sorted(seen) == sorted(expected)
         if not forks:  # the journal knows the order of all that happened; the last node may not have been begun
             assert [broken.node for broken in found][: len(seen)] == seen
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(data=st.data(), seed=st.integers(0, 1_000_000), durable=st.booleans())
+@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+def test_no_run_breaks_a_rule_as_it_is_executed(backend, data, seed, durable):
+    """Whether or not the strategy was proven: nothing begins that a rule forbids. What was proven is never refused."""
+    chance = Chance(seed)
+    strategy = data.draw(small_strategies([Node(chance, name=name) for name in "abcd"], chance.again))
+    rules = data.draw(st.lists(rules_of(strategy), min_size=1, max_size=3))
+    proven = not check_rules(strategy.edges, rules)
+
+    async def run():
+        agent = Agent(with_rules(strategy, rules), store=MemoryStore() if durable else None, max_nodes=40)
+        taken, refused = record(agent), False
+        try:
+            await agent.run([[[0]], [[0]]], run_id="r")
+        except RuleError:
+            refused = True
+        except (NodeFailedError, BudgetError):
+            pass
+        return taken, refused
+
+    taken, refused = anyio.run(run, backend=backend)
+    assert not (proven and refused)
+    assert taken.broken_rules(rules) == []

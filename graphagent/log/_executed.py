@@ -1,0 +1,101 @@
+"""What a run has executed of the declarations that rules name: a part of its state.
+
+There is something only where a strategy with rules is executed, and only of what these name. It is kept for each execution of such a
+strategy by itself: for that of the run, and for each entry into a subgraph that has rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from graphagent.log._state import Frame, State
+
+Scope: TypeAlias = tuple[str, int]
+"""One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
+
+
+class Executions(msgspec.Struct, omit_defaults=True):
+    """What was executed of one declaration."""
+
+    begun: int = 0
+    """The entry with which one of its nodes began last."""
+    node: str = ""
+    """The path of that node."""
+    over: int = 0
+    """The last entry at which one was known to be over."""
+    running: dict[str, tuple[str, str, int]] = {}
+    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, and the entry."""
+    ended: dict[str, tuple[int, int]] = {}
+    """Those that came to their end, by their paths: with which entry the first of them began, and the last."""
+
+
+def scope_of(frame: Frame) -> Scope:
+    """Return the execution of the strategy of a frame. A subgraph that is tried again is still being executed."""
+    parent = frame.parent
+    return frame.path, frame.born if parent is None or frame.activation is not None else parent.entered
+
+
+def began(state: State, scope: Scope, name: str, path: str, frame: Frame) -> None:
+    """Note that something began."""
+    found = state.executed.get(scope)
+    if found is None:
+        for other in [each for each in state.executed if each[0] == scope[0]]:
+            del state.executed[other]  # an earlier entry into the same subgraph
+        found = state.executed[scope] = {}
+    for each in found.values():
+        for place in [
+            place for place, known in each.running.items() if place != path and not _is_running(state, known)
+        ]:
+            del each.running[place]
+            each.over = state.number - 1
+    own = found.setdefault(name, Executions())
+    own.begun, own.node = state.number, path
+    own.running[path] = frame.path, frame.node or "", state.number
+
+
+def ended(state: State, scope: Scope, name: str, path: str) -> None:
+    """Note that it came to its end."""
+    own = state.executed[scope][name]
+    number = own.running.pop(path)[2]
+    own.over = state.number
+    first, _ = own.ended.get(path, (number, number))
+    own.ended[path] = first, number
+
+
+def take_back(state: State, around: str, since: int) -> None:
+    """Note that what was executed below a path, since an entry, was taken back, or its branch lost: that it ended does not count."""
+    for found in state.executed.values():
+        for each in found.values():
+            for path, (first, last) in [*each.ended.items()]:
+                if path.startswith(around) and last >= since:
+                    del each.ended[path]
+                    if first < since:
+                        each.ended[path] = first, first
+
+
+def hindrance(state: State, scope: Scope, first: frozenset[str], between: frozenset[str]) -> str | None:
+    """Return the path of what stands in the way of something: one of `first`, with none of `between` executed since.
+
+    Without `first` it is the beginning, which is the empty path. None: nothing does.
+    """
+    found: Mapping[str, Executions] = state.executed.get(scope, {})
+    latest = [last for name in between if name in found for _, last in found[name].ended.values()]
+    if not first:
+        return None if latest else ""
+    for name in sorted(first & found.keys()):
+        source = found[
+            name
+        ]  # one that is still noted as running was left since the last of `between` began, or is running
+        if source.running or max(latest, default=0) <= max(source.over, source.begun):
+            return source.node
+    return None
+
+
+def _is_running(state: State, known: tuple[str, str, int]) -> bool:
+    at, node, number = known
+    frame = state.frames.get(at)
+    return frame is not None and frame.node == node and frame.entered <= number

@@ -1,0 +1,200 @@
+"""Rules of strategies in runs: what they name is noted in the log, and checked against the state before it begins.
+
+Which nodes a rule names is known when a strategy is compiled. Their calls are wrapped; all others are not, and cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphagent.errors import RuleError
+from graphagent.graph._internal import called_by, is_named, is_same, is_tool, name_of
+from graphagent.log._internal import RuledExecution, hindrance, scope_of
+
+if TYPE_CHECKING:
+    from graphagent.graph import PathRule, Strategy
+    from graphagent.graph._internal import Declaration, Element, RuleNode
+    from graphagent.llm import Tool
+    from graphagent.log._internal import Frame
+    from graphagent.run._compiled import Call
+    from graphagent.run._runtime import Runtime
+    from graphagent.run._scope import Execution
+
+
+class _Check(NamedTuple):
+    """What must not have been executed, or must have been, before something begins."""
+
+    rule: PathRule
+    first: frozenset[str]
+    """The names after which it may not begin; none: it may not at all."""
+    between: frozenset[str]
+    """The names of what lets it begin again."""
+
+
+class ScopeRules:
+    """The rules of a strategy, with a name in the log for everything that they name."""
+
+    def __init__(self, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> None:
+        self.named: list[tuple[RuleNode, str]] = []
+        """What the rules name, and the names."""
+        self._checks: dict[str, list[_Check]] = {}
+        for rule in strategy.path_rules:
+            parts = [self._name(each, strategy, names) for each in rule.nodes]
+            if rule.kind == "precedes":
+                self._add(parts[1], rule, [], [parts[0]])
+            elif rule.kind == "guarded":
+                self._add(parts[2], rule, [parts[0]], [parts[1]])
+            else:
+                for part in parts:
+                    self._add(part, rule, [each for each in parts if each != part], [])
+
+    def _name(self, node: RuleNode, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> str:
+        if isinstance(node, str):
+            name = f"/{node}"
+        elif is_tool(node):
+            name = f"tool {node.name}"
+        else:
+            name = next(
+                names[each.declaration] for path, each in strategy.walk() if is_named(node, path, each.declaration)
+            )
+        if all(name != known for _, known in self.named):
+            self.named.append((node, name))
+        return name
+
+    def _add(self, then: str, rule: PathRule, first: Sequence[str], between: Sequence[str]) -> None:
+        self._checks.setdefault(then, []).append(_Check(rule, frozenset(first), frozenset(between)))
+
+    def checks(self, names: Sequence[str]) -> tuple[_Check, ...]:
+        """Return the checks of something that has these names."""
+        return tuple(check for name in names for check in self._checks.get(name, ()))
+
+
+class Within(NamedTuple):
+    """Where something is in a strategy that has rules."""
+
+    rules: ScopeRules
+    prefix: str | None
+    """What its path there begins with; None in a sub-agent, which is at no place of the strategy."""
+    levels: int
+    """By how many frames that strategy is around the frame in which it is executed."""
+
+    def below(self, part: str) -> Within:
+        """Return the same for what is executed in a frame inside."""
+        return Within(self.rules, None if self.prefix is None else f"{self.prefix}{part}/", self.levels + 1)
+
+
+class Ruled(NamedTuple):
+    """What the rules of a strategy say of something."""
+
+    levels: int
+    names: tuple[str, ...]
+    checks: tuple[_Check, ...]
+
+
+def rules_for(element: Element, within: Sequence[Within]) -> list[Ruled]:
+    """Return what rules say of an element; nothing if none names it."""
+    found: list[Ruled] = []
+    for rules, prefix, levels in within:
+        path = "" if prefix is None else prefix + element.name
+        names = tuple(name for node, name in rules.named if is_named(node, path, element.declaration))
+        if names:
+            found.append(Ruled(levels, names, rules.checks(names)))
+    return found
+
+
+def ruled(call: Call, of: Sequence[Ruled]) -> Call:
+    """Return the call of an element that rules name: it begins only if none is broken by it."""
+
+    async def checked(execution: Execution, value: Any) -> Any:
+        frame, log = execution.frame, execution.run.log
+        check_rules(execution, of)  # again, since middleware may have waited
+        named = _note(execution, of)
+        output = await call(execution, value)
+        log.append(RuledExecution(at=frame.path, of=named, ended=True))
+        return output
+
+    return checked
+
+
+def begin_tool(execution: Execution, tool: Tool, key: str) -> tuple[tuple[str, str], ...]:
+    """Note that a tool call begins, and return what the rules know it as; nothing if none names the tool.
+
+    Raises:
+        RuleError: it would break a rule.
+    """
+    node = execution.node
+    found: list[Ruled] = []
+    for rules, _, levels in node.within if node is not None else ():
+        names = tuple(name for each, name in rules.named if is_tool(each) and is_same(called_by(each), called_by(tool)))
+        if names:
+            found.append(Ruled(levels, names, rules.checks(names)))
+    if not found:
+        return ()
+    check_rules(execution, found, tool.name)
+    return _note(execution, found, key)
+
+
+def end_tool(execution: Execution, named: tuple[tuple[str, str], ...], key: str) -> None:
+    """Note that a tool call came to its end."""
+    execution.run.log.append(RuledExecution(at=execution.frame.path, of=named, call=key, ended=True))
+
+
+def check_rules(execution: Execution, of: Sequence[Ruled], call: str = "") -> None:
+    """Check that something may begin: the current node, or the call of a tool of some name.
+
+    Raises:
+        RuleError: it would break a rule.
+    """
+    run, frame = execution.run, execution.frame
+    for levels, _, checks in of:
+        around = _around(frame, levels)
+        for rule, first, between in checks:
+            after = hindrance(run.log.state, scope_of(around), first, between)
+            if after is not None:
+                node = f"{frame.node_path}: {call}" if call else frame.node_path
+                error = RuleError(str(rule), node, after, (*_path(around, frame), node), _reason(rule, after))
+                error.run_id = _run_around(run, around).run_id
+                raise error
+
+
+def _note(execution: Execution, of: Sequence[Ruled], key: str = "") -> tuple[tuple[str, str], ...]:
+    """Note that something begins, and return its names, each with the path of the frame of the strategy that has the rules."""
+    frame = execution.frame
+    named = tuple((_around(frame, levels).path, name) for levels, names, _ in of for name in names)
+    execution.run.log.append(RuledExecution(at=frame.path, of=named, call=key))
+    return named
+
+
+def _around(frame: Frame, levels: int) -> Frame:
+    for _ in range(levels):
+        assert frame.parent is not None
+        frame = frame.parent
+    return frame
+
+
+def _reason(rule: PathRule, after: str) -> str:
+    names = [repr(name_of(node)) for node in rule.nodes]
+    if rule.kind == "precedes":
+        return f"{names[0]} has not been executed to its end before"
+    if rule.kind == "guarded":
+        return f"{names[1]} has not been executed to its end since {after!r}"
+    return f"{after!r} has been executed"
+
+
+def _path(around: Frame, frame: Frame) -> list[str]:
+    """Return the nodes to which a run has come since a strategy was entered, each once, without those that were left inside."""
+    frames: list[Frame] = []
+    at: Frame | None = frame
+    while at is not None:
+        frames.append(at)
+        at = None if at is around else at.parent
+    return [each.path + name for each in reversed(frames) for name in each.executions if name != each.node]
+
+
+def _run_around(run: Runtime, frame: Frame) -> Runtime:
+    """Return the run, of those around, to which a frame belongs."""
+    agent = frame.agent
+    while run.parent is not None and run.activation is not agent:
+        run = run.parent
+    return run
