@@ -36,19 +36,20 @@ class Declaration:
 
     @cached_property
     def name(self) -> str:
-        """Its name in a log, which is the same in other processes, and while only the code of its function changes."""
+        """Its name in a log: a name of a node, and what tells it apart, without naming code.
+
+        It is the same in other processes, and stays while only the code of the function changes.
+        """
         function: Any = self.function
         function = getattr(function, "func", function)  # of a partial
         named = cast("Any", function if hasattr(function, "__qualname__") else type(function))
-        where = f"{named.__module__}.{named.__qualname__}"
+        texts = [named.__module__, named.__qualname__]
         if self._inside:
-            texts = [each.name for each in self._inside]
-        elif self._whole and "<locals>" not in where:
-            return where
-        else:
-            texts = list(_texts(self.function))
+            texts += [self._first_name, *(each.name for each in self._inside)]
+        elif not self._whole or "<locals>" in named.__qualname__:
+            texts += [self._first_name if not self._whole else "", *_texts(self.function)]
         digest = hashlib.blake2b("\0".join(texts).encode("utf-8", "replace"), digest_size=6).hexdigest()
-        return f"{where}:{self._first_name}:{digest}"
+        return f"{named.__name__ if self._whole else self._first_name}:{digest}"
 
 
 def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

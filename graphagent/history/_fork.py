@@ -31,7 +31,7 @@ from graphagent.log._internal import (
     rows_key,
 )
 from graphagent.memory import RunMemory
-from graphagent.run._internal import RunEditor, begin_features, look_up_references, run_over
+from graphagent.run._internal import Past, RunEditor, begin_features, look_up_references, new_rules, run_over
 from graphagent.store import Exists, Put
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ async def fork(
         copied.payloads.update(first.payloads)
     log = Log(store, structs.replace(new, strategy_digest=header.strategy_digest), types=config.kind_of_step)
     await look_up_references(config.features_at, owner, log.codec, [row for _, row in copied.rows])
-    log.fold([copied])
+    past = Past()
+    log.fold([copied], watch=past.watch)
     log.codec.blobs.last = max((log.codec.blobs.last, *own.payloads))
     log.codec.refers[""] = config.refers
     run = run_over(config, log, allow_changed=allow_changed)
@@ -90,7 +91,8 @@ async def fork(
     log.along(*(Put((*key, first), row, expected=0) for first, row in copied.rows))
     log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))
     outline = config.strategy.outline
-    log.append(Resumed(forked=True, strategy=outline if outline.digest != header.strategy_digest else None))
+    changed = outline if outline.digest != header.strategy_digest else None
+    log.append(Resumed(forked=True, strategy=changed, **new_rules(config, log.state, past)))
     if edit is not None:
         _edit(run, edit, number, before)
     try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from graphagent.codec._internal import DecodeError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
-from graphagent.log._executed import began, ended, scope_of, take_back
+from graphagent.log._executed import Executions, began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge
 from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, OpenQuestion, QuestionKind, Source, spent
 from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
@@ -76,6 +76,10 @@ class Started(Entry, tag="started", frozen=True):
     """The least trust of what flowed in without being a step."""
     strategy: Outline | None = None
     """The outline of the strategy."""
+    declared: dict[str, str] = {}
+    """The names of the declarations of its nodes, by their paths in it."""
+    ruled: tuple[tuple[str, str], ...] = ()
+    """What rules name, of which the log notes each execution: the path of the strategy that has the rules, and the name."""
 
     def apply(self, state: State) -> None:
         """Begin the run."""
@@ -95,6 +99,7 @@ class Started(Entry, tag="started", frozen=True):
             state.begin(transcript)
         state.root.born = state.run.number = state.number
         state.run.task, state.run.strategy = self.value, self.strategy
+        state.run.declared, state.run.ruled = self.declared, self.ruled
         state.status = "running"
         state.root.begin(self.first, state.number, self.value)
 
@@ -313,6 +318,8 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
     """Its system prompt."""
     strategy: Outline | None = None
     """The outline of its strategy."""
+    declared: dict[str, str] = {}
+    """As in Started."""
 
     def apply(self, state: State) -> None:
         """Put a frame before its first node."""
@@ -325,6 +332,7 @@ class AgentStarted(Entry, tag="agent started", frozen=True):
         )
         activation = inside.activation = Activation(inside, state.number, self.value, frame.agent)
         activation.name, activation.node, activation.strategy = self.name, frame.node_path, self.strategy
+        activation.declared = self.declared
         frame.agent.children.append(activation)
         inside.begin(self.first, state.number, self.value)
         state.add_frame(inside, f"agent {self.key}")
@@ -645,12 +653,26 @@ class Resumed(Entry, tag="resumed", frozen=True):
     """Whether it continues as another run: then its questions are asked anew."""
     strategy: Outline | None = None
     """The outline of the strategy, if it was changed."""
+    declared: dict[str, str] | None = None
+    """The names of the declarations of its nodes, if they were changed."""
+    ruled: tuple[tuple[str, str], ...] | None = None
+    """What its rules name, if that was changed."""
+    executed: tuple[tuple[str, str, Executions], ...] = ()
+    """What had been executed of things that rules did not name before: the path of the frame of the strategy that has the rules, and
+    the name."""
 
     def apply(self, state: State) -> None:
         """Continue the run."""
         state.status, state.reason, state.failure = "running", "", None
         if self.strategy is not None:
             state.run.strategy = self.strategy
+        if self.declared is not None:
+            state.run.declared = self.declared
+        if self.ruled is not None:
+            state.run.ruled = self.ruled
+        for around, name, found in self.executed:
+            known = state.executed.setdefault(scope_of(state.frames[around]), {})
+            known[name] = structs.replace(found, running=dict(found.running), ended=dict(found.ended))
         if self.forked:
             state.questions = {}
 

@@ -79,8 +79,8 @@ class Activation:
     """One run of an agent: the run itself, or that of a sub-agent inside of it."""
 
     __slots__ = (
-        "charged", "charges", "children", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "number", "output",
-        "parent", "status", "strategy", "task",
+        "charged", "charges", "children", "declared", "finish_reason", "frame", "last_model_node", "listed", "name", "node", "number", "output",
+        "parent", "ruled", "status", "strategy", "task",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, number: int, task: Any, parent: Activation | None = None) -> None:
@@ -98,6 +98,10 @@ class Activation:
         self.status: Status = "running"
         self.strategy: Outline | None = None
         """The outline of its strategy, with which it was begun or resumed last; None in a run without a store."""
+        self.declared: dict[str, str] = {}
+        """The names of the declarations of its nodes by their paths; none in a run without a store."""
+        self.ruled: tuple[tuple[str, str], ...] = ()
+        """What the rules name of which the log notes each execution: the path of the strategy that has them, and the name."""
         self.output: Any = None
         """The answer, as a stored value."""
         self.last_model_node = ""

@@ -28,6 +28,7 @@ from graphagent.log._internal import (
 from graphagent.memory import TaskStep
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
+from graphagent.run._past import new_rules
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._runtime import Beginning, Draft, Runtime
 from graphagent.run._threads import continued, continued_by_steps
@@ -199,6 +200,7 @@ def _append_start(run: Runtime, log: Log, draft: Draft) -> None:
             first=config.compiled.first.name or "", value=log.keep(draft.task, config.strategy.input_type),
             steps=tuple(map(_taken_over, steps[known:])), begun=max(begins.begun - known, 0), rules=begins.rules,
             trust=begins.floor, strategy=config.strategy.outline if log.durable else None,
+            declared=dict(config.strategy.declarations) if log.durable else {}, ruled=config.compiled.ruled,
         )
     )  # fmt: skip
     run.frame = run.limits.frame = log.state.root
@@ -227,7 +229,9 @@ async def _claim(run: Runtime, store: Store) -> None:
     )
     log.version, log.lost = version, False
     _record_answers(run)
-    log.append(Resumed(strategy=outline if outline.digest != header.strategy_digest else None))
+    changed = outline if outline.digest != header.strategy_digest else None
+    log.append(Resumed(strategy=changed, **new_rules(run.config, log.state, run.past)))
+    run.past = None
     with token, anyio.CancelScope(shield=True):
         await log.commit(header=True)
     run.token = token

@@ -32,12 +32,15 @@ def compile_root(strategy: Strategy[Any, Any], calling: Sequence[Within] = ()) -
     Its nodes are executed in the frame of the run itself, so its name is not part of their paths. `calling` are the strategies with
     rules around the node that calls it.
     """
-    has_rules = any(isinstance(each, Strategy) and each.path_rules for _, each in (("", strategy), *strategy.walk()))
-    names = {each.declaration: strategy.declarations[path] for path, each in strategy.walk()} if has_rules else {}
+    strategies = [(path, each) for path, each in (("", strategy), *strategy.walk()) if isinstance(each, Strategy)]
+    with_rules = [(path, each) for path, each in strategies if each.path_rules]
+    names = {each.declaration: strategy.declarations[path] for path, each in strategy.walk()} if with_rules else {}
     within = (*_own_rules(strategy, names), *(Within(each.rules, None, each.levels + 1) for each in calling))
     compiled = compile_strategy(
         strategy, partial(_compile_node, around=f"{strategy.name}/", names=names, within=within)
     )
+
+    compiled.ruled = tuple((path, name) for path, each in with_rules for _, name in ScopeRules(each, names).named)
 
     async def enter(execution: Execution, value: Any) -> Any:
         return await execute(execution)

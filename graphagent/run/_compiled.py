@@ -158,13 +158,15 @@ class CompiledNode:
 class CompiledStrategy:
     """A strategy that is ready to be executed."""
 
-    __slots__ = ("first", "nodes")
+    __slots__ = ("first", "nodes", "ruled")
 
     def __init__(self, first: CompiledNode, nodes: Mapping[str, CompiledNode]) -> None:
         self.first = first
         """The node to which START leads."""
         self.nodes = nodes
         """All nodes by their names."""
+        self.ruled: tuple[tuple[str, str], ...] = ()
+        """What rules name here and inside: the path of the strategy that has the rules, and the name."""
 
     def node(self, name: str) -> CompiledNode | None:
         """Return the node of a name, or None; the empty name is END."""

@@ -13,6 +13,7 @@ from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
+from graphagent.run._past import Past
 from graphagent.run._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ async def read_run(config: RunConfig, owner: str, run_id: str, *, allow_changed:
         ToolServerError: the settings of a server do not fit the tools that the run has of it.
         DamagedStoreError: it is not what was written.
     """
-    log = await read_log(config, owner, run_id)
-    return run_over(config, log, allow_changed=allow_changed)
+    past = Past() if config.compiled.ruled else None
+    log = await read_log(config, owner, run_id, watch=past.watch if past is not None else None)
+    run = run_over(config, log, allow_changed=allow_changed)
+    run.past = past
+    return run
 
 
 def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Runtime:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._effects import Effects
+    from graphagent.run._past import Past
     from graphagent.run._recorded import Recording
 
 _EDITING: ContextVar[Effects | None] = ContextVar("editing", default=None)
@@ -163,6 +164,8 @@ class Runtime:
     """What another run did, which this one does again: it takes the recorded outcomes."""
     draft: Draft | None = None
     """The run before it has begun."""
+    past: Past | None = None
+    """What the run had executed when it was read, if there are rules."""
     call_ids: set[str] | None = None
     """The ids of tool calls that are taken."""
     _handle: Callable[[], Any] | None = None
