@@ -125,6 +125,21 @@ async def test_chunks_are_summed_up_one_by_one():
     assert sent[2:] == ["question 6", "answer 6", "And now?"]
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_messages_are_summed_up_in_chunks_like_turns(answered):
+    """A conversation that was kept elsewhere has no turns of a model: its answers count, or messages that nobody answered."""
+    steps = [TaskStep("task")]
+    for number in range(1, 6):
+        steps.append(MessageStep(Message.user(f"question {number}")))
+        steps += [MessageStep(Message.assistant(f"answer {number}"))] if answered else []
+    _, model, _ = await compressed(ChunkedHistory(turns=2), RunMemory("Rules.", steps), "one", "two", "three")
+    asked = [request.messages[1].text for request in model.requests[:-1]]
+    assert [[n for n in range(1, 6) if f"question {n}" in text] for text in asked] == [[1, 2], [3, 4], [5]]
+    assert [[n for n in range(1, 6) if f"answer {n}" in text] for text in asked] == (
+        [[1, 2], [3, 4], [5]] if answered else [[], [], []]
+    )
+
+
 async def test_a_summary_is_made_of_all_that_the_model_saw():
     """Calls, their arguments, results and errors are told, images are named, a text of any length is cut in the middle."""
     turn = ActionStep(

@@ -77,7 +77,7 @@ class ChunkedHistory:
     """One summary for each chunk of the history, so that more detail is kept than in one summary of all of it."""
 
     turns: int = 10
-    """The number of model turns in a chunk."""
+    """The number of model turns in a chunk. In messages that are not of this run, what an assistant said is one, or what nobody answered."""
     keep: int = 0
     """The number of model turns at the end that are not compressed."""
 
@@ -387,7 +387,8 @@ def _carried(steps: Iterable[Step]) -> tuple[KnownFact, ...]:
 def _chunks(steps: Sequence[Step], turns: int) -> Iterator[Sequence[Step]]:
     start = count = 0
     for place, step in enumerate(steps, 1):
-        count += isinstance(step, ActionStep)
+        answered = place < len(steps) and _is_turn(steps[place])
+        count += _is_turn(step) or (isinstance(step, MessageStep) and not answered)
         if count == turns and not (place < len(steps) and isinstance(steps[place], FinalAnswerStep)):
             yield steps[start:place]
             start, count = place, 0
