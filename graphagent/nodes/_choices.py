@@ -87,7 +87,8 @@ def llm_choices(
     """Make a node that asks the model several times with the same prompt, at once, and returns the answers.
 
     None of them becomes part of the transcript: `choose` adds the one that it chooses. Each is a request of its own, so this works with
-    every model and server, each answer is recorded as it arrives, and each counts as a turn. No tools are offered.
+    every model and server, and each answer is recorded as it arrives. It costs `n` prompts, of which a server may have cached all but
+    the first, and `n` turns of the budget. No tools are offered.
 
     Args:
         n: How many answers there are.
