@@ -15,7 +15,7 @@ import anyio
 
 from graphagent._article import a, kind_of
 from graphagent._dispatch import Handlers, Listener, by_type, listener
-from graphagent._options import check_options
+from graphagent._options import check_budgets, check_model, check_options, check_text, check_whole
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError, StrategyError
 from graphagent.events import Event
@@ -27,11 +27,9 @@ from graphagent.memory import RunMemory
 from graphagent.protocols import ToolServer
 from graphagent.run import Budgets, Callback, Context, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
-    Check,
     RunConfig,
     begin,
     callbacks_with_types,
-    check_budgets,
     check_deps,
     check_features,
     check_models,
@@ -43,6 +41,7 @@ from graphagent.run._internal import (
     checked_tools,
     compile_root,
     deps_users,
+    final_checks,
     sites,
     tool_of,
     tool_servers,
@@ -95,7 +94,7 @@ class Agent(Generic[I, O]):
             when its answer is refused.
         SerializationError: there is a store, and a node returns what cannot be stored.
         ValueError: a budget is none, or `max_cost` has no prices to count with.
-        TypeError: an argument is not of its type, or a callback cannot be called with a step.
+        TypeError: an argument is not of its type, a callback cannot be called with a step, or a final check with an answer.
     """
 
     _inherits_tools = False
@@ -126,14 +125,16 @@ class Agent(Generic[I, O]):
             raise TypeError(
                 f"an agent runs a Strategy, not {kind_of(strategy)}; write {called}Strategy(name, START >> … >> END)"
             )
-        if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
-            raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+        if model is not None:
+            check_model(model)
         if store is not None and (isinstance(store, type) or not callable(getattr(store, "commit", None))):
             raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {kind_of(store)}")
+        for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
+            check_text(f"{option}=", text)
+        if planning_interval is not None:
+            check_whole("planning_interval", planning_interval)
         if planning_interval is not None and planning_interval < 1:
             raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
-        if callable(final_answer_checks):
-            raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
         self.strategy = strategy
         """What it does."""
         self.model = model
@@ -154,7 +155,7 @@ class Agent(Generic[I, O]):
         """What it does, for that model."""
         self.callbacks: list[Callback] = list(starmap(Callback.of, callbacks_with_types(step_callbacks)))
         """What sees each step, in order. Features add theirs when they are installed."""
-        self._checks = tuple(map(Check.of, final_answer_checks))
+        self._checks = final_checks(final_answer_checks)
         self._planning_interval = planning_interval
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
@@ -527,7 +528,7 @@ class Agent(Generic[I, O]):
 
     def _begun(self, task: Any, options: RunOptions, *more: str) -> Run[Any]:
         """Return a run that has not begun. `more` names the options of the call that are not in RunOptions."""
-        check_options("a run", options, RunOptions, *more)
+        check_options("a run", options, RunOptions.__annotations__, *more)
         if task is _NO_TASK:
             task = None
             if not fits(None, self.strategy.input_type):
@@ -605,7 +606,7 @@ class Agent(Generic[I, O]):
             self._tool = tool_of(self, self._config)
         if (approve, timeout, retry, concurrency, max_size) == (False, None, None, None, None):
             return self._tool
-        again = Retry(retry) if isinstance(retry, int) else retry
+        again = Retry(retry) if type(retry) is int else cast("Retry | None", retry)
         return replace(
             self._tool, approve=approve, timeout=timeout, retry=again, concurrency=concurrency, max_size=max_size
         )

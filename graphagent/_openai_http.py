@@ -28,6 +28,7 @@ from openai import (
 )
 
 from graphagent._clock import now
+from graphagent._options import check_mapping, check_number, check_text, check_whole
 
 if TYPE_CHECKING:
     from openai._types import RequestOptions
@@ -78,8 +79,23 @@ class Server:
         """Set the address of the server, and how it is called.
 
         Raises:
-            ValueError: `base_url` is not an address, or `max_retries` is negative. The address is not shown: it may hold a password.
+            TypeError: an argument is not of its type.
+            ValueError: `base_url` is not an address, `max_retries` is negative, or `timeout` is not above 0. The address is not shown:
+                it may hold a password.
         """
+        for option, text in (("base_url", base_url), ("api_key", api_key)):
+            if text is not None:
+                check_text(f"{option}=", text)
+        if headers is not None:
+            check_mapping("headers=", headers, "{'x-team': 'search'}")
+            for name, value in headers.items():
+                check_text("the name of a header", name)
+                check_text(f"headers[{name!r}]", value)
+        if timeout is not None:
+            check_number("timeout", timeout)
+            if not timeout > 0:
+                raise ValueError(f"timeout={timeout} must be more than 0 seconds")
+        check_whole("max_retries", max_retries)
         if max_retries < 0:
             raise ValueError("max_retries must be at least 0")
         self._asked = f"{asked} at {_taken_apart(base_url)[1]}" if base_url else asked

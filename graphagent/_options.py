@@ -1,21 +1,190 @@
-"""Options that are passed as keywords, and listed by a TypedDict."""
+"""Checks of the options that users pass: names, words, numbers, models. A mistake is an error where it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
+from os import PathLike
+from typing import Any
+
+from graphagent._article import kind_of
+
+Word = str | bool
 
 
-def check_options(owner: str, options: Mapping[str, object], kind: type, *more: str) -> None:
-    """Check that each option is one of a TypedDict, or of `more`.
+def check_options(owner: str, options: Iterable[str], known: Collection[str], *more: str, other: str = "") -> None:
+    """Check that each option is one of those that are known.
+
+    Args:
+        owner: What takes the options.
+        options: The names that were passed.
+        known: The names that it takes.
+        more: Other arguments of the same call, which may have been meant.
+        other: What else may have been meant, as text in which `{name!r}` stands for the option.
 
     Raises:
         TypeError: one is not; the error names the nearest of those that are.
     """
     for name in options:
-        if name not in kind.__annotations__:
-            from difflib import get_close_matches
-
-            known = (*kind.__annotations__, *more)
-            nearest = get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]}=?" if nearest else f"there are {', '.join(known)}"
+        if name not in known:
+            every = (*known, *more)
+            nearest = _nearest(name, every)
+            meant = " or ".join(filter(None, (nearest and f"{nearest}=", other.format(name=name))))
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(every)}"
             raise TypeError(f"{owner} has no option {name!r}; {hint}")
+
+
+def check_word(what: str, given: object, words: Iterable[Word]) -> None:
+    """Check that an option is one of some words, of which some may be True and False.
+
+    Raises:
+        ValueError: it is not; the error names the nearest word, or all of them.
+    """
+    every = tuple(words)
+    if not any(type(given) is type(word) and given == word for word in every):
+        nearest = _nearest(given, [word for word in every if isinstance(word, str)]) if isinstance(given, str) else ""
+        *others, last = map(repr, every)
+        hint = f"did you mean {nearest!r}?" if nearest else f"there are {', '.join(others)} and {last}"
+        raise ValueError(f"{what}={_shown(given)} is not known; {hint}")
+
+
+def check_flag(what: str, given: object) -> None:
+    """Check that an option is True or False: any other value would count as one of them, such as "no" as True.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if not isinstance(given, bool):
+        raise TypeError(f"{what}={_shown(given)} is neither True nor False")
+
+
+def check_text(what: str, given: object) -> None:
+    """Check that an option is text.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is text, not {kind_of(given)}")
+
+
+def check_number(what: str, given: object) -> None:
+    """Check that an option is a number.
+
+    Raises:
+        TypeError: it is not one.
+    """
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise TypeError(f"{what}={_shown(given)} is not a number, such as 0.5")
+
+
+def check_whole(what: str, given: object) -> None:
+    """Check that an option is a whole number.
+
+    Raises:
+        TypeError: it is not one.
+    """
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"{what}={_shown(given)} is not a whole number, such as 10")
+
+
+def check_mapping(what: str, given: object, example: str) -> None:
+    """Check that an option is a dictionary.
+
+    Raises:
+        TypeError: it is not; the error shows the example.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} is a dict, such as {example}, not {kind_of(given)}")
+
+
+def check_path(what: str, path: object, example: str) -> None:
+    """Check that an option is the path of a file or folder, and not what other programs take for a database.
+
+    Raises:
+        TypeError: it is no path.
+        ValueError: it is the name of a database in memory, or a URL, of which the error shows the scheme alone.
+    """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"{what} is a path, such as {example}, not {kind_of(path)}")
+    if path in ("", ":memory:"):
+        raise ValueError(
+            f"{what}{path!r} is not a path, such as {example}; what ends with the process is in a MemoryStore(), of graphagent.store"
+        )
+    url = re.match(r"[a-z][a-z0-9+.-]+://|file:", path, re.IGNORECASE) if isinstance(path, str) else None
+    if url:
+        raise ValueError(f"{what}'{url[0]}…' is a URL; give a path, such as {example}")
+
+
+def check_budgets(**budgets: Any) -> None:
+    """Check that budgets are numbers of 0 or more, those of nodes, turns and tokens whole ones, or None.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name, limit in budgets.items():
+        if limit is None:
+            continue
+        whole = name not in ("max_cost", "max_seconds")
+        is_number = isinstance(limit, int) if whole else isinstance(limit, int | float | Decimal)
+        if not is_number or isinstance(limit, bool) or math.isnan(limit) or limit < 0:
+            what = "a whole number of 0 or more" if whole else "0 or more"
+            raise ValueError(f"{name}={limit!r} is not a budget; it must be {what}, or None for no limit")
+
+
+def check_tools(tools: object) -> None:
+    """Check that tools are a list. What is in it is checked by the agent, which knows what a tool is.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if isinstance(tools, type | str) or not isinstance(tools, Iterable):
+        raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
+
+
+def check_model(model: object) -> None:
+    """Check that a model can be asked.
+
+    Raises:
+        TypeError: it is none, it has no name, or its `respond` cannot be called as a model is.
+    """
+    if isinstance(model, type) or not callable(getattr(model, "respond", None)):
+        raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+    check_respond(model)
+
+
+def check_respond(model: object) -> None:
+    """Check that a model has a name, and that its `respond` takes a request and what hears the text.
+
+    Raises:
+        TypeError: it has none, or it does not.
+    """
+    if not isinstance(getattr(model, "name", None), str):
+        raise TypeError(f"the model, {kind_of(model)}, has no name; give it one, such as name = 'my-model'")
+    respond: Any = getattr(model, "respond", None)
+    call = "async def respond(self, request, on_text=None)"
+    if inspect.isasyncgenfunction(respond):
+        raise TypeError(f"the respond of {kind_of(model)} yields; return a whole ModelResponse: `{call}`")
+    try:
+        signature = inspect.signature(respond)
+    except (TypeError, ValueError):  # of a builtin, which does not say
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise TypeError(f"the respond of {kind_of(model)} takes {signature}; write `{call}`") from None
+
+
+def _nearest(given: str, known: Iterable[str]) -> str:
+    """Return the nearest of some names; empty if none is near."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(given, tuple(known), n=1)), "")
+
+
+def _shown(given: object) -> str:
+    """Return a value as an error shows it: a number or a short text, and of anything else the kind alone."""
+    return repr(given) if given is None or isinstance(given, str | int | float) else kind_of(given)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphagent._options import check_number, check_whole
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Execute again when it raises.
 
     Raises:
-        TypeError: `errors` contains something that is no subclass of Exception.
+        TypeError: `attempts` is no whole number, a wait is no number, or `errors` is not a tuple of subclasses of Exception.
         ValueError: it allows no attempt, or a wait is below zero.
     """
 
@@ -26,11 +28,15 @@ class Retry:
     """Which errors are tried again; any other is final."""
 
     def __post_init__(self) -> None:
+        check_whole("retry: attempts", self.attempts)
         if self.attempts < 1:
             raise ValueError(f"retry(attempts={self.attempts}) must allow at least one attempt")
         for name in ("wait", "factor", "max_wait"):
+            check_number(f"retry: {name}", getattr(self, name))
             if not getattr(self, name) >= 0:
                 raise ValueError(f"retry({name}={getattr(self, name)}) must be 0 or more")
+        if not isinstance(self.errors, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"retry(errors=) takes a tuple of errors, such as (TimeoutError,), not {self.errors!r}")
         for kind in self.errors:
             check_errors("retry(errors=)", kind)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, get_origin, overload
 
 from graphagent._article import kind_of
 from graphagent.graph import _types
@@ -72,7 +72,12 @@ def tap(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _tap_of(function: Callable[..., Awaitable[None]], name: str | None) -> Tap | TapOf[Any]:
-    context, input_type, _ = _read(function, "tap")
+    context, input_type, returned = _read(function, "tap")
+    if returned not in (Any, None, type(None), Never, NoReturn):
+        raise TypeError(
+            f"@tap {name_of(function)!r} returns {_types.show(returned)}, and what a tap returns is dropped: it passes its input on; "
+            f"write @node, or let it return None"
+        )
     kind = Tap if input_type is object else TapOf[Any]
     made = kind(function, name=name or name_of(function), input_type=input_type, context=context)
     made.declaration = Declaration.of_function(function, made.name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
+from graphagent._options import check_whole, check_word
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._misplaced import misplaced
@@ -40,6 +41,10 @@ class _Fork(Node[Any, Any]):
         failures: Failures,
         transcript: Transcript,
     ) -> None:
+        check_word(f"{name!r}: failures", failures, get_args(Failures))
+        check_word(f"{name!r}: transcript", transcript, get_args(Transcript))
+        if limit is not None:
+            check_whole(f"{name!r}: limit", limit)
         if limit is not None and limit < 1:
             raise ValueError(f"{name!r}: limit={limit} would run no branch; give 1 or more, or None for no limit")
         super().__init__(_engine_only, name=name, input_type=input_type, output_type=output_type)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Never, Self, Ty
 
 from graphagent._article import a
 from graphagent._cache_policy import CachePolicy
+from graphagent._options import check_text
 from graphagent._retry import Retry, check_errors
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
@@ -576,6 +577,7 @@ def _next(link: PathLink, other: Any) -> Placed:
 
 
 def _checked_name(name: str) -> str:
+    check_text("the name of a node", name)
     if not name or "/" in name or not name.isprintable():
         raise ValueError(
             f"a node cannot be named {name!r}: a name has at least one character, no '/' and no control characters"

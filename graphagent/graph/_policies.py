@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from graphagent._cache_policy import CachePolicy
+from graphagent._options import check_model, check_number, check_tools, check_whole
 from graphagent._retry import Retry
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Timeout:
     seconds: float
 
     def __post_init__(self) -> None:
+        check_number("timeout: seconds", self.seconds)
         if not self.seconds > 0:
             raise ValueError(f"timeout({self.seconds}) must be more than 0 seconds")
 
@@ -56,8 +58,15 @@ def select_tools(
         model: The model that chooses, such as a small one; by default that of the subgraph.
 
     Raises:
+        TypeError: an argument is not of its type.
         ValueError: `max_tools` is less than 1.
     """
+    if tools is not None:
+        check_tools(tools)
+    if model is not None:
+        check_model(model)
+    if max_tools is not None:
+        check_whole("max_tools", max_tools)
     if max_tools is not None and max_tools < 1:
         raise ValueError(f"max_tools={max_tools} would never choose a tool; give 1 or more, or tools=[] for none")
     return ToolSelection(tools, max_tools, model)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
-from graphagent._article import kind_of
+from graphagent._options import check_budgets, check_flag, check_model, check_text, check_tools
 from graphagent._retry import Retry
 from graphagent.errors import StrategyError
 from graphagent.graph._declarations import Declaration
@@ -221,9 +221,18 @@ class Strategy(Node[I, O]):
             max_tokens: The largest number of tokens, likewise.
             max_cost: The largest cost, likewise, in the currency of the prices.
             max_seconds: The longest time that it is executed, likewise.
+
+        Raises:
+            TypeError: the model is none, or `tools` is not a list.
+            ValueError: a budget is none.
         """
-        if isinstance(model, type):
-            raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+        if model is not None:
+            check_model(model)
+        if tools is not None and not isinstance(tools, ToolSelection):
+            check_tools(tools)
+        check_budgets(
+            max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
+        )
         given: dict[str, Any] = {
             "model": model, "tools": tools, "max_nodes": max_nodes, "max_turns": max_turns, "max_tokens": max_tokens,
             "max_cost": max_cost, "max_seconds": max_seconds,
@@ -278,12 +287,14 @@ class Strategy(Node[I, O]):
             max_size: How many characters of its answer the model sees; by default all.
 
         Raises:
-            TypeError: there is no description.
+            TypeError: there is no description, or an argument is not of its type.
         """
         if not isinstance(description, str) or not description:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"strategy {self.name!r} as a tool has no description; write as_tool('Finds …'), for the model"
             )
+        check_flag("approve", approve)
+        check_text("name=", name)
         again = Retry(retry) if type(retry) is int else retry
         limits = {
             "approve": approve,

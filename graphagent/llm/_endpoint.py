@@ -135,7 +135,8 @@ class Endpoint:
                 )
                 # A refusal within a stream comes too late if text of it was heard: another answer would begin anew.
                 if refused is None or (relay is not None and relay.has_heard):
-                    given = asked.parameters.keys() | asked.request.parameters.keys()
+                    sent = (asked.parameters, asked.request.parameters)
+                    given = {name for each in sent for name in (*each, *(each.get("extra_body") or ()))}
                     raise _naming_parameter(error, given) from error.__cause__
                 left_out.add(refused)
                 failed.append(FailedRequest(asked.model, str(error)))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
+from graphagent._options import check_word
+
 Returned: TypeAlias = Literal["always", "tool loop", "never"]
 
 
@@ -122,8 +124,6 @@ def family_named(name: str) -> ModelFamily:
     Raises:
         ValueError: there is none.
     """
-    for family in MODEL_FAMILIES:
-        if family.name == name:
-            return family
-    known = ", ".join(repr(each.name) for each in MODEL_FAMILIES)
-    raise ValueError(f"unknown model family {name!r}; choose one of {known}, or pass a ModelFamily")
+    named = {family.name: family for family in MODEL_FAMILIES}
+    check_word("family", name, named)
+    return named[name]

@@ -50,7 +50,7 @@ class Image:
 
     Raises:
         TypeError: it is not accepted as an image.
-        ValueError: it is a file or a `data:` URL of something other than PNG, JPEG, GIF or WebP, and no media type is given.
+        ValueError: there is neither data nor a URL; or it is a file or a `data:` URL of something other than PNG, JPEG, GIF or WebP, and no media type is given.
         OSError: the file cannot be read; FileNotFoundError if there is none.
     """
 
@@ -65,6 +65,8 @@ class Image:
         for name, text in (("media_type", media_type), ("url", url)):
             if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"Image({name}=…) is text, not {a(type(text).__name__)}")
+        if isinstance(data, bytes) and not data and not url:
+            raise ValueError("Image(…) has neither data nor a URL; give it a path, the bytes of a file, or url=")
         if not isinstance(data, bytes):
             data, kind, named = _parts(data, "Image(…)", media_type)
             url = url or named

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from graphagent._openai_http import Server
+from graphagent._options import check_text
 from graphagent.errors import ModelRequestError
 from graphagent.llm._moderation import Moderation
 
@@ -39,8 +40,10 @@ class OpenAIModerator:
             headers: Sent with every request.
 
         Raises:
-            ValueError: `base_url` is not an address, or `max_retries` is negative.
+            TypeError: an argument is not of its type.
+            ValueError: `base_url` is not an address, `max_retries` is negative, or `timeout` is not above 0.
         """
+        check_text("model=", model)
         self.name = model
         """The name by which the server knows the model."""
         self._server = Server(

@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
 
 import anyio
 from anyio import to_thread
 
 from graphagent._annotations import names_around
-from graphagent._article import a
+from graphagent._article import a, kind_of
 from graphagent._cache_policy import CachePolicy, cache_policy
 from graphagent._clock import new_id
+from graphagent._options import check_flag, check_mapping, check_text, check_word
 from graphagent._retry import Retry
 from graphagent.errors import ArgumentsError, RunError, ScriptError, ToolError, ToolTimeoutError
 from graphagent.llm._images import Image, has_pillow, with_images
@@ -47,6 +48,10 @@ class Approve:
     arguments: Mapping[str, Any] | None = None
     """Arguments that replace those of the model; None keeps them."""
 
+    def __post_init__(self) -> None:
+        if self.arguments is not None:
+            check_mapping("Approve: arguments", self.arguments, "{'amount': 5}")
+
 
 @dataclass(frozen=True, slots=True)
 class Deny:
@@ -55,13 +60,16 @@ class Deny:
     reason: str = ""
     """Why, for the model."""
 
+    def __post_init__(self) -> None:
+        check_text("Deny: reason", self.reason)
+
 
 @dataclass(frozen=True, eq=False)
 class Tool:
     """Something that a model may call: a value, made by `@tool` from a function, or by hand from a schema and a function.
 
     Raises:
-        TypeError: `timeout` is not a number, `retry` not a Retry, or `cached` not a CachePolicy.
+        TypeError: an argument is not of its type, such as an `approve` that is neither True nor False.
         ValueError: a server would refuse the name: it is not 1 to 64 letters, digits, `_` and `-`. Or `in_flight` is none of the
             three, `timeout` is not above 0, `concurrency` is below 1, `max_size` below 400, or a deferred tool, which is never
             called, has a `timeout`, a `retry`, a `concurrency` or a `cached`.
@@ -96,11 +104,19 @@ class Tool:
     _slots: Slots | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for option, given in (("name", self.name), ("description", self.description)):
+            check_text(f"tool {self.name!r}: {option}", given)
+        for option, flag in (("approve", self.approve), ("deferred", self.deferred)):
+            check_flag(f"tool {self.name!r}: {option}", flag)
+        check_mapping(f"tool {self.name!r}: parameters", self.parameters, "{'type': 'object', 'properties': {…}}")
+        if not callable(self.run):
+            raise TypeError(
+                f"tool {self.name!r}: run is a function of the arguments and the context, not {kind_of(self.run)}"
+            )
+        check_word(f"tool {self.name!r}: in_flight", self.in_flight, get_args(InFlight))
         self._check_limits()
         if self.concurrency is not None:
             object.__setattr__(self, "_slots", Slots(self.name, self.concurrency))
-        if self.in_flight not in ("retry", "ask", "fail"):
-            raise ValueError(f"tool {self.name!r}: in_flight is 'retry', 'ask' or 'fail', not {self.in_flight!r}")
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"{self.name!r} cannot name a tool: servers take 1 to 64 letters, digits, '_' and '-'; pass name="
@@ -113,7 +129,7 @@ class Tool:
                     f"tool {self.name!r}: {name}={limit!r} is invalid; pass an integer of at least {least}"
                 )
         if self.timeout is not None:
-            if not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if isinstance(self.timeout, bool) or not isinstance(self.timeout, float | int):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"tool {self.name!r}: timeout is seconds or None, not {a(type(self.timeout).__name__)}")
             if not self.timeout > 0:
                 raise ValueError(f"tool {self.name!r}: timeout={self.timeout} must be more than 0 seconds")
@@ -283,6 +299,9 @@ def tool(
         TypeError: the function has no docstring, a parameter without a type or one that JSON cannot fill; or as `Tool`.
         ValueError: `retry` allows no attempt; or as `Tool`.
     """
+    for option, given in (("name", name), ("description", description)):
+        if given is not None:
+            check_text(f"@tool: {option}", given)
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         called = name or str(getattr(function, "__name__", ""))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import kind_of
+from graphagent._options import check_respond
 
 if TYPE_CHECKING:
     from graphagent.protocols import Model
@@ -34,6 +35,7 @@ def check_model(wrapper: str, model: object, example: str) -> None:
     """
     if isinstance(model, type) or not callable(getattr(model, "respond", None)):
         raise TypeError(f"{wrapper} takes a model, not {kind_of(model)}; write {example}")
+    check_respond(model)
 
 
 def tells_cost(model: Model) -> bool:

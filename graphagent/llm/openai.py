@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
+from graphagent._article import kind_of
 from graphagent._openai_http import Server, address_of_environment
+from graphagent._options import check_options, check_text, check_word
 from graphagent.llm._chat import ChatExchange
 from graphagent.llm._endpoint import Endpoint, Exchange, WireRequest, request_error
 from graphagent.llm._families import ModelFamily, family_named, is_openai
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 _PROTOCOLS: dict[str, Callable[[WireRequest], Exchange]] = {"chat": ChatExchange, "responses": ResponsesExchange}
 _ADVICE = {404: "check the model's name, base_url (most end in /v1) and protocol ('chat' or 'responses')"}
+
+
+def _known_parameters() -> set[str]:
+    """Return the names of the parameters of both protocols, as the client knows them, without what a request itself consists of."""
+    from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+    from openai.types.responses.response_create_params import ResponseCreateParamsBase
+
+    known = {*CompletionCreateParamsBase.__annotations__, *ResponseCreateParamsBase.__annotations__, "extra_body"}
+    return known - {"model", "messages", "input"}
 
 
 class OpenAIModel:
@@ -64,14 +75,25 @@ class OpenAIModel:
             headers: Sent with every request.
             family: The family of the data that the server attaches to its answers and wants back: its name in MODEL_FAMILIES, or
                 one of your own. By default that of the host or of the model's name.
-            parameters: Sent with every request, such as `temperature=0`; those of a request take precedence. Responses accepts
-                those of Chat Completions too, such as `max_completion_tokens` and `reasoning_effort`.
+            parameters: Parameters of the protocols, sent with every request, such as `temperature=0`; those of a request take
+                precedence. Responses accepts those of Chat Completions too, such as `max_completion_tokens` and
+                `reasoning_effort`. What only your server knows goes into `extra_body={"top_k": 5}`.
 
         Raises:
-            ValueError: `protocol`, `base_url`, `max_retries` or `family` is invalid.
+            TypeError: an argument is not of its type, or neither protocol has such a parameter.
+            ValueError: `protocol`, `base_url`, `max_retries`, `timeout` or `family` is invalid.
         """
-        if protocol is not None and protocol not in _PROTOCOLS:
-            raise ValueError(f"unknown protocol {protocol!r}; choose 'chat', 'responses' or None")
+        check_text("model=", model)
+        if not model:
+            raise ValueError("model= is the name by which the server knows the model, such as 'gpt-5-mini', not ''")
+        if protocol is not None:
+            check_word("protocol", protocol, _PROTOCOLS)
+        if family is not None and not isinstance(family, str | ModelFamily):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"family= is the name of a family or a ModelFamily, not {kind_of(family)}")
+        if parameters:  # a mistyped base_url= would send the prompts to another server
+            own = ("protocol", "base_url", "api_key", "timeout", "max_retries", "headers", "family")
+            other = "extra_body={{{name!r}: …}}, for what only your server knows"
+            check_options("OpenAIModel", parameters, _known_parameters(), *own, other=other)
         self.name = model
         """The name by which the server knows the model."""
         self.parameters = parameters

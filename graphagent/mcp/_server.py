@@ -90,7 +90,7 @@ class MCPServer:
 
     def __init__(self, transport: Transport, default_name: str, options: MCPServerOptions) -> None:
         # A mistyped approve= must not mean that nobody is asked.
-        check_options("an MCP server", options, MCPServerOptions)
+        check_options("an MCP server", options, MCPServerOptions.__annotations__)
         self._transport = transport
         self._name = options.get("name") or default_name
         self._prefix, self._rename = options.get("prefix", ""), dict(options.get("rename", {}))

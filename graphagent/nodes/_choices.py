@@ -13,7 +13,7 @@ from graphagent.graph import Node, type_hints
 from graphagent.llm import Message, ModelRequest, OutputFormat
 from graphagent.memory import ActionStep
 from graphagent.nodes._decision import decide
-from graphagent.nodes._model import Prompt, add_prompt
+from graphagent.nodes._model import Prompt, add_prompt, checked_parameters
 from graphagent.nodes._verify import as_text
 
 if TYPE_CHECKING:
@@ -98,13 +98,14 @@ def llm_choices(
         name: How the node is called.
 
     Raises:
-        ValueError: `n` or `limit` is less than 1.
+        TypeError: `parameters` is no dictionary.
+        ValueError: `n` or `limit` is not a number of 1 or more.
     """
-    if n < 1 or (limit is not None and limit < 1):
-        raise ValueError(f"{name!r}: n={n} and limit={limit} are numbers of 1 or more, or limit=None for no limit")
+    if type(n) is not int or n < 1 or (limit is not None and (type(limit) is not int or limit < 1)):
+        raise ValueError(f"{name!r}: n={n!r} and limit={limit!r} are numbers of 1 or more, or limit=None for no limit")
     form = None if output is None else OutputFormat.of(output)
     kind: Any = str if output is None else output
-    choices = _LlmChoices(n, limit or n, form, dict(parameters or {}))
+    choices = _LlmChoices(n, limit or n, form, checked_parameters(name, parameters))
     return Node(choices, name=name, input_type=Prompt, output_type=list[kind], asks_model=True)
 
 

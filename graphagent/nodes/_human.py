@@ -79,8 +79,10 @@ def ask_human(
         name: How the node is called.
 
     Raises:
-        TypeError: the question is an async function, or `kind` is no type.
+        TypeError: the question is neither text nor a plain function, or `kind` is no type.
     """
+    if not (isinstance(question, str) or callable(question)):
+        raise TypeError(f"the question of {name!r} is text, or a function that makes it, not {type(question).__name__}")
     if inspect.iscoroutinefunction(question):
         raise TypeError(f"the question of {name!r} is an async function; make the text in a node before it")
     lessons: NoteMemory | None = None

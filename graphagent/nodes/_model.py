@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 Prompt = str | Message | ToolResults
 """What a model can be asked with: text, a message, or the results of its tool calls."""
+_UNLESS_OUTPUT: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def llm_request(
 ) -> Node[Prompt, T | ToolCalls]: ...
 def llm_request(
     *,
-    tools: bool | Literal["required"] | None = None,
+    tools: bool | Literal["required"] = _UNLESS_OUTPUT,
     force: Tool | str | None = None,
     output: type[Any] | None = None,
     name: str = "llm_request",
@@ -179,26 +180,46 @@ def llm_request(
         output: The type of the answer: it is asked for as JSON, validated, and asked for once more where it does not fit.
         name: How the node is called.
         parameters: Passed to the model as they are, such as `{"temperature": 0}`.
+
+    Raises:
+        TypeError: an argument is not of its type, or two of them contradict each other.
+        ValueError: `tools` is neither True, False nor "required".
     """
+    if tools is _UNLESS_OUTPUT:
+        tools = output is None
+    if not isinstance(tools, bool) and tools != "required":
+        raise ValueError(f"{name!r}: tools={tools!r} is not known; there are True, False and 'required'")
     required = tools == "required"
-    if (force is not None and (tools is False or output is not None)) or (required and output is not None):
+    if (force is not None and (not tools or output is not None)) or (required and output is not None):
         raise TypeError(
             f"{name!r} forces a tool call, so it offers tools and gives no other output; leave the rest out"
         )
-    offered = bool(tools) if tools is not None else output is None
     form = OutputFormat.of(output) if output is not None else None
     if force is not None and not isinstance(force, Tool | str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"force= is a tool, or the name of one, not {force!r}; put @tool on the function")
     forced = force.name if isinstance(force, Tool) else force
-    request = LlmRequest(offered, forced, required, form, dict(parameters or {}))
+    if forced == "":
+        raise ValueError(f"{name!r}: force='' names no tool")
+    request = LlmRequest(bool(tools), forced, required, form, checked_parameters(name, parameters))
     if forced is not None or required:
         return Node(request, name=name, input_type=Prompt, output_type=ToolCalls, asks_model=True)
     answer: Any = str if output is None else output
-    if not offered:
+    if not tools:
         return Node(request, name=name, input_type=Prompt, output_type=answer, asks_model=True)
     return Node(
         request, name=name, input_type=Prompt, output_type=answer | ToolCalls, tool_outputs=ToolCalls, asks_model=True
     )
+
+
+def checked_parameters(node: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the parameters that a node passes to the model.
+
+    Raises:
+        TypeError: they are no dictionary.
+    """
+    if given is not None and not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{node!r}: parameters= is a dict, such as {{'temperature': 0}}, not {type(given).__name__}")
+    return dict(given or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +232,8 @@ class _UpdatePrompt:
 
 def update_prompt(*messages: str | Message, name: str = "update_prompt") -> Tap:
     """Make a tap that adds messages to what the model is sent; plain text is the user's."""
+    if not messages:
+        raise TypeError(f"{name!r} adds nothing; write update_prompt('…')")
     for each in messages:
         if not isinstance(each, str | Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name!r} adds text or messages, not {type(each).__name__}; write update_prompt('…')")

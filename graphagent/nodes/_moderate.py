@@ -75,7 +75,7 @@ class _Moderate:
         found: object = by(text) if callable(by) else by.moderate(text)
         if inspect.isawaitable(found):
             found = await found
-        if not isinstance(found, Moderation) or not isinstance(found.flagged, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(found, Moderation):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"the moderator of node {ctx.node!r} returned {type(found).__name__}, so nothing passes; "
                 f"return Moderation(flagged=True or False)"

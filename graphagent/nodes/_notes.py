@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +73,21 @@ def recall_notes(
         name: How the tap is called.
 
     Raises:
-        TypeError: the query is an async function.
+        TypeError: the query is neither text nor a plain function, or a scope or category is no text.
+        ValueError: `limit` or `characters` is not a number of 1 or more.
     """
     from graphagent.memory.notes import NoteMemory
 
+    if query is not None and not (isinstance(query, str) or callable(query)):
+        raise TypeError(f"the query of {name!r} is text, or a function that makes it, not {type(query).__name__}")
+    for option, given in (("limit", limit), ("characters", characters)):
+        if given is not None and (type(given) is not int or given < 1):
+            raise ValueError(f"{name!r}: {option}={given!r} is no limit; give a whole number from 1 on, or None")
+
     if inspect.iscoroutinefunction(query):
         raise TypeError(f"the query of {name!r} is an async function; make the text in a node before it")
-    return Tap(_Recall(query, scope, _names(categories), limit, characters), name=name, needs=(NoteMemory,))
+    found = _Recall(query, _scope(scope, name), _names(categories, name), limit, characters)
+    return Tap(found, name=name, needs=(NoteMemory,))
 
 
 def remember_notes(
@@ -99,7 +107,7 @@ def remember_notes(
         name: How the tap is called.
 
     Raises:
-        TypeError: the content is an async function, or none.
+        TypeError: the content is an async function, or none; or a scope or category is no text.
     """
     from graphagent.memory.notes import NoteMemory
 
@@ -107,11 +115,21 @@ def remember_notes(
         raise TypeError(f"the content of {name!r} is an async function; make the text in a node before it")
     if content is not None and not callable(content):
         raise TypeError(f"the content of {name!r} is a function of its input, such as str, not {content!r}")
-    return Tap(_Remember(content, scope, _names(categories)), name=name, needs=(NoteMemory,))
+    return Tap(_Remember(content, _scope(scope, name), _names(categories, name)), name=name, needs=(NoteMemory,))
 
 
-def _names(given: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if given is None else (given,) if isinstance(given, str) else tuple(given)
+def _scope(given: str | None, node: str) -> str | None:
+    if given is not None and not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{node!r}: scope= is a path, such as '/project/alpha', not {type(given).__name__}")
+    return given
+
+
+def _names(given: Sequence[str] | None, node: str) -> tuple[str, ...] | None:
+    if given is None or isinstance(given, str):
+        return None if given is None else (given,)
+    if not isinstance(given, Iterable) or not all(isinstance(each, str) for each in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{node!r}: categories= is a list of texts, such as ['travel']")
+    return tuple(given)
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -24,6 +25,8 @@ X = TypeVar("X")
 FINISH = "finish"
 """The name of the tool that ends a task."""
 _DESCRIPTION = "Ends the task. Call it once, when the task is done, with the whole result: no other text is read."
+_FIELD = re.compile(r"\{([A-Za-z_][\w.]*)(?:![rsa])?\}")
+"""A field of a text, such as `{city}`; neither JSON nor empty braces."""
 _ACCEPTED = "This ends the task, unless another call of the same turn failed."
 
 
@@ -124,7 +127,8 @@ def task(
         name: How the strategy is called.
 
     Raises:
-        TypeError: the instruction is an async function, or the type has no JSON form.
+        TypeError: the instruction is an async function, or the type has no JSON form; or as `Strategy.using`.
+        ValueError: the instruction has a field other than `{input}`, or `parallel_tools` is less than 1; or as `Strategy.using`.
         OutputError: in a run, the model answered with text, also when it was asked once more, or with JSON that does not fit.
         BudgetError: in a run, the turns were used up.
     """
@@ -145,8 +149,8 @@ def make_task(
     purpose: ModelOutput = "answer",
 ) -> Strategy[Any, Any]:
     """Make the strategy of a task, whose turns have a purpose."""
-    if parallel_tools < 1:
-        raise ValueError(f"{name!r}: parallel_tools={parallel_tools} would run no call; give 1 or more")
+    if type(parallel_tools) is not int or parallel_tools < 1:
+        raise ValueError(f"{name!r}: parallel_tools={parallel_tools!r} would run no call; give 1 or more")
     begin: Any = START if instruction is None else START >> _instruct(instruction, name)
     form: OutputFormat[Any] | None = None if output is str else OutputFormat.of(output)
     if form is not None and tools is not None and not isinstance(tools, ToolSelection) and not tools:
@@ -180,6 +184,12 @@ def _instruct(instruction: object, name: str) -> Node[Any, str | Message]:
     """Make the node that makes the task of the input."""
     if isinstance(instruction, str):
         text = instruction
+        unfilled = [field for field in _FIELD.findall(text) if field != "input"]
+        if unfilled:
+            raise ValueError(
+                f"nothing fills {{{unfilled[0]}}} in the instruction of {name!r}: {{input}} alone stands for something, the whole input; "
+                f"for its parts, and for braces that are text, write a function, such as task(lambda trip: f'Find {{trip.city}}')"
+            )
 
         async def fill(ctx: Context, value: str) -> str:
             return text.replace("{input}", value)

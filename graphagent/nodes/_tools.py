@@ -86,6 +86,6 @@ def execute_tools(*, limit: int = 1, name: str = "execute_tools") -> Node[ToolCa
         limit: How many calls run at once; by default one after the other.
         name: How the node is called.
     """
-    if limit < 1:
-        raise ValueError(f"{name!r}: limit={limit} would run no call; give 1 or more")
+    if type(limit) is not int or limit < 1:
+        raise ValueError(f"{name!r}: limit={limit!r} would run no call; give 1 or more")
     return Node(ExecuteTools(limit), name=name, input_type=ToolCalls, output_type=ToolResults)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from graphagent._article import kind_of
+from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.graph._internal import fits
@@ -15,7 +15,6 @@ from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
 from graphagent.run._beginning import begin
-from graphagent.run._budgets import check_budgets
 from graphagent.run._cached import no_store
 from graphagent.run._context import Context, missing
 from graphagent.run._requests import no_model
@@ -34,7 +33,7 @@ def check_tool_edges(sites: Iterable[Site]) -> None:
     Raises:
         StrategyError: there is none.
         TypeError: the tools of a subgraph are not tools.
-        ValueError: a model is to choose the tools of the agent's own strategy, or a budget is none.
+        ValueError: a model is to choose the tools of the agent's own strategy.
     """
     for site in sites:
         strategy = site.element
@@ -45,12 +44,6 @@ def check_tool_edges(sites: Iterable[Site]) -> None:
                 f"a model selects the tools of {strategy.name!r} when that is entered from another strategy, and here it is the "
                 f"agent's own; write Agent(Strategy('outer', START >> {strategy.name}.using(tools=select_tools()) >> END))"
             )
-        if strategy.setting is not None:
-            own = strategy.setting
-            check_budgets(
-                max_nodes=own.max_nodes, max_turns=own.max_turns, max_tokens=own.max_tokens, max_cost=own.max_cost,
-                max_seconds=own.max_seconds,
-            )  # fmt: skip
         if site.has_own_tools:
             checked_tools(site.tools)
         if site.tools and strategy.without_tools:
@@ -141,8 +134,7 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
         TypeError: something is none of these.
         ValueError: two tools have one name.
     """
-    if isinstance(tools, type | Tool | str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
+    check_tools(tools)
     found: dict[object, Tool | ToolServer] = {}
     for each in tools:
         if isinstance(each, Strategy):

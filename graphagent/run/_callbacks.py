@@ -117,6 +117,10 @@ class Check:
         Raises:
             TypeError: It cannot be called with an answer, or with an answer and a run.
         """
+        if not callable(function):
+            raise TypeError(
+                f"a final check is a function of the answer, or of the answer and the run, not {kind_of(function)}"
+            )
         name, parameters = _name(function), _parameters(function)
         takes = _takes(parameters, type_hints(_unwrapped(function)))
         if not takes:
@@ -139,6 +143,17 @@ class Check:
                 return None
             because = ""
         return f"Your answer did not pass the check {self.name!r}{because}. Answer again."
+
+
+def final_checks(given: Any) -> tuple[Check, ...]:
+    """Return the final checks that a list of functions is.
+
+    Raises:
+        TypeError: It is no list, or one of them cannot be called with an answer, or with an answer and a run.
+    """
+    if callable(given) or isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
+    return tuple(map(Check.of, cast("Iterable[Callable[..., Any]]", given)))
 
 
 _NAMES_RUN = re.compile(r"\bRun\b")

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from graphagent._dispatch import by_type, listener
+from graphagent._options import check_budgets
 from graphagent.errors import RunError
 from graphagent.run._after import look_back
 from graphagent.run._answering import execute_until_accepted
 from graphagent.run._assembly import check_prices
 from graphagent.run._beginning import take_up
-from graphagent.run._budgets import Budgets, check_budgets
+from graphagent.run._budgets import Budgets
 from graphagent.run._ending import end, fail, stop, suspend, write_end
 from graphagent.run._heartbeat import with_heartbeat
 from graphagent.run._people import only_question, take_answers
@@ -182,7 +183,11 @@ class Run(Generic[O]):
         self, *, max_nodes: int | None = None, max_turns: int | None = None, max_tokens: int | None = None,
         max_cost: Decimal | float | None = None, max_seconds: float | None = None,
     ) -> None:  # fmt: skip
-        """Replace the budgets that are not None."""
+        """Replace the budgets that are not None.
+
+        Raises:
+            ValueError: one is none, or `max_cost` has no prices to count with.
+        """
         check_budgets(
             max_nodes=max_nodes, max_turns=max_turns, max_tokens=max_tokens, max_cost=max_cost, max_seconds=max_seconds
         )

@@ -14,12 +14,11 @@ from graphagent.run._assembly import checked_tools as checked_tools
 from graphagent.run._assembly import tool_of as tool_of
 from graphagent.run._assembly import tool_with_fields as tool_with_fields
 from graphagent.run._beginning import begin as begin
-from graphagent.run._budgets import check_budgets as check_budgets
 from graphagent.run._building import compile_root as compile_root
 from graphagent.run._cached import KIND as KIND
-from graphagent.run._callbacks import Check as Check
 from graphagent.run._callbacks import StepCallbacks as StepCallbacks
 from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
+from graphagent.run._callbacks import final_checks as final_checks
 from graphagent.run._compiled import items_of as items_of
 from graphagent.run._config import FinalCheck as FinalCheck
 from graphagent.run._config import RunConfig as RunConfig

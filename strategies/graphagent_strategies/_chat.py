@@ -49,7 +49,12 @@ def chat(
         endings: The messages that end the conversation, in upper or lower case.
         parallel_tools: How many of a turn's tool calls run at once; by default one after the other.
         name: How the strategy is called.
+
+    Raises:
+        TypeError: the endings are one text.
     """
+    if isinstance(endings, str):
+        raise TypeError(f"{name!r}: endings= is a list of messages, such as [{endings!r}]")
     words = frozenset(ending.casefold() for ending in endings)
 
     def is_farewell(message: str) -> bool:

@@ -52,8 +52,8 @@ def react(*, reasoning_interval: int = 1, parallel_tools: int = 1, name: str = "
     Raises:
         ValueError: the interval is less than 1.
     """
-    if reasoning_interval < 1:
-        raise ValueError(f"{name!r}: reasoning_interval={reasoning_interval} would never act; give 1 or more")
+    if type(reasoning_interval) is not int or reasoning_interval < 1:
+        raise ValueError(f"{name!r}: reasoning_interval={reasoning_interval!r} would never act; give 1 or more")
 
     def time_to_reason(ctx: Context, results: ToolResults) -> bool:
         turns = (step for step in reversed(ctx.memory.steps) if isinstance(step, ActionStep))

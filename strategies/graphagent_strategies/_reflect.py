@@ -76,8 +76,8 @@ def reflect(
     Raises:
         ValueError: the number of rounds is less than 1.
     """
-    if rounds < 1:
-        raise ValueError(f"{name!r}: rounds={rounds} would never revise; give 1 or more, or use single_run")
+    if type(rounds) is not int or rounds < 1:
+        raise ValueError(f"{name!r}: rounds={rounds!r} would never revise; give 1 or more, or use single_run")
     announcement = _ANNOUNCE.format(criteria=f" It should be like this: {criteria}" if criteria else "")
 
     def rounds_are_left(ctx: Context, draft: str) -> bool:

@@ -98,8 +98,8 @@ def research(
     Raises:
         ValueError: the number of questions is less than 1.
     """
-    if questions < 1:
-        raise ValueError(f"{name!r}: questions={questions} would research nothing; give 1 or more")
+    if type(questions) is not int or questions < 1:
+        raise ValueError(f"{name!r}: questions={questions!r} would research nothing; give 1 or more")
     split = llm_request(output=Questions, name="split")
     ask = llm_request()
     act = execute_tools(limit=parallel_tools)

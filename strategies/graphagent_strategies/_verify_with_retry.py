@@ -90,8 +90,8 @@ def verify_with_retry(
     Raises:
         ValueError: the number of attempts is less than 1.
     """
-    if attempts < 1:
-        raise ValueError(f"{name!r}: attempts={attempts} would never answer; give 1 or more")
+    if type(attempts) is not int or attempts < 1:
+        raise ValueError(f"{name!r}: attempts={attempts!r} would never answer; give 1 or more")
     announcement = _ANNOUNCE.format(criteria=f" This must hold: {check}" if isinstance(check, str) else "")
 
     def is_last(ctx: Context, rejected: Rejected) -> bool:

@@ -509,11 +509,11 @@ def test_a_model_shows_what_is_asked_where(protocol):
     assert (repr(model), model.base_url) == ("<OpenAIModel: model 'm' at localhost:1>", "http://localhost:1/v1")
     assert (model.name, model.parameters, model.tells_cost) == ("m", {"temperature": 0}, False)
     assert OpenAIModel("m", protocol=protocol, base_url="https://openrouter.ai/api/v1").tells_cost
-    with pytest.raises(ValueError, match="unknown model family 'acme'; choose one of 'openai'"):
+    with pytest.raises(ValueError, match="family='acme' is not known; there are 'openai'"):
         OpenAIModel("m", protocol=protocol, family="acme")
 
 
 def test_a_protocol_that_does_not_exist():
     """The error names those that do."""
-    with pytest.raises(ValueError, match="unknown protocol 'grpc'; choose 'chat', 'responses' or None"):
+    with pytest.raises(ValueError, match="protocol='grpc' is not known; there are 'chat' and 'responses'"):
         OpenAIModel("m", protocol="grpc")

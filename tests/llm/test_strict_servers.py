@@ -242,8 +242,8 @@ async def test_a_server_without_schemas(tmp_path):
         ("openai", {"seed": 1}, "seed"),
         ("openai", {"temperature": 0}, "temperature"),
         ("openai, Chat Completions", {"max_tokens": 5}, "max_tokens"),
-        ("openai, Chat Completions", {"top_k": 5}, "top_k"),
-        ("google", {"top_k": 5}, "top_k"),
+        ("openai, Chat Completions", {"extra_body": {"top_k": 5}}, "top_k"),
+        ("google", {"extra_body": {"top_k": 5}}, "top_k"),
         ("mistral", {"seed": 5, "max_completion_tokens": 9}, "max_completion_tokens"),
     ],
 )

@@ -97,7 +97,7 @@ async def test_a_run_is_resumed_from_any_commit():
 
 def test_a_negative_number_of_reviews_is_refused():
     """The error says what to give."""
-    with pytest.raises(ValueError, match="replans=-1 is negative; give 0 or more"):
+    with pytest.raises(ValueError, match="replans=-1 is no number of reviews; give 0 or more"):
         plan_and_execute(replans=-1)
 
 

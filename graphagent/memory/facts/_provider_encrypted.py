@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from graphagent._options import check_path
 from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.facts._durable_files import LOCK_FILE, SEALED_FILE
@@ -29,11 +30,13 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     with or is corrupt.
 
     Raises:
-        ValueError: the key is not valid, or `cache_bytes` is not a number of bytes.
+        TypeError: `root` is no path.
+        ValueError: the key is not valid, `root` names no folder, or `cache_bytes` is not a number of bytes.
         StoreError: the folder belongs to a FileMemoryProvider.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
+        check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
         if (Path(root) / LOCK_FILE).exists() and not (Path(root) / SEALED_FILE).exists():
             raise StoreError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from anyio import to_thread
 
 from graphagent._concurrency import Worker
+from graphagent._options import check_path
 from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.facts._file_folder import FactFiles
@@ -38,11 +39,13 @@ class FileMemoryProvider:
     save moves it to a file of its own.
 
     Raises:
-        ValueError: `cache_bytes` is not a number of bytes.
+        TypeError: `root` is no path.
+        ValueError: `root` names no folder, or `cache_bytes` is not a number of bytes.
         StoreError: this system lacks the file locks of POSIX.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, cache_bytes: int = 64 * 2**20) -> None:
+        check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
         if sys.platform == "win32":
             raise StoreError(

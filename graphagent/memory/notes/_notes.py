@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from graphagent._article import a
+from graphagent._options import check_flag, check_model
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
@@ -50,7 +51,7 @@ class Notes(NoteView):
 
     Raises:
         TypeError: an argument is of the wrong type.
-        ValueError: `cache_bytes` is not a number of bytes.
+        ValueError: `cache_bytes` is not a number of bytes, or `store` names no file.
         NoteError: the source is not valid.
     """
 
@@ -70,10 +71,13 @@ class Notes(NoteView):
         late_interaction: bool = True,
     ) -> None:
         check_cache_bytes(cache_bytes)
-        if not isinstance(late_interaction, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"late_interaction={late_interaction!r} is neither True nor False")
+        check_flag("late_interaction", late_interaction)
         _check_makers(model, embedder)
         _check_reranker(reranker)
+        if on_progress is not None and not callable(on_progress):
+            raise TypeError(f"on_progress= is a function of two numbers, not {a(type(on_progress).__name__)}")
+        if index is not None and (isinstance(index, type) or not callable(getattr(index, "search", None))):
+            raise TypeError(f"index= is a search engine, as the protocol NoteIndex says, not {a(type(index).__name__)}")
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")
@@ -154,11 +158,6 @@ def _opened(store: str | os.PathLike[str] | Store | None) -> tuple[SqliteStore |
         own = SqliteStore(default_file())
         return own, own
     if isinstance(store, str | os.PathLike):
-        if os.fspath(store) in ("", ":memory:"):
-            raise ValueError(
-                f"store={store!r} is not the path of a file; for notes that end with the process give MemoryStore(), of "
-                f"graphagent.store"
-            )
         own = SqliteStore(store)
         return own, own
     if isinstance(store, type):
@@ -176,10 +175,8 @@ def _check_makers(model: object, embedder: object) -> None:
     Raises:
         TypeError: one cannot, or has none.
     """
-    if model is not None and (isinstance(model, type) or not callable(getattr(model, "respond", None))):
-        raise TypeError(
-            f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {a(type(model).__name__)}"
-        )
+    if model is not None:
+        check_model(model)
     if embedder is None:
         return
     if not isinstance(embedder, type) and callable(getattr(embedder, "embed", None)):

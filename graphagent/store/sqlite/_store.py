@@ -18,6 +18,7 @@ import anyio.to_thread
 from anyio.lowlevel import checkpoint
 
 from graphagent._concurrency import Reply, turn
+from graphagent._options import check_path, check_word
 from graphagent.errors import DamagedStoreError, SealedStoreError, StoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode, encode_key
 from graphagent.store._fork_safety import OwnLock, in_use, register
@@ -70,13 +71,17 @@ class SqliteStore:
 
     A file that an EncryptedStore has sealed belongs to that store alone: reading or writing items without it raises
     SealedStoreError. `scan(())` and `verify()` read its rows as they are.
+
+    Raises:
+        TypeError: `path` is no path.
+        ValueError: `path` is the name of a database in memory or a URL, or `synchronous` is not known.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, synchronous: Literal["EXTRA", "FULL", "NORMAL"] = "FULL"
     ) -> None:
-        if synchronous not in ("EXTRA", "FULL", "NORMAL"):
-            raise ValueError(f"synchronous={synchronous!r} is not known; there are 'EXTRA', 'FULL' and 'NORMAL'")
+        check_word("synchronous", synchronous, ("EXTRA", "FULL", "NORMAL"))
+        check_path("path=", path, "'runs.db'")
         self.path: Path = Path(path).absolute()
         """The file. While it is open, there are two more, which belong to it: their names end with `-wal` and `-shm`."""
         self._synchronous = synchronous

@@ -1,0 +1,317 @@
+"""Mistakes that would otherwise be accepted in silence are errors where they are made, which say what is wrong."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
+from graphagent.graph import Retry, select_tools
+from graphagent.llm import (
+    Approve,
+    CachedModel,
+    Deny,
+    Image,
+    LimitedModel,
+    Moderation,
+    PricedModel,
+    Prices,
+    RetryModel,
+    Tool,
+    tool,
+)
+from graphagent.llm.openai import OpenAIModel, OpenAIModerator
+from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Notes
+from graphagent.nodes import (
+    ask_human,
+    execute_tools,
+    llm_choices,
+    llm_request,
+    recall_notes,
+    remember_notes,
+    task,
+    update_prompt,
+    verify,
+)
+from graphagent.store import MemoryStore, SqliteStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import chat, plan_and_execute, react, reflect, research, verify_with_retry
+
+
+@node
+async def up(ctx: Context, text: str) -> str:
+    """Return a text in capitals."""
+    return text.upper()
+
+
+@node
+async def size(ctx: Context, text: str) -> int:
+    """Return the length of a text."""
+    return len(text)
+
+
+inner = Strategy("inner", START >> up >> END)
+model = ScriptedModel(["Hi."])
+
+
+def agent(**options):
+    """Return an agent of a strategy that asks no model."""
+    return Agent(inner, **options)
+
+
+def made(**options):
+    """Return a tool with some options."""
+
+    @tool(**options)
+    def pay(euros: int) -> str:
+        """Pay an amount."""
+        return f"{euros} paid"
+
+    return pay
+
+
+def tap_that_returns():
+    """Return a tap that declares an output."""
+
+    @tap
+    async def count(ctx: Context, text: str) -> int:
+        return len(text)
+
+    return count
+
+
+class Nameless:
+    async def respond(self, request, on_text=None):
+        """Return nothing."""
+
+
+class Named(Nameless):
+    name = "m"
+
+
+class WithoutRespond:
+    name = "m"
+
+
+class WithoutListener(Named):
+    async def respond(self, request):
+        """Take no function that hears the text."""
+
+
+class ByKeyword(Named):
+    async def respond(self, *, request, on_text=None):
+        """Take the request by its name only."""
+
+
+class WithMore(Named):
+    async def respond(self, request, on_text, temperature):
+        """Need one more argument."""
+
+
+class Generating(Named):
+    async def respond(self, request, on_text=None):
+        """Yield pieces."""
+        yield "Hi."
+
+
+WORDS = [
+    (
+        lambda: parallel(up, size, failures="colect"),
+        ValueError,
+        "failures='colect' is not known; did you mean 'collect'?",
+    ),
+    (lambda: parallel(up, size, failures=None), ValueError, "there are 'cancel' and 'collect'"),
+    (lambda: parallel(up, size, transcript="Keep"), ValueError, "did you mean 'keep'?"),
+    (lambda: each(up, failures="Cancel"), ValueError, "did you mean 'cancel'?"),
+    (lambda: each(up, transcript="dropp"), ValueError, "did you mean 'drop'?"),
+    (lambda: race(up, size, transcript="keeep"), ValueError, "did you mean 'keep'?"),
+    (lambda: llm_request(tools="none"), ValueError, "tools='none' is not known; there are True, False and 'required'"),
+    (lambda: llm_request(tools="Required"), ValueError, "tools='Required' is not known"),
+    (lambda: llm_request(tools=None), ValueError, "tools=None is not known"),
+    (lambda: llm_request(tools=[]), ValueError, "tools=[] is not known"),
+    (lambda: llm_request(tools=1), ValueError, "tools=1 is not known"),
+    (lambda: made(in_flight="retri"), ValueError, "did you mean 'retry'?"),
+    (lambda: OpenAIModel("m", protocol="chatt"), ValueError, "did you mean 'chat'?"),
+    (lambda: OpenAIModel("m", family="opnai"), ValueError, "did you mean 'openai'?"),
+    (lambda: SqliteStore("x.db", synchronous="Full"), ValueError, "synchronous='Full' is not known"),
+]
+FLAGS = [
+    (lambda: made(approve="no"), TypeError, "tool 'pay': approve='no' is neither True nor False"),
+    (lambda: made(approve=None), TypeError, "approve=None is neither True nor False"),
+    (lambda: made(deferred="no"), TypeError, "deferred='no' is neither True nor False"),
+    (lambda: inner.as_tool("Does it.", approve="no"), TypeError, "approve='no' is neither True nor False"),
+    (lambda: agent(name="a", description="d").as_tool(approve="no"), TypeError, "approve='no' is neither"),
+    (lambda: Moderation("no"), TypeError, "flagged='no' is neither True nor False"),
+    (lambda: Notes(MemoryStore(), late_interaction="x"), TypeError, "late_interaction='x' is neither True nor False"),
+]
+MODELS = [
+    (lambda: inner.using(model="gpt"), TypeError, "model= is an object that responds"),
+    (lambda: inner.using(model=ScriptedModel), TypeError, "not the class ScriptedModel"),
+    (lambda: select_tools(model="gpt"), TypeError, "model= is an object that responds"),
+    (lambda: task("Do it.", model="gpt"), TypeError, "model= is an object that responds"),
+    (lambda: verify("It is true.", model="gpt"), TypeError, "model= is an object that responds"),
+    (lambda: agent(model=WithoutRespond()), TypeError, "not a WithoutRespond"),
+    (lambda: agent(model=Nameless()), TypeError, "a Nameless, has no name; give it one"),
+    (lambda: agent(model=WithoutListener()), TypeError, "the respond of a WithoutListener takes (request); write"),
+    (lambda: agent(model=ByKeyword()), TypeError, "takes (*, request, on_text=None); write `async def respond(self"),
+    (lambda: agent(model=WithMore()), TypeError, "takes (request, on_text, temperature); write"),
+    (lambda: agent(model=Generating()), TypeError, "the respond of a Generating yields"),
+    (lambda: RetryModel(WithoutListener(), 3), TypeError, "takes (request); write"),
+    (lambda: CachedModel(WithoutListener(), MemoryStore()), TypeError, "takes (request); write"),
+    (lambda: LimitedModel(WithoutListener(), concurrency=1), TypeError, "takes (request); write"),
+    (lambda: PricedModel(WithoutListener(), Prices(1, 1)), TypeError, "takes (request); write"),
+    (lambda: Notes(MemoryStore(), model=WithoutListener()), TypeError, "takes (request); write"),
+]
+SERVERS = [
+    (lambda: OpenAIModel("m", base_ulr="http://x/v1"), TypeError, "no option 'base_ulr'; did you mean base_url= or"),
+    (lambda: OpenAIModel("m", api_kye="s3cret"), TypeError, "no option 'api_kye'; did you mean api_key= or"),
+    (lambda: OpenAIModel("m", temprature=0), TypeError, "no option 'temprature'; did you mean temperature= or"),
+    (
+        lambda: OpenAIModel("m", num_ctx=9),
+        TypeError,
+        "did you mean extra_body={'num_ctx': …}, for what only your server",
+    ),
+    (lambda: OpenAIModel("m", messages=[]), TypeError, "no option 'messages'"),
+    (lambda: OpenAIModel("m", extra_headers={}), TypeError, "no option 'extra_headers'; did you mean headers="),
+    (lambda: OpenAIModel(5), TypeError, "model= is text, not an int"),
+    (lambda: OpenAIModel(""), ValueError, "model= is the name by which the server knows the model"),
+    (lambda: OpenAIModel("m", base_url=5), TypeError, "base_url= is text, not an int"),
+    (lambda: OpenAIModel("m", api_key=5), TypeError, "api_key= is text, not an int"),
+    (lambda: OpenAIModel("m", timeout="5"), TypeError, "timeout='5' is not a number"),
+    (lambda: OpenAIModel("m", timeout=True), TypeError, "timeout=True is not a number"),
+    (lambda: OpenAIModel("m", timeout=-1), ValueError, "timeout=-1 must be more than 0 seconds"),
+    (lambda: OpenAIModel("m", max_retries="2"), TypeError, "max_retries='2' is not a whole number"),
+    (lambda: OpenAIModel("m", max_retries=True), TypeError, "max_retries=True is not a whole number"),
+    (lambda: OpenAIModel("m", headers="x"), TypeError, "headers= is a dict"),
+    (lambda: OpenAIModel("m", headers={"x": 2}), TypeError, "headers['x'] is text, not an int"),
+    (lambda: OpenAIModel("m", family=5), TypeError, "family= is the name of a family or a ModelFamily, not an int"),
+    (lambda: OpenAIModerator(5), TypeError, "model= is text, not an int"),
+    (lambda: OpenAIModerator(timeout="x"), TypeError, "timeout='x' is not a number"),
+]
+NUMBERS = [
+    (lambda: parallel(up, size, limit="2"), TypeError, "'parallel': limit='2' is not a whole number"),
+    (lambda: parallel(up, size, limit=True), TypeError, "limit=True is not a whole number"),
+    (lambda: each(up, limit=1.5), TypeError, "limit=1.5 is not a whole number"),
+    (lambda: up.retry(attempts="3"), TypeError, "attempts='3' is not a whole number"),
+    (lambda: up.retry(attempts=1.5), TypeError, "attempts=1.5 is not a whole number"),
+    (lambda: up.retry(attempts=True), TypeError, "attempts=True is not a whole number"),
+    (lambda: up.retry(attempts=2, wait="1"), TypeError, "wait='1' is not a number"),
+    (lambda: up.retry(attempts=2, max_wait=None), TypeError, "max_wait=None is not a number"),
+    (lambda: Retry(2, errors=ValueError), TypeError, "retry(errors=) takes a tuple of errors"),
+    (lambda: up.timeout("5s"), TypeError, "seconds='5s' is not a number"),
+    (lambda: up.timeout(True), TypeError, "seconds=True is not a number"),
+    (lambda: up.timeout(None), TypeError, "seconds=None is not a number"),
+    (lambda: made(timeout=True), TypeError, "timeout is seconds or None, not a bool"),
+    (lambda: inner.using(max_nodes="5"), ValueError, "max_nodes='5' is not a budget; it must be a whole number"),
+    (lambda: inner.using(max_nodes=-1), ValueError, "max_nodes=-1 is not a budget"),
+    (lambda: inner.using(max_turns=True), ValueError, "max_turns=True is not a budget"),
+    (lambda: inner.using(max_tokens=1.5), ValueError, "max_tokens=1.5 is not a budget"),
+    (lambda: inner.using(max_cost="x"), ValueError, "max_cost='x' is not a budget; it must be 0 or more"),
+    (lambda: agent(max_nodes=True), ValueError, "max_nodes=True is not a budget"),
+    (lambda: agent(max_turns=1.5), ValueError, "max_turns=1.5 is not a budget"),
+    (lambda: agent(max_cost=Decimal("nan")), ValueError, "is not a budget"),
+    (lambda: agent(max_seconds=True), ValueError, "max_seconds=True is not a budget"),
+    (lambda: agent().start("x").set_budgets(max_tokens=1.5), ValueError, "max_tokens=1.5 is not a budget"),
+    (lambda: agent(planning_interval="2"), TypeError, "planning_interval='2' is not a whole number"),
+    (lambda: agent(planning_interval=True), TypeError, "planning_interval=True is not a whole number"),
+    (lambda: select_tools(max_tools="2"), TypeError, "max_tools='2' is not a whole number"),
+    (lambda: select_tools(max_tools=True), TypeError, "max_tools=True is not a whole number"),
+    (lambda: execute_tools(limit="2"), ValueError, "limit='2' would run no call"),
+    (lambda: execute_tools(limit=True), ValueError, "limit=True would run no call"),
+    (lambda: llm_choices("3"), ValueError, "n='3'"),
+    (lambda: llm_choices(2, limit="x"), ValueError, "limit='x'"),
+    (lambda: task("Do it.", parallel_tools="2"), ValueError, "parallel_tools='2' would run no call"),
+    (lambda: task("Do it.", max_turns="3"), ValueError, "max_turns='3' is not a budget"),
+    (lambda: recall_notes("q", limit=0), ValueError, "limit=0 is no limit"),
+    (lambda: recall_notes("q", characters=True), ValueError, "characters=True is no limit"),
+    (lambda: plan_and_execute(replans="x"), ValueError, "replans='x'"),
+    (lambda: react(reasoning_interval="2"), ValueError, "reasoning_interval='2'"),
+    (lambda: reflect(rounds=True), ValueError, "rounds=True"),
+    (lambda: research(questions="x"), ValueError, "questions='x'"),
+    (lambda: verify_with_retry(attempts="x"), ValueError, "attempts='x'"),
+]
+VALUES = [
+    (lambda: agent(tools=None), TypeError, "tools= is a list, not None"),
+    (lambda: inner.using(tools="x"), TypeError, "tools= is a list, not a str"),
+    (lambda: inner.using(tools=5), TypeError, "tools= is a list, not an int"),
+    (lambda: select_tools(tools="x"), TypeError, "tools= is a list, not a str"),
+    (lambda: task("Do it.", tools=5), TypeError, "tools= is a list, not an int"),
+    (lambda: agent(system_prompt=None), TypeError, "system_prompt= is text, not None"),
+    (lambda: agent(name=3), TypeError, "name= is text, not an int"),
+    (lambda: agent(description=5), TypeError, "description= is text, not an int"),
+    (lambda: agent(final_answer_checks=[5]), TypeError, "a final check is a function of the answer"),
+    (lambda: agent(final_answer_checks=["polite"]), TypeError, "a final check is a function of the answer"),
+    (lambda: agent(final_answer_checks="polite"), TypeError, "final_answer_checks= is a list of functions"),
+    (lambda: agent(final_answer_checks=None), TypeError, "final_answer_checks= is a list of functions"),
+    (lambda: made(name=5), TypeError, "name is text, not an int"),
+    (lambda: made(description=5), TypeError, "description is text, not an int"),
+    (lambda: Tool("x", "d", "schema", print), TypeError, "parameters is a dict"),
+    (lambda: Tool("x", "d", {}, "run"), TypeError, "run is a function of the arguments and the context, not a str"),
+    (lambda: Approve("x"), TypeError, "arguments is a dict"),
+    (lambda: Deny(5), TypeError, "reason is text, not an int"),
+    (lambda: parallel(up, size, name=5), TypeError, "the name of a node is text, not an int"),
+    (lambda: up.named(None), TypeError, "the name of a node is text, not None"),
+    (lambda: inner.as_tool("Does it.", name=5), TypeError, "name= is text, not an int"),
+    (tap_that_returns, TypeError, "@tap 'count' returns int, and what a tap returns is dropped"),
+    (lambda: Image(b""), ValueError, "neither data nor a URL"),
+    (lambda: Image(), ValueError, "neither data nor a URL"),
+    (lambda: Image(b"", media_type="image/png"), ValueError, "neither data nor a URL"),
+    (
+        lambda: SqliteStore(":memory:"),
+        ValueError,
+        "':memory:' is not a path, such as 'runs.db'; what ends with the process",
+    ),
+    (lambda: SqliteStore(""), ValueError, "'' is not a path"),
+    (lambda: SqliteStore("sqlite:///x.db"), ValueError, "'sqlite://…' is a URL; give a path"),
+    (lambda: SqliteStore("postgresql://me:s3cret@h/x"), ValueError, "'postgresql://…' is a URL; give a path"),
+    (lambda: SqliteStore("file:x.db?mode=ro"), ValueError, "'file:…' is a URL"),
+    (lambda: SqliteStore(None), TypeError, "path= is a path, such as 'runs.db', not None"),
+    (lambda: Notes("sqlite:///x.db"), ValueError, "is a URL; give a path"),
+    (lambda: FileMemoryProvider(":memory:"), ValueError, "is not a path, such as 'facts'"),
+    (lambda: FileMemoryProvider(""), ValueError, "is not a path, such as 'facts'"),
+    (lambda: EncryptedMemoryProvider(None, key="env:KEY"), TypeError, "root= is a path, such as 'facts', not None"),
+    (lambda: Notes(MemoryStore(), index=5), TypeError, "index= is a search engine"),
+    (lambda: Notes(MemoryStore(), on_progress=5), TypeError, "on_progress= is a function"),
+    (lambda: llm_request(force=""), ValueError, "force='' names no tool"),
+    (lambda: llm_request(parameters="x"), TypeError, "parameters= is a dict"),
+    (lambda: llm_choices(2, parameters=5), TypeError, "parameters= is a dict"),
+    (lambda: task("Find {city}"), ValueError, "nothing fills {city} in the instruction of 'task'"),
+    (lambda: task("Find {input} in {place.name}"), ValueError, "nothing fills {place.name}"),
+    (lambda: ask_human(5, str), TypeError, "the question of 'ask_human' is text"),
+    (lambda: update_prompt(), TypeError, "'update_prompt' adds nothing"),
+    (lambda: recall_notes(5), TypeError, "the query of 'recall_notes' is text"),
+    (lambda: recall_notes("q", scope=5), TypeError, "scope= is a path"),
+    (lambda: recall_notes("q", categories=5), TypeError, "categories= is a list of texts"),
+    (lambda: remember_notes(scope=5), TypeError, "scope= is a path"),
+    (lambda: chat(endings="bye"), TypeError, "endings= is a list of messages"),
+]
+
+
+@pytest.mark.parametrize(("written", "error", "said"), [*WORDS, *FLAGS, *MODELS, *SERVERS, *NUMBERS, *VALUES])
+def test_a_mistake_is_an_error_where_it_is_made(written, error, said):
+    """The error says which option is wrong, and never shows a secret."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        written()
+    assert type(caught.value) is error
+    assert said in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_is_right_is_still_accepted():
+    """Braces that are no fields, parameters of both protocols and of one server alone, and taps that return nothing."""
+
+    @tap
+    async def quiet(ctx: Context, text: str) -> None:
+        pass
+
+    @tap
+    async def unannotated(ctx: Context, text: str):
+        pass
+
+    for text in ("Find {input}", 'Answer with {"city": "…"}', "Answer with {}"):
+        task(text)
+    parameters = {"temperature": 0, "max_tokens": 5, "max_output_tokens": 5, "reasoning": {"effort": "low"}, "seed": 1}
+    assert OpenAIModel("m", **parameters, extra_body={"top_k": 5}).parameters["temperature"] == 0
+    assert agent(model=Named(), max_cost=Decimal("0.5"), max_seconds=0.5).budgets.max_seconds == 0.5
+    assert Image(url="https://a.example/b.png").url
