@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 import anyio
 
 from graphagent._article import a, kind_of
+from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._options import check_budgets, check_model, check_options, check_text, check_whole
 from graphagent._retry import Retry
@@ -42,6 +43,8 @@ from graphagent.run._internal import (
     compile_root,
     deps_users,
     final_checks,
+    settle,
+    settle_quietly,
     sites,
     tool_of,
     tool_servers,
@@ -180,6 +183,9 @@ class Agent(Generic[I, O]):
         self._is_complete = False
         self._tool: Tool | None = None
         self._last: Run[Any] | None = None
+        self._open = 0
+        """How many `async with` blocks it is in."""
+        self._learning: set[OwnTask] = set()
 
     def install(self, feature: Callable[P, F], /, *args: P.args, **settings: P.kwargs) -> F:
         """Install a feature: `agent.install(AgentMemory, provider=…)`. The settings are those of the feature itself.
@@ -208,6 +214,11 @@ class Agent(Generic[I, O]):
         installed = cast("Feature", made)
         if type(made) in self._features:
             raise FeatureError(f"{named} is installed already; install it once, with all its settings")
+        if self.store is None and getattr(made, "background", False):
+            raise FeatureError(
+                f"{named} learns in the background, and what is left to learn is kept in a store; "
+                "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at once"
+            )
         installed.install(self)
         self._features[type(made)] = installed
         return made
@@ -611,6 +622,33 @@ class Agent(Generic[I, O]):
             self._tool, approve=approve, timeout=timeout, retry=again, concurrency=concurrency, max_size=max_size
         )
 
+    async def settle(self, *, owner: str | None = None, deps: object = None) -> int:
+        """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned.
+
+        They are the runs in the store, of any process, whose strategy has the name of this one. Those of an owner come in the order in
+        which they ended; while another task or process learns from one, it does the others. What fails is reported by
+        ExtractionFailed, and stays for the next time. What it costs is in the ledger of the run that it learns from, and counts in that
+        run's budgets.
+
+        Where a feature learns in the background, `async with agent` does the same as soon as a run has its answer, and before
+        the block ends; and so does the beginning of a run, for its owner.
+
+        Args:
+            owner: Whose runs; by default those of all owners.
+            deps: As in `run`, for taps of your own that need it.
+
+        Raises:
+            RunError: there is no store.
+            StoreError: the store cannot be read.
+        """
+        return await settle(self._stored_config(deps), owner)
+
+    def _learn_soon(self, owner: str) -> None:
+        """Learn from the runs of an owner in a task of its own, in a block that waits for it."""
+        if self._open:
+            self._learning = {each for each in self._learning if each.is_running}
+            self._learning.add(OwnTask(partial(settle_quietly, self._config(), owner)))
+
     async def aclose(self) -> None:
         """Close the connections to servers of tools in this event loop, also those of agents that are tools.
 
@@ -623,12 +661,20 @@ class Agent(Generic[I, O]):
                     await each.aclose()
 
     async def __aenter__(self) -> Self:
+        self._open += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        self._open -= 1
+        try:
+            for task in tuple(self._learning):
+                await (task.wait() if error is None else task.stop())
+            if error is None and any(getattr(each, "background", False) for each in self._features.values()):
+                await self.settle()
+        finally:
+            await self.aclose()
 
     @staticmethod
     def _make_tools(given: object) -> None:
@@ -673,6 +719,7 @@ class Agent(Generic[I, O]):
                 strategy=self.strategy, compiled=compiled, call=call,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
+                learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
                 checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
                 compile=compile_root, context=Context, handle=Run,
             )  # fmt: skip

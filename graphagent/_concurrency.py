@@ -129,6 +129,11 @@ class OwnTask:
             self._scope.cancel()
             await unbroken(self._ended.wait)
 
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        if self.is_running:
+            await self._ended.wait()
+
     async def _run(self) -> None:
         try:
             with self._scope:

@@ -379,6 +379,9 @@ class BlockingAgent(Protocol[I, O]):
     ) -> BlockingTool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
 
+    def settle(self, *, owner: str | None = None, deps: object = None) -> int:
+        """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned."""
+
     def aclose(self) -> None:
         """Close the connections to servers of tools in this event loop, also those of agents that are tools."""
 

@@ -367,6 +367,15 @@ class Feature(Protocol):
         same feature, it is called for the outermost run alone, and not at all in a rerun on recorded results.
         """
 
+    @property
+    def background(self) -> bool:
+        """Whether it learns in the background: its `ended`, and the taps that need it and only learn, wait until the run has ended.
+
+        What they are to do is committed with the answer, and done in any process, by `agent.settle()` for example. A model or memory that
+        fails then is reported by ExtractionFailed, and tried again. False by default. It needs a store.
+        """
+        return False
+
     def learns_for(self, feature: Feature) -> bool:
         """Return whether `ended` of this feature stands in for that of another one, which a sub-agent has. By default it does not."""
         return False

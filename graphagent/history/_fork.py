@@ -143,9 +143,8 @@ def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str
     if not number:
         known = ", ".join(map(repr, sorted({entry.node for entry in entries if entry.node}))) or "none"
         raise ValueError(f"run {run_id!r} has not come to a node {wanted!r}; it executed: {known}")
-    while entries[number - 1].ends_run:
-        number -= 1
-    return number
+    # What was learned later stands behind the end.
+    return min((number, *(entry.number - 1 for entry in entries if entry.ends_run)))
 
 
 def _edit(run: Runtime, edit: Callable[[Snapshot], None], number: int, before: str | None) -> None:

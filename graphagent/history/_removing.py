@@ -16,8 +16,10 @@ from graphagent.history._carried import carried
 from graphagent.history._runs import check_free, choose_runs, thread_ends, threads_of
 from graphagent.log._internal import (
     HEADERS,
+    LEARNING,
     ROOM,
     RunHeader,
+    due_key,
     header_key,
     list_runs,
     place_of,
@@ -114,7 +116,7 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
                 found.add(str(item.key[3]) if len(item.key) == 4 else f"{item.key[3]}/{item.key[4]}")
         async for item in store.scan(cached):
             size += len(item.value)
-    await store.commit(DeleteAll((ROOM, owner)), DeleteAll(cached))
+    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), DeleteAll(cached))
     return Receipt(runs=len(found), bytes=size)
 
 
@@ -255,6 +257,8 @@ async def _removal(
         changes.append(Delete(header_key(owner, run_id), expected=known.versions[run_id]))
         changes += [Delete(key) for key in known.children.get(run_id, ())]
         changes.append(DeleteAll(rows_key(heads[run_id])))
+        if heads[run_id].unlearned:
+            changes.append(Delete(due_key(owner, run_id)))
         if heads[run_id].first:
             changes.append(Delete(place_of(heads[run_id])[0]))
     for thread, runs in threads_of(heads.values()).items():

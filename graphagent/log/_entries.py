@@ -635,15 +635,26 @@ class TaskShown(Entry, tag="shown", frozen=True):
         frame.transcript.forget_changes()
 
 
-class LearningFailed(Entry, tag="not learned", frozen=True):
-    """A tap that only learns failed. It is tried again when the run is resumed."""
+class LearningDue(Entry, tag="learning due", frozen=True):
+    """Something is to be learned from the run after its end: by a tap that failed, or in the background."""
 
     node: str
-    """The path of the tap."""
+    """The path of the tap; after a slash, the name of a feature."""
 
     def apply(self, state: State) -> None:
-        """Note the tap."""
+        """Note who is to learn."""
         state.unlearned = tuple(dict.fromkeys((*state.unlearned, self.node)))
+
+
+class Learned(Entry, tag="learned", frozen=True):
+    """It was learned."""
+
+    node: str
+    """As in the entry that says that it is due."""
+
+    def apply(self, state: State) -> None:
+        """Note that nothing is left of it."""
+        state.unlearned = tuple(each for each in state.unlearned if each != self.node)
 
 
 class Resumed(Entry, tag="resumed", frozen=True):
@@ -706,7 +717,7 @@ class Stopped(Entry, tag="stopped", frozen=True):
 AnyEntry = (
     Started | Carried | NodeFinished | NodeRetried | NodeFailed | BranchFailed | BranchesStarted | BranchesJoined | AgentStarted
     | AgentStopped | RuledExecution | NodeSkipped | EffectStarted | EffectRecorded | ResultsAdded | StepFinished | TranscriptEdited | Spent | Asked
-    | ToolsListed | TaskShown | Placed | LearningFailed | Resumed | Stopped
+    | ToolsListed | TaskShown | Placed | LearningDue | Learned | Resumed | Stopped
 )  # fmt: skip
 
 

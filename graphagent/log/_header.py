@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphagent.store import Key
 
 ROOM = "runs"
+LEARNING = "learning"
+"""A room of its own, so that those runs are found of which something is to be learned, whoever they belong to."""
 HEADERS, ROWS, PLACES, THREADS = 0, 1, 2, 3
 """The third segments of the keys of runs, after the room and the owner. `docs/journal.md` has a table of all keys."""
 
@@ -65,7 +67,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     origin: tuple[str, int] | None = None
     """The run that it was forked from, and the last entry that both have."""
     unlearned: tuple[str, ...] = ()
-    """The paths of the taps that failed to learn. They are tried again when the run is resumed."""
+    """The paths of the taps, and after a slash the names of the features, that have not learned from it yet."""
     claim: Claim | None = None
     """The process that executes it."""
     damaged: str = ""
@@ -157,6 +159,7 @@ _TITLE = 80
 """The number of characters of a text task that are the title of a run."""
 _encoder = Encoder()
 _decoder = Decoder(RunHeader)
+_due_decoder = Decoder(tuple[str, int])
 
 
 def header_key(owner: str, run_id: str) -> Key:
@@ -180,3 +183,24 @@ def place_of(header: RunHeader) -> tuple[Key, bytes]:
 def thread_key(owner: str, thread: str) -> Key:
     """Return the key of the item that names the last run of a thread. One below it is there as long as the thread is."""
     return (ROOM, owner, THREADS, thread)
+
+
+def due_key(owner: str, run_id: str) -> Key:
+    """Return the key of an item that is there as long as something is to be learned from a run that has ended."""
+    return (LEARNING, owner, run_id)
+
+
+def due_record(header: RunHeader) -> bytes:
+    """Return the bytes of that item: the strategy, whose agents learn, and the time, since what was said last holds."""
+    return checked(_encoder.encode((header.strategy, _clock.now())))
+
+
+def read_due(record: bytes, run_id: str) -> tuple[str, int]:
+    """Return the strategy and the time in such an item.
+
+    Raises:
+        DamagedStoreError: it is not what was written.
+    """
+    if is_intact(record):
+        return _due_decoder.decode(memoryview(record)[4:])
+    raise DamagedStoreError(f"the item that run {run_id!r} is to be learned from", "checksum mismatch")

@@ -288,7 +288,7 @@ class State:
         self.executed: dict[Scope, dict[str, Executions]] = {}
         """What was executed of the declarations that rules name, by their names."""
         self.unlearned: tuple[str, ...] = ()
-        """The paths of the taps that failed to learn."""
+        """The paths of the taps, and after a slash the names of the features, that have not learned from the run yet."""
 
     def add_frame(self, frame: Frame, key: str) -> None:
         """Add a frame inside the current node of its parent."""

@@ -1,29 +1,88 @@
-"""What features do after the end of a run: nothing of it is recorded in the run, and what it costs is counted."""
+"""What is done after the end of a run: features look back, and what is left is learned, at once or later, in any process.
+
+What is to be learned stands in the log of the run and in its header, and an item of its own names the run until nothing is left.
+Who learns claims the run as one does who continues it. What that costs is an entry of the run.
+"""
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from msgspec import structs
 
 from graphagent._features import implementing
-from graphagent.log._internal import TASK, UNSET, Log
+from graphagent.errors import BudgetError, RunClaimedError, RunNotFoundError, StoreError
+from graphagent.log._internal import (
+    LEARNING,
+    TASK,
+    UNSET,
+    Claim,
+    Learned,
+    Log,
+    Spent,
+    Token,
+    cost_of,
+    due_key,
+    read_due,
+    read_header,
+    released,
+)
+from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
-from graphagent.run._learning import learn_again
+from graphagent.run._final_errors import matching
+from graphagent.run._heartbeat import with_heartbeat
+from graphagent.run._learning import FAILURES, report
+from graphagent.run._reading import read_run
 from graphagent.run._runtime import Runtime
 from graphagent.run._scope import Execution
+from graphagent.run._sites import sites
+from graphagent.store import Delete
+from graphagent.store._internal import collect
 
 if TYPE_CHECKING:
-    from graphagent.protocols import Feature
+    from collections.abc import Awaitable, Callable
+
+    from graphagent.protocols import Feature, Model, Store
+    from graphagent.run._config import RunConfig
+
+_log = logging.getLogger("graphagent")
+_AT_ONCE = 10
+"""Owners from whose runs is learned at once. Runs of one owner come one after the other: what was said last holds."""
+
+
+def learners(run: Runtime) -> list[Feature]:
+    """Return the features that look back at the run in the background."""
+    if run.parent is not None or run.recorded is not None or not (run.config.learns_later and run.log.durable):
+        return []
+    return [each for each in implementing(run.features, "ended") if getattr(each, "background", False)]
+
+
+def named(feature: Feature) -> str:
+    """Return how the log names a feature that is to learn. No path of a node is like it."""
+    return f"/{type(feature).__name__}"
 
 
 async def look_back(run: Runtime) -> None:
-    """Show the run, which has ended, to the features, and let the taps learn that failed to."""
+    """Show the run, which has ended, to the features, and let the taps learn that failed to; in the background it is left to `settle`."""
     if run.recorded is None:
+        later = learners(run)
         for feature in implementing(run.features, "ended"):
-            if not _ends_outside(run, feature):
-                await feature.ended(after_the_end(run).context(), run.answer_read())
-    if run.unlearned and run.log.durable:
-        await learn_again(run, run.unlearned, after_the_end)
+            if feature in later or _ends_outside(run, feature):
+                continue
+            run.after = run.after or _log_after(run)
+            show = partial(feature.ended, _after_the_end(run, run.after).context(), run.answer_read())
+            if getattr(feature, "background", False):
+                await _learned(run, named(feature), show)
+            else:
+                await show()
+    if run.unlearned and run.log.durable and not run.config.learns_later:
+        with suppress(RunClaimedError):  # who has it learns
+            await _learn_from(run)
     run.looked_back = True
 
 
@@ -39,13 +98,191 @@ def _ends_outside(run: Runtime, feature: Feature) -> bool:
     return False
 
 
-def after_the_end(run: Runtime, path: str = "") -> Effects:
-    """Return effects over the transcript of a run that has ended, with a log of their own that is not stored."""
-    if run.after is None:
-        run.after = Log()
-        run.after.state.root.transcript = run.frame.transcript.copied()
-    config, frame = run.config, run.after.state.root
-    after = Runtime(config, run.after, frame, run_id=run.run_id, owner=run.owner)
+async def settle(config: RunConfig, owner: str | None = None) -> int:
+    """Learn what is left to be learned from runs of a strategy, of one owner or of all. Return from how many runs all was learned.
+
+    The runs of an owner come in the order in which they ended, and are left to whoever learns from one of them already.
+
+    Raises:
+        Exception: what was raised for one of the runs, other than that a model or a memory failed, once the others are through.
+    """
+    store = config.store
+    assert store is not None
+    failed: list[Exception] = []
+    owners = [owner] if owner is not None else sorted({key[1] for key in await _due(config, store)})
+    done = 0
+
+    async def learn(number: int) -> None:
+        nonlocal done
+        tried = set[tuple[str, str]]()
+        # Looked up again after each: who came meanwhile has left its run to this task.
+        while due := [key for key in await _due(config, store, owners[number]) if key[1:] not in tried]:
+            tried.add(due[0][1:])
+            try:
+                learned = await _learn_from_stored(config, store, *due[0][1:])
+                done += learned
+            except RunClaimedError:
+                return
+            except Exception as error:  # noqa: BLE001  raised again below
+                failed.append(error)
+
+    await together(learn, len(owners), _AT_ONCE)
+    if failed:
+        raise failed[0]
+    return done
+
+
+async def settle_quietly(config: RunConfig, owner: str) -> None:
+    """Learn what is left from runs of an owner. Whatever is wrong with them must not concern who comes later."""
+    try:
+        await settle(config, owner)
+    except Exception as error:  # noqa: BLE001  it stays due, and `settle` raises it
+        _log.warning("something could not be learned from earlier runs: %s", type(error).__name__)
+
+
+async def _due(config: RunConfig, store: Store, *owner: str) -> list[tuple[int, str, str]]:
+    """Return when runs of the strategy ended from which something is to be learned, their owners and their ids, in this order."""
+    found: list[tuple[int, str, str]] = []
+    for key, value, _ in await collect(store.scan((LEARNING, *owner))):
+        strategy, ended = read_due(value, str(key[2]))
+        if strategy == config.strategy.name:
+            found.append((ended, str(key[1]), str(key[2])))
+    return sorted(found)
+
+
+async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id: str) -> bool:
+    """Learn what is left from a stored run. Return whether nothing is left.
+
+    Raises:
+        RunClaimedError: somebody does.
+    """
+    try:
+        header, _ = await read_header(store, owner, run_id)
+    except RunNotFoundError:
+        await store.commit(Delete(due_key(owner, run_id)))
+        return False
+    if header.running:
+        raise RunClaimedError(run_id, "another task, which learns from it")
+    if header.status != "done" or not any(_is_known(config, each) for each in header.unlearned):
+        return False
+    return await _learn_from(await read_run(config, owner, run_id))
+
+
+def _is_known(config: RunConfig, path: str) -> bool:
+    """Return whether the strategy has the tap, or the agent the feature, that is to learn."""
+    if path.startswith("/"):
+        return any(named(each) == path for each in config.features.values())
+    node = config.find(path)
+    return node is not None and getattr(getattr(node.element, "function", None), "learns", False)
+
+
+async def _learn_from(run: Runtime) -> bool:
+    """Learn what is left from a run that has ended. Return whether nothing is left. What fails is reported, and stays due.
+
+    Raises:
+        RunClaimedError: somebody does.
+    """
+    log, token = run.log, Token()
+    try:
+        with token:
+            if not await _claim(run, token):
+                return False
+            try:
+                await with_heartbeat(run, partial(_learn_all, run))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _release(run)
+    except RunNotFoundError:
+        return False  # it was removed meanwhile
+    except StoreError as error:
+        report(run, log.state.unlearned[0] if log.state.unlearned else "", error)
+        return False
+    return not log.state.unlearned
+
+
+async def _claim(run: Runtime, token: Token) -> bool:
+    """Claim a run that has ended. Return whether something is left to learn from it.
+
+    Raises:
+        RunClaimedError: somebody has it.
+    """
+    log = run.log
+    assert log.store is not None
+    header, version = await read_header(log.store, run.owner, run.run_id)
+    if header.claim is not None and header.claim.holds():
+        raise RunClaimedError(run.run_id, header.claim.holder)
+    if header.last > log.committed:
+        return False  # somebody learned from it since it was read
+    log.header, log.version = structs.replace(header, claim=Claim.of(token)), version
+    try:
+        with anyio.CancelScope(shield=True):
+            await log.commit(header=True)
+    except RunClaimedError:
+        log.lost, log.stale = True, None  # nothing of the run itself is unknown
+        raise
+    return True
+
+
+async def _release(run: Runtime) -> None:
+    log, usage = run.log, run.frame.usage
+    if log.lost or log.stale is not None:
+        return
+    left = log.state.unlearned
+    if not left:
+        log.along(Delete(due_key(run.owner, run.run_id)))
+    log.header = released(log.header, unlearned=left, tokens=usage.total_tokens, cost=cost_of(usage))
+    await log.commit(header=True)
+
+
+async def _learn_all(run: Runtime) -> None:
+    config, log = run.config, run.log
+    for path in log.state.unlearned:
+        if not _is_known(config, path):
+            continue  # the strategy was changed since
+        await log.commit()
+        if path.startswith("/"):
+            effects = _after_the_end(run, _log_after(run))
+            feature = next(each for each in config.features.values() if named(each) == path)
+            learn: Callable[[], Awaitable[Any]] = partial(feature.ended, effects.context(), run.answer_read())
+        else:
+            model = next(each.model for each in sites(config.strategy, (), model=config.model) if each.path == path)
+            effects, node = _after_the_end(run, _log_after(run), path, model), config.find(path)
+            assert node is not None
+            learn = partial(node.call, effects.execution, None)
+        try:
+            learned = await _learned(run, path, learn)
+        finally:
+            charges = tuple(effects.log.state.run.charges)
+            if charges:
+                log.append(Spent(charges=charges))
+        if learned:
+            log.append(Learned(node=path))
+
+
+async def _learned(run: Runtime, path: str, learn: Callable[[], Awaitable[Any]]) -> bool:
+    """Return whether somebody has learned. That a model or a memory failed is reported."""
+    try:
+        await learn()
+    except (*FAILURES, BudgetError) as error:
+        if not isinstance(error, BudgetError) and matching(error, FAILURES, run.lineage) is None:
+            raise
+        report(run, path, error)
+        return False
+    return True
+
+
+def _log_after(run: Runtime) -> Log:
+    """Return a log that is not stored, with the transcript of a run that has ended."""
+    log = Log()
+    log.state.root.transcript = run.frame.transcript.copied()
+    return log
+
+
+def _after_the_end(run: Runtime, log: Log, path: str = "", model: Model | None = None) -> Effects:
+    """Return effects over the transcript of a run that has ended."""
+    config, frame = run.config, log.state.root
+    after = Runtime(config, log, frame, run_id=run.run_id, owner=run.owner)
+    after.after_end = True
     after.lineage, after.handlers, after.features, after.listed = run.lineage, run.handlers, run.features, run.listed
     # The same number in each process: a fact that one saved before it died keeps its id.
     frame.moved(path, UNSET, TASK, 0)
@@ -53,4 +290,4 @@ def after_the_end(run: Runtime, path: str = "") -> Effects:
     limits.max_tokens -= spent.total_tokens
     if isinstance(limits.max_cost, Decimal):
         limits.max_cost -= spent.cost
-    return Effects(Execution(after, frame, config.compiled, limits, config.model, config.tools, lambda: None))
+    return Effects(Execution(after, frame, config.compiled, limits, model or config.model, config.tools, lambda: None))

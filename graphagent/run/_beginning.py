@@ -26,6 +26,7 @@ from graphagent.log._internal import (
     title_of,
 )
 from graphagent.memory import TaskStep
+from graphagent.run._after import settle_quietly
 from graphagent.run._answering import begin_features
 from graphagent.run._effects import RunEditor
 from graphagent.run._past import new_rules
@@ -93,6 +94,9 @@ async def take_up(run: Runtime) -> None:
     """
     config = run.config
     if run.draft is not None:
+        if config.learns_later:
+            await settle_quietly(config, run.owner)
+            run.since = config.clock()  # it is no time of this run
         if run.features:
             await look_up_again(run.features, run.owner, [run.draft.transcript])
         if config.store is None:

@@ -69,6 +69,10 @@ class RunConfig:
     planning_interval: int | None = None
     compile: Callable[[Strategy[Any, Any], Sequence[Within]], tuple[CompiledStrategy, Call]]
     """Compiles the strategy anew, for a run that strategies with rules call."""
+    learns_later: bool = False
+    """Whether a feature learns in the background."""
+    learn_soon: Callable[[str], None] = lambda _: None
+    """Is told the owner of a run that has ended, and from which something is to be learned in the background."""
     context: Callable[[Any, Any], Any]
     """Makes the `Context` that users' functions get, of the execution of a frame and the effects of its node."""
     handle: Callable[[Any], Any]

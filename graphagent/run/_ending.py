@@ -11,8 +11,9 @@ import anyio
 
 from graphagent.errors import GraphAgentError, NodeFailedError
 from graphagent.events import RunFailed, RunFinished, RunSuspended
-from graphagent.log._internal import Stopped, cost_of, released, storable
-from graphagent.run._after import look_back
+from graphagent.log._internal import LearningDue, Stopped, cost_of, due_key, due_record, released, storable
+from graphagent.run._after import learners, look_back, named
+from graphagent.store import Put
 
 if TYPE_CHECKING:
     from graphagent.log._internal import RunHeader
@@ -106,12 +107,16 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     log = run.log
     if run.recorded is not None:
         run.recorded.ended(log, run.frame)
+    for feature in learners(run):
+        log.append(LearningDue(node=named(feature)))
     # A step that callbacks have seen is an object of users, and none that is in a transcript may be changed.
     log.append(Stopped(status="done", step=copy.copy(step) if run.step_callbacks else step))
     if log.durable:
         # Cancelled while it waits for its turn, the end would be in the state and not in the store.
         with anyio.CancelScope(shield=True):
             log.header = _header(run, "done", "")
+            if log.state.unlearned:
+                log.along(Put(due_key(run.owner, run.run_id), due_record(log.header)))
             await log.commit(header=True)
     run.token = None
     run.added_answer(step)
@@ -121,12 +126,15 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
     try:
         await look_back(run)
     finally:
-        run.at_rest = run.result_now(output) if run.after is not None else run.at_rest
+        if run.after is not None or run.unlearned:
+            run.at_rest = run.result_now(output)
         if run.stepping:
             run.handed += run.added
         run.report_steps()
         if run.handlers:
             run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
+        if run.config.learns_later and log.durable and log.state.unlearned:
+            run.config.learn_soon(run.owner)
     if failure is not None:
         raise failure
 

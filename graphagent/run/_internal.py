@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphagent.run._after import settle as settle
+from graphagent.run._after import settle_quietly as settle_quietly
 from graphagent.run._answering import begin_features as begin_features
 from graphagent.run._assembly import check_features as check_features
 from graphagent.run._assembly import check_models as check_models

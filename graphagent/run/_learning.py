@@ -1,25 +1,20 @@
-"""Taps that only learn: if one fails, the run continues with its input, and learns when it is resumed."""
+"""Taps that only learn: they do in the background after the end of the run, and where one fails, the run continues with its input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
-from graphagent.errors import BudgetError, ModelError, StoreError
+from graphagent.errors import ModelError, NoteError, StoreError
 from graphagent.events import ExtractionFailed
-from graphagent.graph import Strategy, Tap, TapOf
-from graphagent.log._internal import EffectRecorded, LearningFailed
+from graphagent.log._internal import EffectRecorded, LearningDue
 from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:
     from graphagent.run._compiled import Call
-    from graphagent.run._effects import Effects
     from graphagent.run._runtime import Runtime
     from graphagent.run._scope import Execution
 
-_FAILURES = (ModelError, StoreError, OSError)
+FAILURES = (ModelError, StoreError, NoteError, OSError)
 """The errors of a model or a memory that fails. Time limits raise an OSError too, and so do users' own memories."""
 _FAILED = "not learned"
 """The key under which a tap records that it failed, so that no execution of it tries again unasked."""
@@ -28,11 +23,15 @@ _FAILED = "not learned"
 def learning(call: Call) -> Call:
     """Return a call of a tap that may fail: it reports that the model or the memory failed, and raises nothing.
 
-    Errors that an error edge of the tap takes are raised all the same, and so is the end of a budget.
+    Errors that an error edge of the tap takes are raised all the same, and so is the end of a budget. If a feature that the tap
+    needs learns in the background, it is only noted that the tap is to learn.
     """
 
     async def learn(execution: Execution, value: Any) -> None:
         run, frame = execution.run, execution.frame
+        if run.after_end:
+            await call(execution, value)
+            return
         if ("once", _FAILED) in frame.effects:
             return
         recorded = run.top.recorded
@@ -41,28 +40,46 @@ def learning(call: Call) -> Call:
             assert entry is not None
             run.log.append(entry)
             return
+        path = run.node_of(frame)
+        if _may_wait(execution) and _waits(execution):
+            if recorded is None or recorded.is_after_all(frame):
+                run.log.append(LearningDue(at=frame.path, node=path))
+            return
         try:
             await call(execution, value)
-        except _FAILURES as error:
+        except FAILURES as error:
             if (
                 run.log.stale is not None
-                or matching(error, _FAILURES, run.lineage) is None
+                or matching(error, FAILURES, run.lineage) is None
                 or _is_taken(execution, error)
             ):
                 raise
-            path = run.node_of(frame)
             run.log.append(EffectRecorded(at=frame.path, kind="once", key=_FAILED, value=run.log.keep(None)))
-            # A tap in a branch is not tried again later: the transcript of the branch may be gone then.
-            if run.parent is None and frame.transcript is run.frame.transcript:
-                run.log.append(LearningFailed(at=frame.path, node=path))
+            if _may_wait(execution):
+                run.log.append(LearningDue(at=frame.path, node=path))
             await run.log.commit()
-            run.emit(ExtractionFailed(run.run_id, path, _reason(error)))
+            report(run, path, error)
 
     return learn
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def report(run: Runtime, path: str, error: Exception) -> None:
+    """Report that somebody failed to learn from a run."""
+    run.emit(ExtractionFailed(run.run_id, path, str(error) or type(error).__name__))
+
+
+def _may_wait(execution: Execution) -> bool:
+    """Return whether a tap can learn after the end of the run: the transcript of a branch or of a sub-agent may be gone then."""
+    run = execution.run
+    return run.parent is None and execution.frame.transcript is run.frame.transcript
+
+
+def _waits(execution: Execution) -> bool:
+    """Return whether a tap learns in the background. One with an error edge does not: somebody waits for what it raises."""
+    node, features = execution.node, execution.run.features
+    if node is None or node.element is None or node.error_edges or not execution.run.log.durable:
+        return False
+    return any(getattr(features.get(kind), "background", False) for kind in node.element.needs)
 
 
 def _is_taken(execution: Execution, error: Exception) -> bool:
@@ -71,45 +88,3 @@ def _is_taken(execution: Execution, error: Exception) -> bool:
     edges = node.error_edges if node is not None else ()
     kinds = tuple(kind for edge in edges for kind in edge.errors)
     return matching(error, kinds, execution.run.lineage) is not None
-
-
-async def learn_again(run: Runtime, paths: tuple[str, ...], after: Callable[[Runtime, str], Effects]) -> None:
-    """Execute the taps again that failed to learn before the run was resumed. The run has ended well, whatever they do.
-
-    Args:
-        run: The run.
-        paths: The paths of the taps.
-        after: Returns the effects of something that is done after the end, in the place of a tap.
-    """
-    for path in paths:
-        function = _tap(run, path)
-        if function is None:
-            continue  # the strategy was changed since
-        try:
-            await function(after(run, path).context(), None)
-            await _learned(run, path)
-        except (*_FAILURES, BudgetError) as error:
-            if not isinstance(error, BudgetError) and matching(error, _FAILURES, run.lineage) is None:
-                raise
-            run.emit(ExtractionFailed(run.run_id, path, _reason(error)))
-
-
-async def _learned(run: Runtime, path: str) -> None:
-    """Write that a tap has learned. If it cannot be written, the tap is executed again then."""
-    log = run.log
-    left = tuple(each for each in log.header.unlearned if each != path)
-    log.header = structs.replace(log.header, unlearned=left)
-    await log.commit(header=True)
-
-
-def _tap(run: Runtime, path: str) -> Any:
-    """Return the function of the tap at a path; None if there is no such tap."""
-    *around, name = path.split("/")
-    strategy: Strategy[Any, Any] = run.config.strategy
-    for part in around:
-        inside = strategy.elements_by_name.get(part)
-        if not isinstance(inside, Strategy):
-            return None
-        strategy = inside
-    element = strategy.elements_by_name.get(name)
-    return element.function if isinstance(element, Tap | TapOf) else None

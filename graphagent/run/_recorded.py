@@ -237,9 +237,13 @@ class Recording:
 
     def refuse(self, frame: Frame, what: str) -> None:
         """Check that something may be done that is never recorded."""
-        self._find(frame)
-        if not self._is_after_all(frame):
+        if not self.is_after_all(frame):
             raise self._diverged(frame, f"{what}, which is not recorded")
+
+    def is_after_all(self, frame: Frame) -> bool:
+        """Return whether the current node of a frame comes after everything that was recorded, and does live what it does."""
+        self._find(frame)
+        return self._is_after_all(frame)
 
     def left(self, frame: Frame, node: str) -> None:
         """Note that a node of a frame ended."""

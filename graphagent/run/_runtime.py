@@ -150,7 +150,7 @@ class Runtime:
     before = 0.0
     """For how many seconds it had been executed when it was resumed."""
     unlearned: tuple[str, ...] = ()
-    """The paths of the taps that had failed to learn when it was resumed."""
+    """Who had failed to learn from it when it was resumed, as its log names them."""
     looked_back = False
     """Whether the features have seen its end."""
     at_rest: RunResult[Any] | None = None
@@ -158,6 +158,8 @@ class Runtime:
     thread: str = ""
     listed: Mapping[str, Sequence[Tool]] | None = None
     """The tools of servers, by the names of the servers."""
+    after_end = False
+    """Whether it stands for the time after the end of a run."""
     after: Log | None = None
     """What was spent after the end: the log of those who learned from the run."""
     recorded: Recording | None = None

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from graphagent import _clock
 from graphagent._article import kind_of
@@ -75,6 +75,8 @@ class AgentMemory:
         organization_name: The name of the scope of all products.
         subjects: The subjects of facts for nodes that name none. By default, those that the strategy's memory nodes name;
             EVERYTHING is always among them.
+        learn: When `save_facts` and `auto_detect_facts` ask the model: at their place in the strategy (`node`), or once the run has its
+            answer (`background`). `agent.settle()` says when that is; it needs a store.
     """
 
     def __init__(
@@ -86,7 +88,10 @@ class AgentMemory:
         product_name: str | None = None,
         organization_name: str | None = None,
         subjects: Iterable[Subject] | None = None,
+        learn: Literal["node", "background"] = "node",
     ) -> None:
+        if learn not in ("node", "background"):
+            raise ValueError(f"learn={learn!r} is not known; there are 'node' and 'background'")
         if provider is not None and (isinstance(provider, type) or not isinstance(provider, FactProvider)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 "provider= is an object that keeps facts, such as FileMemoryProvider(folder) or "
@@ -99,6 +104,8 @@ class AgentMemory:
             kind: Scope(kind, name) for kind, name in zip(ScopeKind, names, strict=True) if name is not None
         }
         self._subjects = None if subjects is None else _by_priority(subjects)
+        self.background: bool = learn == "background"
+        """Whether the taps learn once the run has its answer."""
         self._ctx: Context | None = None
         self._vouches = False
 

@@ -137,7 +137,8 @@ async def test_a_run_that_could_not_learn_does_when_it_ends_after_a_question(pro
     agent, later = learner(learn, provider, DETECTED, store=store, around=asking)
     assert (await agent.resume("r", answer="Yes.")).output == "Yes."
     assert (len(failures), len(later), await cities(provider)) == (1, 0, ["Oslo"])
-    assert (await agent.history("r"))[-1].ends_run
+    *_, end, _, learned = await agent.history("r")
+    assert (end.ends_run, learned.kind, (await agent.read("r")).status) == (True, "learned", "done")
 
 
 async def test_a_tap_of_a_subgraph_learns_later_too(provider):

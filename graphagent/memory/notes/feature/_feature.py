@@ -60,7 +60,8 @@ class NoteMemory(NoteView):
         recall: `run`, or True: before the first model turn of a run, the model is shown what fits the task. `node`: also what fits each
             message that reaches a node later. False: only nodes and tools recall.
         learn: Whether the statements of the task and of the answer are saved when a run has ended; by default if the view is writable.
-            They are split by the model of the notes, or else that of the agent; without a model they are saved whole.
+            They are split by the model of the notes, or else that of the agent; without a model they are saved whole. `background`:
+            they are, and the run does not wait for that. `agent.settle()` says when it is done; it needs a store.
         scope: The scope that this agent sees, and in which it saves its notes; by default the whole view.
         limit: How many notes at most a model is shown at once.
         min_score: The lowest score of a match, from 0 to 1, with which a model is shown a note unasked. Every note that is shown costs
@@ -78,7 +79,7 @@ class NoteMemory(NoteView):
         notes: NoteView | None = None,
         *,
         recall: Recall = "run",
-        learn: bool | None = None,
+        learn: bool | Literal["background"] | None = None,
         scope: str | None = None,
         limit: int = 5,
         min_score: float = 0.1,
@@ -91,6 +92,8 @@ class NoteMemory(NoteView):
             )
         if recall not in ("run", "node", True, False):
             raise ValueError(f"recall={recall!r} is not known; there are 'run', 'node', True and False")
+        if learn not in ("background", True, False, None):
+            raise ValueError(f"learn={learn!r} is not known; there are True, False and 'background'")
         for name, value in (("limit", limit), ("characters", characters)):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name}={value!r} is no limit; give a whole number from 1 on")
@@ -101,7 +104,9 @@ class NoteMemory(NoteView):
         view = self.notes if scope is None else self.notes.scope(scope)
         super().__init__(view._service, view._visibility)  # noqa: SLF001  of the same class
         self._recalls = "run" if recall is True else recall
-        self._learns = self._can_save if learn is None else learn
+        self._learns = self._can_save if learn is None else bool(learn)
+        self.background: bool = learn == "background"
+        """Whether it learns once the run has its answer."""
         self._limit, self._min_score, self._characters = limit, float(min_score), characters
         self._ctx: Context | None = None
         self.tools: tuple[Tool, ...] = tools_of(self) if tools else ()
@@ -367,12 +372,19 @@ class NoteMemory(NoteView):
         return RunModel(ctx) if ctx.model is not None else None
 
     async def ended(self, ctx: Context, output: Any) -> None:
-        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected."""
+        """Save what the task and the answer of a run say, once. If that fails, it is logged, and the run is not affected.
+
+        Raises:
+            NoteError, StoreError, ModelError: it failed in the background, and is tried again.
+        """
         if not self._learns:
             return
         try:
             await self.bind(ctx)._learn(output)  # noqa: SLF001  a copy of itself
-        except Exception as error:  # noqa: BLE001  the run has ended well, and learning must not change that
+        except Exception as error:
+            if self.background:
+                raise
+            # The run has ended well, and learning must not change that.
             _log.warning("nothing was learned from run %r: %s", ctx.run_id, type(error).__name__)
 
     def learns_for(self, feature: object) -> bool:
