@@ -361,6 +361,17 @@ def _read_number(data: Json, blobs: Blobs) -> float:
     return float(_read(data, blobs, Any))
 
 
+def _write_moment(moment: datetime, context: _Context) -> Json:
+    return context[0].value(moment, Any, 2)
+
+
+def _read_datetime(data: Json, blobs: Blobs) -> datetime:
+    moment = _read(data, blobs, Any)
+    if not isinstance(moment, datetime):
+        raise DecodeError("what was kept has something else where a time belongs")
+    return moment
+
+
 def _write_image(image: Image, context: _Context) -> Json:
     return context[0].image(image)
 
@@ -402,6 +413,7 @@ def _within_list(codec: DataclassCodec[Any]) -> FieldCodec:
 _FORMS: Mapping[Any, FieldCodec] = {
     str: FieldCodec(_write_text, _text),
     float: FieldCodec(_write_number, _read_number),
+    datetime: FieldCodec(_write_moment, _read_datetime),
     Image: FieldCodec(_write_image, _read_image),
     Mapping[str, Any]: FieldCodec(_write_arguments, _read_arguments),
     ProviderData: FieldCodec(_write_provider, _read_provider),
@@ -419,8 +431,8 @@ _CODECS = (
     *_PARTS.values(),
     DataclassCodec(ToolCalls, {"calls": "v", "text": "text"}, tag="calls", always=("text",), forms={**_FORMS, **_WITHIN}),
     DataclassCodec(ToolResults, {"results": "v"}, tag="results", forms=_WITHIN),
-    DataclassCodec(Approve, {"arguments": "v"}, tag="approve", forms=_FORMS),
-    DataclassCodec(Deny, {"reason": "v"}, tag="deny", always=("reason",), forms=_FORMS),
+    DataclassCodec(Approve, {"arguments": "v", "by": "by", "at": "at"}, tag="approve", forms=_FORMS),
+    DataclassCodec(Deny, {"reason": "v", "by": "by", "at": "at"}, tag="deny", always=("reason",), forms=_FORMS),
 )  # fmt: skip
 _CODEC_OF: dict[type, DataclassCodec[Any]] = {codec.owner: codec for codec in _CODECS}
 _CODEC_TAGGED: dict[str, DataclassCodec[Any]] = {codec.tag: codec for codec in _CODECS}

@@ -35,7 +35,7 @@ from graphagent.run._internal import Question, answer_type, items_of, open_quest
 if TYPE_CHECKING:
     from graphagent.llm import Usage
     from graphagent.log._internal import Entry as LogEntry
-    from graphagent.log._internal import Frame, State
+    from graphagent.log._internal import Frame, OpenQuestion, State
     from graphagent.protocols import Store
     from graphagent.run._internal import RunConfig
 
@@ -44,7 +44,7 @@ _TASKS = re.compile(r"\b\d+\.\d+/")
 """What tells apart the keys of tasks that a node gathers."""
 _NAMES = {"turn": "model", "tool": "call"}
 _UNTIMED = ("timing", "seconds", "asked", "wait")
-"""The parts of entries that differ whenever two runs do the same."""
+"""The parts of entries that differ whenever two runs do the same; so does the time of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,16 +343,14 @@ def input_of(config: RunConfig, log: Log, frame: Frame) -> Any:
 
 def questions_of(log: Log, config: RunConfig | None = None) -> tuple[Question, ...]:
     """Return the open questions of a log; without a configuration, the types of their answers are not known."""
-    found: list[Question] = []
-    for each in log.state.questions.values():
+
+    def opened(each: OpenQuestion) -> Question:
         node = None if config is None else config.find(each.node)
-        kind = answer_type(node.element if node is not None else None) if each.kind == "question" else None
-        try:
-            about = log.codec.take(each.about)
-        except ValueError:
-            about = decode(undeclared(log.codec.take_data(each.about)), log.codec.blobs)
-        found.append(open_question(log, log.header.run_id, each, about, kind))
-    return tuple(found)
+        element = None if node is None else node.element
+        kind = answer_type(element) if each.kind == "question" else Any
+        return open_question(log, log.header.run_id, each, kind, getattr(element, "input_type", Any))
+
+    return tuple(map(opened, log.state.questions.values()))
 
 
 async def diff(config: RunConfig, owner: str, a: str, b: str) -> Diff:
@@ -389,5 +387,6 @@ def compare(a: str, first: Sequence[Entry], b: str, second: Sequence[Entry]) -> 
 def _timeless(data: Any) -> Any:
     if isinstance(data, dict):
         kept = cast("dict[str, Any]", data)
-        return {name: _timeless(value) for name, value in kept.items() if name not in _UNTIMED}
+        untimed = (*_UNTIMED, "at") if kept.get("$") in ("approve", "deny") else _UNTIMED
+        return {name: _timeless(value) for name, value in kept.items() if name not in untimed}
     return [_timeless(each) for each in cast("list[object]", data)] if isinstance(data, list) else data

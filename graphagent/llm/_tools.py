@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, get_args, overload
@@ -43,10 +44,17 @@ InFlight = Literal["retry", "ask", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Lets a tool call go ahead."""
+    """Lets a tool call, or a value that a node asks about, go ahead."""
 
     arguments: Mapping[str, Any] | None = None
-    """Arguments that replace those of the model; None keeps them."""
+    """Arguments of a tool call that replace those of the model; None keeps them."""
+    by: str = field(default="", kw_only=True)
+    """Who decided, such as a name."""
+    at: datetime | None = field(default=None, kw_only=True, compare=False)
+    """When, with a time zone; by default the time at which the run is given it."""
+
+    def __post_init__(self) -> None:
+        _check_zone(self)
 
     def __post_init__(self) -> None:
         if self.arguments is not None:
@@ -55,10 +63,22 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Refuses a tool call; the model sees the reason."""
+    """Refuses a tool call, of which the model sees the reason, or a value that a node asks about."""
 
     reason: str = ""
     """Why, for the model."""
+    by: str = field(default="", kw_only=True)
+    """Who decided, such as a name."""
+    at: datetime | None = field(default=None, kw_only=True, compare=False)
+    """When, with a time zone; by default the time at which the run is given it."""
+
+    def __post_init__(self) -> None:
+        _check_zone(self)
+
+
+def _check_zone(verdict: Approve | Deny) -> None:
+    if verdict.at is not None and verdict.at.tzinfo is None:
+        raise ValueError(f"{type(verdict).__name__}(at=…) must have a time zone, such as datetime.now(UTC)")
 
     def __post_init__(self) -> None:
         check_text("Deny: reason", self.reason)

@@ -9,6 +9,9 @@ from graphagent.nodes._facts import load_all_facts as load_all_facts
 from graphagent.nodes._facts import load_facts as load_facts
 from graphagent.nodes._facts import save_facts as save_facts
 from graphagent.nodes._history import compress_history as compress_history
+from graphagent.nodes._human import Approved as Approved
+from graphagent.nodes._human import Denied as Denied
+from graphagent.nodes._human import approval as approval
 from graphagent.nodes._human import ask_human as ask_human
 from graphagent.nodes._model import Prompt as Prompt
 from graphagent.nodes._model import llm_request as llm_request

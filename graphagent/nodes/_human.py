@@ -5,15 +5,56 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-from graphagent.graph import Node
+from graphagent.graph import Node, type_hints
+from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Variable
+
     from graphagent.memory.notes import NoteMemory, NoteView
     from graphagent.run import Context
 
+    V = Variable("V", covariant=True, default=str)
+else:
+    V = TypeVar("V", covariant=True)  # as in `_verify.py`
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Approved(Generic[V]):
+    """A value that a person approved. For type checkers, a plain `Approved` is that of a text."""
+
+    value: V
+    """What was asked about."""
+    by: str = ""
+    """Who approved it, if the answer said so: `Approve(by=…)`."""
+    at: datetime | None = None
+    """When."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied(Generic[V]):
+    """A value that a person did not approve. For type checkers, a plain `Denied` is that of a text."""
+
+    value: V
+    """What was asked about."""
+    reason: str = ""
+    """Why not; empty if the person did not say."""
+    by: str = ""
+    """Who denied it, if the answer said so: `Deny(…, by=…)`."""
+    at: datetime | None = None
+    """When."""
+
+    def to_prompt(self) -> str:
+        """Return the reason as a message to the model that made the value."""
+        why = self.reason or "no reason was stated"
+        return (
+            f"A person did not approve this: {why}\n\nMend that, and answer with the whole, not only with what changed."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +90,35 @@ class _AskHuman:
         return answer
 
     async def _answer(self, ctx: Context, value: Any) -> Any:
-        text: object = self.question(value) if callable(self.question) else self.question
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            said = type(text).__name__
-            raise TypeError(f"the question of node {ctx.node!r} is text, or a function that gives text, not a {said}")
-        return await ctx.ask(text, self.asks, about=value)
+        return await ctx.ask(_text(ctx, self.question, value), self.asks, about=value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Approval:
+    question: str | Callable[[Any], str]
+    asks: ClassVar[Any] = bool | str | Approve | Deny
+
+    async def __call__(self, ctx: Context, value: Any) -> Approved[Any] | Denied[Any]:
+        verdict = await ctx.ask(_text(ctx, self.question, value), kind="approval", about=value)
+        if isinstance(verdict, Deny):
+            return Denied(value, verdict.reason, verdict.by, verdict.at)
+        return Approved(value, verdict.by, verdict.at)
+
+
+def _text(ctx: Context, question: str | Callable[[Any], str], value: Any) -> str:
+    """Return what is asked."""
+    text: object = question(value) if callable(question) else question
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        said = type(text).__name__
+        raise TypeError(f"the question of node {ctx.node!r} is text, or a function that gives text, not a {said}")
+    return text
+
+
+def _check_plain(question: object, name: str) -> None:
+    if inspect.iscoroutinefunction(question):
+        raise TypeError(f"the question of {name!r} is an async function; make the text in a node before it")
+    if not (isinstance(question, str) or callable(question)):
+        raise TypeError(f"the question of {name!r} is text, or a function that makes it, not {type(question).__name__}")
 
 
 @overload
@@ -81,13 +146,48 @@ def ask_human(
     Raises:
         TypeError: the question is neither text nor a plain function, or `kind` is no type.
     """
-    if not (isinstance(question, str) or callable(question)):
-        raise TypeError(f"the question of {name!r} is text, or a function that makes it, not {type(question).__name__}")
-    if inspect.iscoroutinefunction(question):
-        raise TypeError(f"the question of {name!r} is an async function; make the text in a node before it")
+    _check_plain(question, name)
     lessons: NoteMemory | None = None
     if learn is not None:
         from graphagent.memory.notes import NoteMemory
 
         lessons = NoteMemory(learn, recall=False, learn=False, tools=False)
     return Node(_AskHuman(question, kind, lessons), name=name, input_type=object, output_type=kind)
+
+
+@overload
+def approval(question: str, *, name: str = "approval") -> Node[str, Approved[str] | Denied[str]]: ...
+@overload
+def approval(question: str, kind: type[T], *, name: str = "approval") -> Node[T, Approved[T] | Denied[T]]: ...
+@overload
+def approval(
+    question: Callable[[T], str], kind: type[T] | None = None, *, name: str = "approval"
+) -> Node[T, Approved[T] | Denied[T]]: ...
+def approval(
+    question: str | Callable[[Any], str], kind: Any = None, *, name: str = "approval"
+) -> Node[Any, Approved[Any] | Denied[Any]]:
+    """Make a node that asks a person whether its input may go on, and returns `Approved(value)` or `Denied(value, reason)`.
+
+    ```text
+    draft >> approve
+    approve.on(Approved).map(lambda approved: approved.value) >> send
+    approve.on(Denied).map(Denied.to_prompt) >> draft
+    ```
+
+    The run is suspended until there is an answer: True, False, a text that says why not, `Approve(by="ada")` or `Deny("why not")`.
+
+    Args:
+        question: What is asked, or a function that makes it of the node's input, which `result.pending.about` is, too.
+        kind: The type of the input; by default text, or the type that the function takes.
+        name: How the node is called.
+
+    Raises:
+        TypeError: the question is neither text nor a plain function, or `kind` is no type.
+    """
+    _check_plain(question, name)
+    if kind is None:
+        kind = str
+        if callable(question):
+            kind = type_hints(question).get(next(iter(inspect.signature(question).parameters), ""), Any)
+    output: Any = Approved[kind] | Denied[kind]
+    return Node[Any, Any](_Approval(question), name=name, input_type=kind, output_type=output)

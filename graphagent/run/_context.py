@@ -430,7 +430,7 @@ class Context(Generic[Deps]):
 
     @overload
     async def ask(
-        self, question: str, *, kind: Literal["approval", "in_flight"], about: ToolCall, id: str = ""
+        self, question: str, *, kind: Literal["approval", "in_flight"], about: object, id: str = ""
     ) -> Approve | Deny: ...
     @overload
     async def ask(self, question: str, *, kind: Literal["result"], about: ToolCall) -> Any: ...
@@ -446,7 +446,7 @@ class Context(Generic[Deps]):
         Args:
             question: The text of the question.
             type: The type of the answer, which is checked before it is recorded.
-            kind: `approval` of a tool call, or its `result`. Default: a question to a person.
+            kind: `approval` of a tool call or of a value, or the `result` of a call. Default: a question to a person.
             about: What it is about, for those who answer.
             id: Identifies it among the open questions of the run. Default: an id of the node, or of the call.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
 from graphagent.codec._internal import HeldBlobs, encode
 from graphagent.errors import AnswerError, ArgumentsError, QuestionError, SerializationError
-from graphagent.llm import Approve, Tool, ToolCall
+from graphagent.llm import Approve, Deny, Tool, ToolCall
 from graphagent.log._internal import Asked
 from graphagent.run._questions import Question, open_question
 from graphagent.run._schemas import schema_of
@@ -55,7 +57,7 @@ async def ask(
             )
         )  # fmt: skip
         known = run.log.state.questions[id_]
-    run.top.asked[id_] = open_question(run.log, run.top.run_id, known, about, type_)
+    run.top.asked[id_] = replace(open_question(run.log, run.top.run_id, known, type_, Any), about=about)
     raise Suspend
 
 
@@ -81,7 +83,9 @@ def take_answers(run: Runtime, answers: Mapping[str, object]) -> None:
             raise run.of_run(AnswerError(id_, f"run {run.run_id!r} has no open question {id_!r}; open are: {ids}"))
         question = run.question(id_)
         try:
-            checked[id_] = question.check(each)
+            checked[id_] = answer = question.check(each)
+            if isinstance(answer, Approve | Deny) and answer.at is None:
+                checked[id_] = replace(answer, at=datetime.fromtimestamp(_clock.now() / 1000, UTC))
             _check_use(run, question, checked[id_])
         except AnswerError as error:
             raise run.of_run(error) from None

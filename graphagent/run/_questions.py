@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent._article import a, kind_of
+from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import AnswerError
 from graphagent.run._schemas import fits_schema
 
@@ -29,9 +30,10 @@ class Question:
     node: str
     """The path of the node that asks."""
     kind: QuestionKind = "question"
-    """`question`; `approval` of a tool call; the `result` of a deferred one; or a call that was `in_flight` when a process died."""
+    """`question`; `approval` of a tool call or of a value; the `result` of a deferred call; or what was `in_flight` when a process
+    died, and may be done again."""
     about: Any = field(default=None, repr=False)
-    """The subject: the node's input; for tools the ToolCall."""
+    """The subject: the node's input; for tools the ToolCall. What cannot be stored is its text."""
     type: Any = field(default=None, compare=False)
     """The type of the answer; for approvals `bool | str | Approve | Deny`. Any where the code that asked does not say it to
     this process, as in `ctx.ask`: then `json_schema` says what fits."""
@@ -72,16 +74,22 @@ class Question:
     def _verdict(self, answer: object) -> object:
         from graphagent.llm import Approve, Deny
 
+        call = self.call
+        if isinstance(answer, Approve) and answer.arguments is not None and call is None:
+            raise AnswerError(
+                self.id, f"question {self.id!r} is about no tool call, so Approve(…) has no arguments= to change"
+            )
         if isinstance(answer, Approve | Deny):
             return answer
         if isinstance(answer, bool):
             return Approve() if answer else Deny()
         if isinstance(answer, str):
             return Deny(answer)
+        approve = "Approve()" if call is None else "Approve(arguments=…)"
         raise AnswerError(
             self.id,
-            f"question {self.id!r} asks whether a tool may be called; answer True, False, Approve(arguments=…) or "
-            f"Deny(reason), not {a(type(answer).__name__)}",
+            f"question {self.id!r} asks for a yes or no; answer True, False, {approve} or Deny(reason), "
+            f"not {a(type(answer).__name__)}",
         )
 
     def _typed(self, answer: object) -> object:
@@ -125,15 +133,15 @@ class Question:
         )
 
 
-def open_question(log: Log, run_id: str, stored: OpenQuestion, about: object, type_: Any) -> Question:
+def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input_type: Any) -> Question:
     """Return an open question as a log has it.
 
     Args:
         log: The log.
         run_id: The run that it is of.
         stored: The question in its state.
-        about: Its subject.
         type_: The type of the answer, if that is known; otherwise Any: then the schema may say it.
+        input_type: The type of the input of the node, which the question may be about.
     """
     child = log.state.frames[stored.at].agent.path
     run_id = f"{run_id}/{child}" if child else ""
@@ -145,7 +153,18 @@ def open_question(log: Log, run_id: str, stored: OpenQuestion, about: object, ty
         type_ = bool | str | Approve | Deny
     elif type_ is Any and schema.keys() == {"type"}:
         type_ = _TYPES.get(schema["type"], Any)
+    about = _about(log, stored, input_type)
     return Question(stored.id, stored.text, stored.node, stored.kind, about, type_, run_id, asked, schema)
+
+
+def _about(log: Log, stored: OpenQuestion, kind: Any) -> Any:
+    """Return what a question is about; if it is of another type than is known here, as plain data."""
+    if not log.durable:
+        return stored.about
+    try:
+        return log.codec.take(stored.about, kind)
+    except ValueError:
+        return decode(undeclared(log.codec.take_data(stored.about)), log.codec.blobs)
 
 
 def answer_type(element: object) -> Any:

@@ -24,7 +24,7 @@ from graphagent.errors import BudgetError, SerializationError
 from graphagent.events import StepCommitted, TextStreamed
 from graphagent.llm import Approve, Deny, Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
-from graphagent.log._internal import Charge
+from graphagent.log._internal import UNSET, Charge
 from graphagent.memory import ActionStep, FinalAnswerStep
 from graphagent.memory._internal import RunMemory, Transcript
 from graphagent.run._effects import RunEditor
@@ -516,7 +516,7 @@ class Runtime:
     def keep_about(self, about: object) -> Any:
         """Return the subject of a question as an entry has it: its text, where it cannot be stored."""
         try:
-            return self.log.keep(about)
+            return self.log.keep(about, type(about))
         except SerializationError:
             return self.log.keep(str(about))
 
@@ -543,13 +543,14 @@ class Runtime:
             return found
         stored = self.log.state.questions[id_]
         frame = self.log.state.frames[stored.at]
-        kind = Any
-        if stored.kind == "question":
-            run = self.run_of(frame.agent)
-            node = None if run is None else run.config.find(run.node_of(frame))
-            kind = answer_type(node.element if node is not None else None)
-        about = self.log.take(stored.about) if self.log.durable else stored.about
-        found = self.asked[id_] = open_question(self.log, self.run_id, stored, about, kind)
+        run = self.run_of(frame.agent)
+        node = None if run is None else run.config.find(run.node_of(frame))
+        element = None if node is None else node.element
+        given = Any
+        if run is not None:
+            given = getattr(element, "input_type", Any) if frame.value is UNSET else run.kind_of(frame.source)
+        kind = answer_type(element) if stored.kind == "question" else Any
+        found = self.asked[id_] = open_question(self.log, self.run_id, stored, kind, given)
         return found
 
     # ---- results and errors

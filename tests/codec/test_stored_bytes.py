@@ -52,6 +52,8 @@ STORED = [
     (Approve({"n": 1}), '{"$":"approve","v":{"n":1}}'),
     (Deny(), '{"$":"deny","v":""}'),
     (Deny("not now"), '{"$":"deny","v":"not now"}'),
+    (Deny(by="Ada", at=datetime(2030, 1, 2, tzinfo=UTC)),
+     '{"$":"deny","v":"","by":"Ada","at":{"$":"datetime","v":"2030-01-02T00:00:00+00:00"}}'),
     (Message.user("hello"), '{"$":"message","role":"user","parts":["hello"]}'),
     (Message("assistant", (Reasoning("hm"), Text("\ud800"), ToolCall("f", id="1"), PICTURE)), '{"$":"message","role":"assistant","parts":[{"$":"reasoning","text":"hm"},{"$":"text","text":{"$":"surrogates","v":"7aCA"}},{"$":"tool_call","name":"f","id":"1"},{"$":"image","type":"image/png","v":"iVBORw=="}]}'),
     (Message("tool", (ToolResult("1", "f", "x"),)), '{"$":"message","role":"tool","parts":[{"$":"tool_result","call_id":"1","name":"f","content":"x"}]}'),

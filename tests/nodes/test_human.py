@@ -18,7 +18,7 @@ from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunEr
 from graphagent.events import RunSuspended, ToolCalled
 from graphagent.history import read_run
 from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
-from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.nodes import Approved, Denied, approval, ask_human, execute_tools, llm_request
 from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, fixed_clock
@@ -280,7 +280,148 @@ async def test_a_failure_beside_a_question_closes_it(life):
     assert (await life.go_on(True)).output == "(True, 'x')"
 
 
-# ---- approvals
+# ---- approvals of values
+
+
+@dataclass
+class Letter:
+    to: str
+    text: str
+
+
+@node
+async def write(ctx: Context, to: str) -> Letter:
+    return Letter(to, f"Dear {to}")
+
+
+def letter_text(letter: Letter) -> str:
+    return f"Send {letter.text!r}?"
+
+
+def posting(approve, kind):
+    return Strategy(
+        "posting",
+        START >> write >> approve,
+        approve.on(Approved[kind]) >> shown >> END,
+        approve.on(Denied[kind]) >> END,
+    )
+
+
+@pytest.mark.parametrize("approve", [approval("Send it?", Letter), approval(letter_text)])
+async def test_an_approved_value_goes_on_with_who_and_when(life, approve):
+    """The node after it gets what was asked about, of its own type, in whatever process."""
+
+    @node
+    async def post(ctx: Context, approved: Approved[Letter]) -> str:
+        return f"{approved.value.text}, approved by {approved.by} at {approved.at:%H:%M}"
+
+    strategy = Strategy(
+        "posting", START >> write >> approve, approve.on(Approved[Letter]) >> post >> END, approve.on(Denied[Letter]) >> END
+    )  # fmt: skip
+    result = await life.begin(strategy, "Ada")
+    question = result.pending
+    assert (question.kind, question.about, question.call) == ("approval", Letter("Ada", "Dear Ada"), None)
+    with fixed_clock(int(datetime(2030, 1, 2, 3, 4, tzinfo=UTC).timestamp() * 1000), 0):
+        result = await life.go_on(Approve(by="Grace"))
+    assert result.output == "Dear Ada, approved by Grace at 03:04"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "by"),
+    [(False, "", ""), ("too short", "too short", ""), (Deny("too short", by="Grace"), "too short", "Grace")],
+)
+async def test_a_denied_value_is_kept_with_the_reason(life, answer, reason, by):
+    """And with the time at which the run was told, unless the answer has another one."""
+    approve = approval("Send it?", Letter)
+    await life.begin(posting(approve, Letter), "Ada")
+    then = datetime(2030, 1, 2, tzinfo=UTC)
+    with fixed_clock(int(then.timestamp() * 1000), 0):
+        result = await life.go_on(answer)
+    assert result.output == Denied(Letter("Ada", "Dear Ada"), reason, by, then)
+
+
+async def test_a_verdict_may_say_when_it_was_reached(life):
+    """Somebody may have decided yesterday, in a mail. A time without a zone is refused."""
+    approve = approval("Send it?", Letter)
+    await life.begin(posting(approve, Letter), "Ada")
+    yesterday = datetime(2020, 1, 2, 3, tzinfo=UTC)
+    result = await life.go_on(Deny(at=yesterday))
+    assert result.output.at == yesterday
+    for verdict in (Approve, Deny):
+        with pytest.raises(ValueError, match=rf"{verdict.__name__}\(at=…\) must have a time zone"):
+            verdict(at=datetime(2020, 1, 2, 3))  # noqa: DTZ001  that is the mistake
+
+
+async def test_a_denial_is_a_message_to_who_wrote_the_value(life):
+    """The model is told the reason, and asked again, as often as it takes."""
+    draft, approve = llm_request(tools=False), approval("Send it?")
+    letters = Strategy(
+        "letters",
+        START >> draft >> approve,
+        approve.on(Approved).map(lambda approved: approved.value) >> upper >> END,
+        approve.on(Denied).map(Denied.to_prompt) >> draft,
+    )
+    model = ScriptedModel(["hi", "hello", "good day"])
+    assert (await life.begin(letters, "Greet.", model=model)).pending.about == "hi"
+    assert (await life.go_on("politer")).pending.about == "hello"
+    assert "A person did not approve this: politer" in model.requests[1].messages[-1].text
+    assert (await life.go_on(False)).pending.about == "good day"
+    assert "A person did not approve this: no reason was stated" in model.requests[2].messages[-1].text
+    assert (await life.go_on(True)).output == "GOOD DAY"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (1, r"asks for a yes or no; answer True, False, Approve\(\) or Deny\(reason\), not an int"),
+        (None, "asks for a yes or no"),
+        (Letter("Bob", "Hi"), "not a Letter"),
+        (Approve({"to": "Bob"}), r"is about no tool call, so Approve\(…\) has no arguments= to change"),
+    ],
+)
+async def test_what_is_no_verdict_on_a_value_is_refused(life, answer, said):
+    """Nothing is taken, and the question stays open."""
+    await life.begin(posting(approval("Send it?", Letter), Letter), "Ada")
+    with pytest.raises(AnswerError, match=said):
+        await life.go_on(answer)
+    assert (await life.go_on(False)).done
+
+
+async def test_each_of_several_values_is_approved_by_itself(life):
+    """The verdicts may come together or one after the other."""
+    many = Strategy("many", START >> each(approval(lambda name: f"Invite {name}?", str)) >> END)
+    result = await life.begin(many, ["Ada", "Bob"])
+    assert [(each_.question, each_.about) for each_ in result.questions] == [
+        ("Invite Ada?", "Ada"),
+        ("Invite Bob?", "Bob"),
+    ]
+    ada, bob = (each_.id for each_ in result.questions)
+    assert (await life.go_on(answers={bob: "busy"})).pending.id == ada
+    result = await life.go_on(True)
+    assert [type(each_) for each_ in result.output] == [Approved, Denied]
+    assert [each_.value for each_ in result.output] == ["Ada", "Bob"]
+
+
+async def test_runs_that_differ_in_the_time_of_a_verdict_alone_do_not_differ():
+    """A comparison of two runs shows what each did, and not when."""
+    agent = Agent(Strategy("s", START >> act >> END), tools=[send], store=MemoryStore())
+    for run_id in ("a", "b"):
+        await agent.run(letters("ada"), run_id=run_id)
+        await agent.resume(run_id, answer=Approve(by="Grace", at=datetime(2030, 1, ord(run_id) - 90, tzinfo=UTC)))
+    found = await agent.diff("a", "b")
+    assert (found.only_a, found.only_b) == ((), ())
+
+
+@pytest.mark.parametrize("make", [approval, lambda asked: ask_human(asked, bool)])
+def test_a_question_is_text_or_a_plain_function(make):
+    """Anything else is refused where it is written."""
+    with pytest.raises(TypeError, match=r"the question of '\w+' is text, or a function of the input, not 5"):
+        make(5)
+    with pytest.raises(TypeError, match="is an async function; make the text in a node before it"):
+        make(upper.function)
+
+
+# ---- approvals of calls
 
 SENT: list[tuple[str, int]] = []
 

@@ -46,9 +46,12 @@ from graphagent.llm.openai import OpenAIModerator
 from graphagent.memory import AgentMemory, FileMemoryProvider
 from graphagent.nodes import (
     Accepted,
+    Approved,
+    Denied,
     Flagged,
     Prompt,
     Rejected,
+    approval,
     choose,
     execute_tools,
     llm_choices,
@@ -189,8 +192,8 @@ assert_type(race(count, feel, mood := feel.named("mood")), Node[str, int | Mood]
 assert_type(mood, Node[str, Mood])
 
 approve = ask_human("Send it?", bool)
-approval = Strategy("approval", START >> approve, approve.on(True) >> END, approve.on(False) >> END)
-assert_type(approval, Strategy[object, bool])
+asked = Strategy("asked", START >> approve, approve.on(True) >> END, approve.on(False) >> END)
+assert_type(asked, Strategy[object, bool])
 
 moods = Strategy("moods", START >> feel, feel.on(Mood.GOOD) >> END, feel.on(Mood.BAD) >> END)
 assert_type(moods, Strategy[str, Mood])
@@ -237,6 +240,43 @@ drafted = Strategy(
     check.on(Rejected).map(Rejected[str].to_prompt) >> draft,
 )
 assert_type(drafted, Strategy[Prompt, Accepted[str]])
+
+
+@node
+async def send(ctx: Context, letter: Approved[str]) -> int:
+    return len(letter.value)
+
+
+@node
+async def post(ctx: Context, number: Approved[int]) -> int:
+    return number.value + 1
+
+
+assert_type(approval("Send it?"), Node[str, Approved[str] | Denied[str]])
+assert_type(approval("Count it?", int), Node[int, Approved[int] | Denied[int]])
+assert_type(approval(about), Node[int, Approved[int] | Denied[int]])
+sure, number_sure = approval("Send it?"), approval(about, name="number")
+letters = Strategy(
+    "letters",
+    START >> draft >> sure,
+    sure.on(Approved) >> send >> END,
+    sure.on(Denied).map(Denied[str].to_prompt) >> draft,
+)
+assert_type(letters, Strategy[Prompt, int])
+texts = Strategy(
+    "texts",
+    START >> draft >> sure,
+    sure.on(Approved).map(lambda approved: approved.value) >> count >> END,
+    sure.on(Denied[str]) >> END,
+)
+assert_type(texts, Strategy[Prompt, int | Denied[str]])
+numbers = Strategy(
+    "numbers",
+    START >> count >> number_sure,
+    number_sure.on(Approved[int]) >> post >> END,
+    number_sure.on(Denied[int]).map(lambda denied: denied.reason) >> END,
+)
+assert_type(numbers, Strategy[str, int | str])
 
 
 def harmless(text: str) -> Moderation:

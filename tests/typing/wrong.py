@@ -23,7 +23,7 @@ from graphagent.graph import (
     tap,
 )
 from graphagent.memory import AgentMemory
-from graphagent.nodes import Accepted, Rejected, execute_tools, llm_request, task, verify
+from graphagent.nodes import Accepted, Approved, Denied, Rejected, approval, execute_tools, llm_request, task, verify
 from graphagent.run import Context
 
 
@@ -145,6 +145,12 @@ verify("short").on(Accepted[int]) >> double  # E
 verify("short", int).on(Rejected[int]).map(Rejected[int].to_prompt) >> double  # E
 task(output=str) >> double  # E
 Strategy("x", START >> count >> verify("short") >> END)  # E
+Strategy("x", START >> count >> approval("Well?") >> END)  # E
+approval("Well?", int) >> count  # E
+approval("Well?").on(Approved) >> count  # E
+approval("Well?", int).on(Approved) >> double  # E
+approval("Well?", int).on(Denied[int]).map(lambda denied: denied.feedback)  # E
+approval("Well?", kind=5)  # E
 out: Strategy[str, str] = good  # E
 into: Node[int, int] = good  # E
 many: Strategy[str, str] = Strategy("x", START >> count >> END)  # E

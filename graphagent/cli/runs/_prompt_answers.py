@@ -182,7 +182,7 @@ def _fitting(question: Question, text: str, asked: str) -> tuple[object, object]
 def wanted(question: Question) -> str:
     """Return what an answer may be, for a person."""
     if question.kind in ("approval", "in_flight"):
-        return "yes, no with a reason, or other arguments as JSON"
+        return "yes, no with a reason, or other arguments as JSON" if question.call else "yes, or no with a reason"
     if question.type is bool:
         return "yes or no"
     if question.kind == "result" or question.type in (None, object) or show(question.type) == "Any":
@@ -210,7 +210,7 @@ def _candidates(kind: object, text: str) -> Iterable[object]:
 
 
 def _verdict(question: Question, text: str) -> object:
-    """Return what a text decides about a tool call."""
+    """Return what a text decides about a tool call, or about a value."""
     head, _, rest = text.strip().partition(" ")
     word = head.rstrip(",:").lower()
     if word in _YES and not rest:
@@ -221,6 +221,6 @@ def _verdict(question: Question, text: str) -> object:
         arguments = json.loads(text)
     except ValueError:
         arguments = None
-    if isinstance(arguments, dict):
+    if isinstance(arguments, dict) and question.call:
         return Approve(arguments=cast("Mapping[str, object]", arguments))
     raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")

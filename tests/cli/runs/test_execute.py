@@ -19,6 +19,7 @@ from pydantic import Field
 
 from graphagent.cli.runs._prompt_answers import parts_of, read_answer, read_answers, wanted
 from graphagent.errors import AnswerError
+from graphagent.llm import Approve, Deny
 from graphagent.run import Question
 
 STORE = ["--store", "runs.db"]
@@ -179,6 +180,20 @@ def test_an_enum_is_asked_for_by_its_members():
         read_answer(count, "2")
     parts = parts_of(Question("q", "?", "n", type=Shirt))
     assert [each.described for each in parts] == ["size: 's' | 'l'", "spare: 's' | 'l' | None, may be left out"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("yes", Approve()), ("no", Deny()), ("No, too short", Deny("too short")), ("maybe", None), ("{}", None)],
+)
+def test_a_value_is_approved_by_a_yes_or_no(text, answer):
+    """It has no arguments that could be changed, so JSON is no answer."""
+    question = Question("q", "Send it?", "n", "approval", "Dear Ada")
+    if answer is not None:
+        assert read_answer(question, text) == answer
+        return
+    with pytest.raises(AnswerError, match=r"question 'q' asks for yes, or no with a reason$"):
+        read_answer(question, text)
 
 
 def test_an_id_may_hold_anything():
