@@ -9,7 +9,7 @@ from graphagent._options import check_whole, check_word
 from graphagent.graph import _types
 from graphagent.graph._declarations import Declaration
 from graphagent.graph._misplaced import misplaced
-from graphagent.graph._node import Chain, Node
+from graphagent.graph._node import NOBODY_ANSWERS, Chain, Node
 
 if TYPE_CHECKING:
     from graphagent.errors import NodeFailedError
@@ -56,6 +56,12 @@ class _Fork(Node[Any, Any]):
         self.failures: Failures = failures
         self.transcript: Transcript = transcript
 
+    @property
+    def asker(self) -> str:
+        """The path of the node in it that asks a person; empty if there is none."""
+        found = (f"{self.name}/{number}/{each.asker}" for number, each in enumerate(self.branches) if each.asker)
+        return next(found, "")
+
 
 async def _engine_only(ctx: Any, value: Any) -> Any:
     raise TypeError("a fork has no function of its own; run it in a strategy")
@@ -71,6 +77,12 @@ class Each(_Fork):
     """Executes one branch for every item of its input and returns a list of the results, in the order of the items."""
 
     __slots__ = ()
+
+    @property
+    def asker(self) -> str:
+        """The path of the node in it that asks a person; empty if there is none."""
+        found = self.branches[0].asker
+        return found and f"{self.name}/{found}"
 
 
 class Race(_Fork):
@@ -269,8 +281,17 @@ def race(*nodes: Node[Any, Any], transcript: Transcript = "drop", name: str = "r
         nodes: The branches.
         transcript: What happens to the winner's transcript: `drop` it, or `keep` it in the parent's.
         name: The name of the node.
+
+    Raises:
+        TypeError: a branch asks a person, who could not win.
     """
     _check_branches(nodes, name)
+    asker = next((branch.asker for branch in nodes if branch.asker), "")
+    if asker:
+        raise TypeError(
+            f"the branch {asker!r} of {name!r} asks a person, who could not win: a run waits for an answer only when nothing else is "
+            f"left to do. Ask in a node before or after the race. {NOBODY_ANSWERS}"
+        )
     input_type, output_type = _common(nodes, name), _types.union(branch.output_type for branch in nodes)
     return Race(
         nodes,

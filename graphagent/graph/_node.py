@@ -31,6 +31,9 @@ A = TypeVar("A")
 B = TypeVar("B")
 E = TypeVar("E", bound=Exception)
 
+NOBODY_ANSWERS = "Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), once the time question.asked is long ago"
+"""The remedy for what would limit the time of a question, and cannot."""
+
 
 @final
 class PathLink:
@@ -406,6 +409,11 @@ class Node(Outlet[I, O]):
         """Retries, timeouts and the cache around its execution, the innermost first."""
         super().__init__(self, ())
 
+    @property
+    def asker(self) -> str:
+        """The path of the node in it that asks a person, such as `ask_human`; empty if there is none."""
+        return self.name if hasattr(self.function, "asks") else ""
+
     def _copy(self) -> Self:
         own = copy.copy(self)
         super(Node, own).__init__(own, ())
@@ -480,7 +488,16 @@ class Node(Outlet[I, O]):
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
     def timeout(self, seconds: float) -> Self:
-        """Return a node that is cancelled, and raises TimeoutError, after this many seconds."""
+        """Return a node that is cancelled, and raises TimeoutError, after this many seconds.
+
+        Raises:
+            TypeError: it asks a person, for whom no process waits.
+        """
+        if self.asker:
+            raise TypeError(
+                f"{self.asker!r} asks a person. No process runs meanwhile, so .timeout({seconds!r}) would not end that; give it to the "
+                f"nodes around the question. {NOBODY_ANSWERS}"
+            )
         return self._with(Timeout(seconds))
 
     def cached(self, ttl: float | None = None, *, key: str = "", version: str | int = "") -> Self:

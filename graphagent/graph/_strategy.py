@@ -245,6 +245,13 @@ class Strategy(Node[I, O]):
         own.asks_model = self.asks_model or (isinstance(tools, ToolSelection) and tools.model is None)
         return own
 
+    @property
+    def asker(self) -> str:
+        """The path of the node in it that asks a person; empty if there is none."""
+        found = (each.asker for each in self.elements_by_name.values() if isinstance(each, Node) and each.asker)
+        first = next(found, "")
+        return first and f"{self.name}/{first}"
+
     def _copy(self) -> Self:
         own = super()._copy()
         own._outline = None  # noqa: SLF001  the outline says what is about to be changed

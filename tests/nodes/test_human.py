@@ -245,19 +245,69 @@ async def test_every_item_may_ask(life):
 
 
 async def test_a_race_is_won_while_one_waits():
-    """A branch that needs nobody wins, and the question is closed."""
-    first = race(ask_human("Well?", str), upper)
-    result = await Agent(Strategy("s", START >> first >> END)).run("x")
+    """A branch that needs nobody wins, and the question is closed; a node of one's own that asks waits until all others failed."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> str:
+        return await ctx.ask("Well?")
+
+    result = await Agent(Strategy("s", START >> race(asking, upper) >> END)).run("x")
     assert (result.output, result.questions) == ("X", ())
 
     @node
     async def fail(ctx: Context, said: str) -> str:
         raise ValueError
 
-    run = Agent(Strategy("s", START >> race(fail, ask_human("Well?", str)) >> END)).start("x")
+    run = Agent(Strategy("s", START >> race(fail, asking) >> END)).start("x")
     assert (await run.finish()).pending.question == "Well?"
     run.answer("yes")
     assert (await run.finish()).output == "yes"
+
+
+wait = Strategy("wait", START >> upper >> ask_human("Well?", str) >> END)
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: race(ask_human("Well?", str), upper), "ask_human"),
+        (lambda: race(upper, approval("Well?")), "approval"),
+        (lambda: race(upper, wait, upper), "wait/ask_human"),
+        (lambda: race(upper, parallel(upper, wait)), "parallel/1/wait/ask_human"),
+        (lambda: race(each(ask_human("Well?", str).retry(attempts=2)), each(upper)), "each/ask_human"),
+    ],
+)
+def test_a_race_with_a_person_is_refused(make, path):
+    """Whoever asks could not win, and the error says so where the race is made, with what to do."""
+    with pytest.raises(TypeError) as info:
+        make()
+    assert str(info.value) == (
+        f"the branch {path!r} of 'race' asks a person, who could not win: a run waits for an answer only when nothing else is left "
+        "to do. Ask in a node before or after the race. Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), "
+        "once the time question.asked is long ago"
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "path"),
+    [
+        (ask_human("Well?", str), "ask_human"),
+        (ask_human("Well?", str, name="a").named("b").retry(attempts=2), "b"),
+        (approval("Well?"), "approval"),
+        (wait, "wait/ask_human"),
+        (parallel(upper, wait), "parallel/1/wait/ask_human"),
+        (each(approval("Well?")), "each/approval"),
+    ],
+)
+def test_a_timeout_around_a_question_is_refused(node, path):
+    """No process waits for a person, so it would never be over."""
+    with pytest.raises(TypeError) as info:
+        node.timeout(5)
+    assert str(info.value) == (
+        f"{path!r} asks a person. No process runs meanwhile, so .timeout(5) would not end that; give it to the nodes around the "
+        "question. Where nobody answers in time, answer for them: agent.resume(run_id, answer=…), once the time question.asked is long "
+        "ago"
+    )
 
 
 async def test_a_failure_beside_a_question_closes_it(life):
