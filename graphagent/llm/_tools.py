@@ -55,8 +55,6 @@ class Approve:
 
     def __post_init__(self) -> None:
         _check_zone(self)
-
-    def __post_init__(self) -> None:
         if self.arguments is not None:
             check_mapping("Approve: arguments", self.arguments, "{'amount': 5}")
 
@@ -74,14 +72,12 @@ class Deny:
 
     def __post_init__(self) -> None:
         _check_zone(self)
+        check_text("Deny: reason", self.reason)
 
 
 def _check_zone(verdict: Approve | Deny) -> None:
     if verdict.at is not None and verdict.at.tzinfo is None:
         raise ValueError(f"{type(verdict).__name__}(at=…) must have a time zone, such as datetime.now(UTC)")
-
-    def __post_init__(self) -> None:
-        check_text("Deny: reason", self.reason)
 
 
 @dataclass(frozen=True, eq=False)

@@ -413,8 +413,8 @@ def test_the_names_of_declarations_are_the_same_in_every_process():
         "mail", START >> PAY.named("x") >> ask_human("A?", str) >> question >> PAY >> parallel(step("y")) >> END
     )
     names = mail.declarations
-    assert names["x"] == names["work"] == snapshot('work:0374c47a3328')
-    assert names["b"] == snapshot('b:1f950079682c')
+    assert names["x"] == names["work"] == snapshot("work:0374c47a3328")
+    assert names["b"] == snapshot("b:1f950079682c")
     assert not any("graphagent" in name or "test_rules" in name for name in names.values())
     assert list(names) == [path for path, _ in mail.walk()]
     again = Strategy("again", START >> step("z") >> ask_human("B?", str, name="b") >> END).declarations
