@@ -381,6 +381,44 @@ class Agent(Generic[I, O]):
             TypeError: `deps` is missing, or not of the type that a node or a tool takes.
             RunError: as `run` raises it.
         """
+        run = await self._reopened(run_id, answer, answers, results, owner, allow_changed, deps)
+        return await run.finish()
+
+    def resume_stream(
+        self,
+        run_id: str,
+        *,
+        answer: object = _NO_TASK,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+        deps: object = None,
+        all_text: bool = False,
+    ) -> RunStream[O]:
+        """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`.
+
+        The run is read, and the answers are checked, when its events are first read, or at the beginning of `async with
+        agent.resume_stream(…) as events:`. That is where an error of `resume` is raised.
+
+        Args:
+            run_id: Which.
+            answer: As in `resume`.
+            answers: As in `resume`.
+            results: As in `resume`.
+            owner: For whom it runs.
+            allow_changed: As in `resume`.
+            deps: As in `run`: it was not stored, so pass it again.
+            all_text: As in `stream`.
+        """
+        read = partial(self._reopened, run_id, answer, answers, results, owner, allow_changed, deps)
+        return RunStream(read, all_text=all_text)
+
+    async def _reopened(
+        self, run_id: str, answer: object, answers: Mapping[str, object] | None, results: Mapping[str, object] | None,
+        owner: str, allow_changed: bool, deps: object,
+    ) -> Run[O]:  # fmt: skip
+        """Return a run from the store, with answers to its questions."""
         run = await self.read(run_id, owner=owner, allow_changed=allow_changed, deps=deps)
         given = {**(answers or {}), **(results or {})}
         if answer is not _NO_TASK:
@@ -388,7 +426,7 @@ class Agent(Generic[I, O]):
         if given:
             run.answer(answers=given)
         self._last = run
-        return await run.finish()
+        return run
 
     async def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others.

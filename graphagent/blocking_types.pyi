@@ -317,6 +317,20 @@ class BlockingAgent(Protocol[I, O]):
     ) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
 
+    def resume_stream(
+        self,
+        run_id: str,
+        *,
+        answer: object = ...,
+        answers: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        owner: str = "",
+        allow_changed: bool = False,
+        deps: object = None,
+        all_text: bool = False,
+    ) -> BlockingRunStream[O]:
+        """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`."""
+
     def history(self, run_id: str, *, owner: str = "") -> list[Entry]:
         """Return the entries of a run in their order. `entry.node` is the path of a node that ended, and None for others."""
 

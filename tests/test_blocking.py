@@ -13,11 +13,11 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from graphagent import END, START, Agent, Context, Strategy, blocking, node, tool
-from graphagent.errors import NodeFailedError
+from graphagent.errors import AnswerError, NodeFailedError
 from graphagent.events import RunFinished
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import EVERYTHING, Concept, Notes, Scope, SingleFact, StoreMemoryProvider
-from graphagent.nodes import execute_tools, llm_request
+from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
@@ -97,6 +97,17 @@ def test_an_agent_and_its_runs():
     assert run.output == "HO"
     with agent.stream("hey") as events:
         assert [event.output for event in events if isinstance(event, RunFinished)] == ["HEY"]
+
+
+def test_a_stored_run_goes_on_with_its_events():
+    """The answer is given, and the events are read, without a loop of one's own."""
+    agent = blocking(Agent(Strategy("s", START >> ask_human("Well?", str) >> loud >> END), store=MemoryStore()))
+    agent.run("x", run_id="r")
+    assert [event.output for event in agent.resume_stream("r", answer="yes") if isinstance(event, RunFinished)] == [
+        "YES"
+    ]
+    with pytest.raises(AnswerError), agent.resume_stream("r", answer="again"):
+        pass
 
 
 def test_a_stream_that_is_left_early_is_cancelled():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
@@ -39,15 +39,26 @@ class RunStream(Generic[O]):
     wait: there the run ends with the block, however many loops are in it, and an error that nobody read is raised at its end.
 
     Args:
-        run: The run, which has not begun, or was stopped.
+        run: The run, which has not begun, or was stopped; or an async function that reads it, called when its events are first read.
         all_text: Whether TextStreamed and OutputStreamed come for plans, summaries, extraction and sub-agents too, and not for the answer
             alone.
     """
 
-    def __init__(self, run: Run[O], *, all_text: bool = False) -> None:
-        self.run = run
-        """The run. After it was cancelled, it can be continued."""
+    def __init__(self, run: Run[O] | Callable[[], Awaitable[Run[O]]], *, all_text: bool = False) -> None:
         self._execution = _Execution(run, all_text=all_text)
+
+    @property
+    def run(self) -> Run[O]:
+        """The run. After it was cancelled, it can be continued.
+
+        Raises:
+            RuntimeError: `agent.resume_stream` has not read it yet, as it does when its events are first read.
+        """
+        if self._execution.run is None:
+            raise RuntimeError(
+                "the run is read when its events are; within `async with … as events:`, it is there at once"
+            )
+        return self._execution.run
 
     @property
     def result(self) -> RunResult[O]:
@@ -61,13 +72,14 @@ class RunStream(Generic[O]):
         in it. Of branches that speak at the same time, one comes after the other. What middleware may change comes when it has
         passed, and an answer that final checks may refuse when they have accepted it, each as a whole.
         """
-        return _Events(self._execution, _Speakers(self.run.run_id))
+        return _Events(self._execution, _Speakers(self._execution))
 
     async def aclose(self) -> None:
         """Cancel the run, if it has not ended, and wait until it has stopped."""
         await self._execution.stop()
 
     async def __aenter__(self) -> Self:
+        await self._execution.read()
         self._execution.begin()
         self._execution.in_block = True
         return self
@@ -94,22 +106,23 @@ class RunStream(Generic[O]):
         return await self._execution.following()
 
     def __repr__(self) -> str:
-        return f"<events of {self.run!r}>"
+        return f"<events of {self._execution.run or 'a run that is not read yet'!r}>"
 
 
 @final
 class _Speakers:
     """Picks the text of the answers of a run out of its events: of one node after the other."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+    def __init__(self, execution: _Execution) -> None:
+        self._execution = execution
         self._pieces: dict[str, list[str]] = {}
         """What the nodes that speak have said and nobody has heard, the one that is heard first."""
         self._ended: set[str] = set()
         """Those of them that say nothing more."""
 
     def __call__(self, event: Event) -> Sequence[str]:
-        if event.run_id != self._run_id:
+        run = self._execution.run
+        if run is None or event.run_id != run.run_id:
             return ()
         if isinstance(event, TextStreamed):
             if event.output != "answer":
@@ -140,17 +153,26 @@ class _Speakers:
 class _Execution:
     """A run in a task of its own, and its events that were not read yet."""
 
-    def __init__(self, run: Run[Any], *, all_text: bool) -> None:
+    def __init__(self, run: Run[Any] | Callable[[], Awaitable[Run[Any]]], *, all_text: bool) -> None:
+        self.run = None if callable(run) else run
+        """The run; None until it was read."""
         self.in_block = False
         """Whether it ends with a block, and not with the loop that reads its events."""
         self.failed: BaseException | None = None
         """What the run raised, until someone read that."""
-        self._run = run
+        self._read = run if callable(run) else None
         self._all_text = all_text
         self._events: deque[Event] = deque()
         self._happened = anyio.Event()
         self._ended = False
         self._task: OwnTask | None = None
+
+    async def read(self) -> Run[Any]:
+        """Return the run, which is read now if it was not before."""
+        if self.run is None:
+            assert self._read is not None
+            self.run = await self._read()
+        return self.run
 
     def begin(self) -> None:
         """Begin it.
@@ -162,7 +184,6 @@ class _Execution:
             raise RuntimeError(
                 "these events were read already; for those that come when the run continues: RunStream(events.run)"
             )
-        self._run.on(Event, self._take, all_text=self._all_text)
         self._task = OwnTask(self._finish)
 
     async def following(self) -> Event:
@@ -194,7 +215,9 @@ class _Execution:
 
     async def _finish(self) -> None:
         try:
-            await self._run.finish()
+            run = await self.read()
+            run.on(Event, self._take, all_text=self._all_text)
+            await run.finish()
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001  raised where the events are read

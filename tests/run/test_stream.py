@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from graphagent import END, START, Agent, Context, Run, Strategy, blocking, each, node, parallel, race, tool
-from graphagent.errors import BudgetError, HandlerError, NodeFailedError
+from graphagent.errors import AnswerError, BudgetError, HandlerError, NodeFailedError, RunNotFoundError
 from graphagent.events import (
     Event,
     ModelResponded,
@@ -246,6 +246,65 @@ async def test_a_run_that_waits_ends_its_events():
         kinds = [type(event) async for event in later]
     assert (kinds[0], kinds[-1], later.result.output) == (RunResumed, RunFinished, True)
     assert [event async for event in events] == []
+
+
+def waiting(store):
+    """An agent as each process creates it, whose runs ask a person, and then a model."""
+    ask = llm_request()
+    strategy = Strategy("s", START >> upper >> ask_human("Send it?", str) >> ask >> END)
+    return Agent(strategy, model=ScriptedModel(["It is done."]), store=store)
+
+
+async def test_a_stored_run_goes_on_with_its_events():
+    """`resume_stream` reads it, gives the answer, and yields what happens then, and not what happened before."""
+    store = MemoryStore()
+    await waiting(store).run("x", run_id="r")
+    agent = waiting(store)
+    events = [event async for event in agent.resume_stream("r", answer="Go.")]
+    assert (type(events[0]), type(events[-1])) == (RunResumed, RunFinished)
+    assert [event.text for event in events if isinstance(event, TextStreamed)] != []
+    assert (agent.last.run_id, agent.last.result.output) == ("r", "It is done.")
+
+
+async def test_the_text_of_a_resumed_run_is_read_in_a_block():
+    """There the run is known from the beginning, and its result at the end."""
+    store = MemoryStore()
+    question = (await waiting(store).run("x", run_id="r")).pending
+    async with waiting(store).resume_stream("r", answers={question.id: "Go."}) as events:
+        assert (events.run.run_id, events.run.status) == ("r", "waiting")
+        text = [piece async for piece in events.text()]
+    assert ("".join(text), events.result.output) == ("It is done.", "It is done.")
+
+
+async def test_a_run_that_cannot_be_resumed_is_told_where_its_events_are_read():
+    """At the first event, or at the beginning of the block; nothing is written, and the question stays open."""
+    store = MemoryStore()
+    await waiting(store).run("x", run_id="r")
+    for wrong, error in (({"answer": 5}, AnswerError), ({"answers": {"other": "x"}}, AnswerError)):
+        stream = waiting(store).resume_stream("r", **wrong)
+        assert "not read yet" in repr(stream)
+        with pytest.raises(RuntimeError, match="the run is read when its events are"):
+            _ = stream.run
+        with pytest.raises(error):
+            async for _ in stream:
+                pass
+        with pytest.raises(error):
+            async with waiting(store).resume_stream("r", **wrong):
+                pass
+    with pytest.raises(RunNotFoundError):
+        async for _ in waiting(store).resume_stream("none").text():
+            pass
+    assert (await waiting(store).resume("r", answer="Go.")).output == "It is done."
+
+
+async def test_a_resumed_stream_that_is_left_early_cancels_the_run():
+    """As with a new one, it can be continued."""
+    store = MemoryStore()
+    await waiting(store).run("x", run_id="r")
+    async with waiting(store).resume_stream("r", answer="Go.") as events:
+        assert isinstance(await anext(events), RunResumed)
+    assert events.run.status == "cancelled"
+    assert (await waiting(store).resume("r")).output == "It is done."
 
 
 async def test_a_stream_is_read_once():

@@ -97,6 +97,8 @@ def of_agents() -> None:
         for event in events:
             assert_type(event, Event)
     assert_type(events.result.output, int)
+    with plain.resume_stream("first", answer=True, all_text=True) as later:
+        assert_type(later, BlockingRunStream[int])
     assert_type(blocking(agent.start("hi")).finish().output, int)
 
 
