@@ -26,6 +26,7 @@ GraphAgentError
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
+├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
 ├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
@@ -399,6 +400,10 @@ class TruncatedError(OutputError):
         self.usage = usage
         """The tokens that it took; they count in the run."""
         super().__init__(message, output=output)
+
+
+class NodeTypeError(GraphAgentError, TypeError):
+    """A node is given, or returns, a value of another type than it declares. It is the cause of a NodeFailedError."""
 
 
 class QuestionError(GraphAgentError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Never
 
 from graphagent.graph import _types
+from graphagent.graph._forks import Each
 from graphagent.graph._node import END, START, End, Node, Rule, Start, Tap, TapOf
 from graphagent.graph._strategy import Edge, Element
 
@@ -159,6 +160,14 @@ def _check_types(edges_from: dict[Point, list[Edge]], report: Report) -> None:
         arriving[target].append(kind)
         if edge.source is not START and not _types.fits(kind, target.input_type):
             report.problems.append(_misfit(edge, kind, target))
+        elif isinstance(target, Each) and any(part in (str, bytes) for part in _types.members(kind)):
+            report.problems.append(
+                Problem(
+                    edge.source.name,
+                    f"its output {_types.show(kind)} is text, of which {target.name!r} would take each character; return a list, or map it "
+                    f"to one, such as .map(str.splitlines)",
+                )
+            )
         if isinstance(target, Tap | TapOf):
             waiting.extend(_passing(target, kind, edges_from.get(target, []), report, first=len(arriving[target]) == 1))
         elif target not in followed:

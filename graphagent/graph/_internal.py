@@ -24,4 +24,5 @@ from graphagent.graph._strategy import Element as Element
 from graphagent.graph._strategy import inside as inside
 from graphagent.graph._types import fits as fits
 from graphagent.graph._types import is_a as is_a
+from graphagent.graph._types import plain_classes as plain_classes
 from graphagent.graph._types import show as show

@@ -135,6 +135,26 @@ def is_a(value: object, kind: Any) -> bool:
     return not arguments or _items_fit(value, arguments, wanted)
 
 
+def plain_classes(kind: Any) -> tuple[type, ...]:
+    """Return the classes of which the values of a type are, where one quick `isinstance` decides that; otherwise none."""
+    found: list[type] = []
+    for part in union_members(kind):
+        while isinstance(part, typing.NewType):
+            part = plain(part.__supertype__)
+        classes = list(map(own_class, get_args(part))) if get_origin(part) is Literal else [get_origin(part) or part]
+        for each in classes:
+            if each in (Any, object) or not isinstance(each, type) or each.__module__ == "collections.abc":
+                return ()
+            if is_typed_dict(each) or is_protocol(each):
+                return ()
+            found += (each, *_NUMBERS.get(each, ()))
+    try:
+        isinstance(None, tuple(found))
+    except TypeError:  # a metaclass does not support it
+        return ()
+    return tuple(dict.fromkeys(found))
+
+
 def _items_fit(value: Any, kinds: tuple[Any, ...], wanted: type) -> bool:
     if type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _FEW:
         return True

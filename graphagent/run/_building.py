@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import NodeFailedError, RunError
 from graphagent.graph import Node, Strategy, ToolSelection
-from graphagent.graph._internal import Each, Parallel, Race
+from graphagent.graph._internal import Each, Parallel, Race, is_a
 from graphagent.log._internal import BranchesStarted
-from graphagent.run._compiled import DONE, Call, CompiledNode, CompiledStrategy, Inside, compile_strategy, counts
+from graphagent.run._compiled import (
+    DONE,
+    Call,
+    CompiledNode,
+    CompiledStrategy,
+    Inside,
+    compile_strategy,
+    counts,
+    wrong_output,
+)
 from graphagent.run._context import Context
 from graphagent.run._deadlines import limited_to
 from graphagent.run._forks import each_call, parallel_call, race_call, with_same_items
@@ -69,6 +78,18 @@ def in_context(function: Callable[[Any, Any], Awaitable[Any]]) -> Call:
     return call
 
 
+def _checked(call: Call, declared: Any) -> Call:
+    """Return a call that fails if what it returns is not of the declared type."""
+
+    async def checked(execution: Execution, value: Any) -> Any:
+        returned = await call(execution, value)
+        if not is_a(returned, declared):
+            raise wrong_output(declared, returned)
+        return returned
+
+    return checked
+
+
 def _own_rules(strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> tuple[Within, ...]:
     return (Within(ScopeRules(strategy, names), "", 0),) if strategy.path_rules else ()
 
@@ -110,7 +131,10 @@ def _compile_node(
         inside = _compile_branches(element, path, names, within)
         call = with_policies(parallel_call(element, inside), element, path)
     else:
-        call = with_policies(in_context(element.function), element, path)
+        call = in_context(element.function)
+        if element.policies:  # before a policy counts an attempt as a success, or keeps its output
+            call = _checked(call, element.output_type)
+        call = with_policies(call, element, path)
     call = ruled(call, rules) if rules else call
     plain = type(element) is Node and not element.policies and not rules
     return CompiledNode(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args
+from typing import TYPE_CHECKING, Any, Final, Union, cast, final, get_args, get_origin
 
+from graphagent._article import kind_of
+from graphagent.errors import NodeTypeError
 from graphagent.graph import Node, Strategy, Tap, TapOf
-from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start
+from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start, plain_classes, show
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element, Rule
@@ -105,8 +107,8 @@ class CompiledNode:
     """A node, or a tap, in its place in a strategy."""
 
     __slots__ = (
-        "call", "count", "counts", "edges", "element", "error_edges", "following", "function", "inside", "name", "output_type",
-        "passes_input", "rules", "within",
+        "call", "count", "counts", "declared", "edges", "element", "error_edges", "following", "function", "inside", "kinds", "name",
+        "output_type", "passes_input", "rules", "within",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +135,10 @@ class CompiledNode:
         self.count = int(counts)
         self.output_type = stored_type(element)
         """The type by which its output is stored."""
+        self.declared: Any = element.output_type if function is not None and isinstance(element, Node) else Any
+        """The type of which its output must be where that is stored; Any where nothing is declared, or the call checks it."""
+        self.kinds = plain_classes(self.declared)
+        """The classes of which its output must be in any case; none where that takes more than an `isinstance`."""
         self.passes_input = passes_input
         """Whether it is a tap: its input is passed on, whatever the call returns."""
         self.element = element
@@ -230,6 +236,17 @@ def compile_strategy(strategy: Strategy[Any, Any], compile_node: Callable[[Eleme
     for identity, edges in leaving.items():
         _connect(nodes[identity], edges, nodes)
     return CompiledStrategy(first, {node.name: node for node in nodes.values()})
+
+
+def wrong_output(declared: Any, returned: object) -> NodeTypeError:
+    """Return the error of a node that returned a value of another type than it declares."""
+    shown = kind_of(returned)
+    origin = get_origin(declared)
+    if isinstance(origin, type) and isinstance(returned, origin):
+        shown += " with other items"
+    return NodeTypeError(
+        f"it returned {shown}, and declares {show(declared)}; return what is declared, or declare what is returned"
+    )
 
 
 def items_of(values: Any) -> list[Any]:

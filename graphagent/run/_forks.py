@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
-from graphagent.errors import NodeFailedError
+from graphagent._article import kind_of
+from graphagent.errors import NodeFailedError, NodeTypeError
 from graphagent.graph._internal import Each
 from graphagent.llm import ToolResults
 from graphagent.log._internal import BranchesJoined, BranchesStarted, BranchFailed, Held, ResultsAdded, known_results
@@ -41,6 +42,10 @@ def each_call(node: Each, branches: tuple[CompiledNode, ...]) -> Call:
     """Return the call of a fork that has a branch for each item of its input."""
 
     async def fork(execution: Execution, values: Any) -> Any:
+        if isinstance(values, str | bytes):
+            raise NodeTypeError(
+                f"it was given {kind_of(values)}, of which it would take each character; give it a list"
+            )
         items = items_of(values)
         if not items:
             # Nothing in it is executed and counted, so a loop around it would have no end, and let no other task run.

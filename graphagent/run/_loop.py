@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anyio.lowlevel import checkpoint
 
+from graphagent._article import kind_of
 from graphagent._error_source import note_source
 from graphagent.errors import FeatureError, NodeFailedError, NoPathError, RunError, SerializationError
 from graphagent.events import NodeFailed as NodeFailedEvent
@@ -15,7 +16,7 @@ from graphagent.events import NodeStarted, PathTaken
 from graphagent.graph import Node
 from graphagent.graph._internal import is_a, show
 from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped
-from graphagent.run._compiled import DONE
+from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
 from graphagent.run._deadlines import take_effect
 from graphagent.run._effects import Effects
@@ -71,6 +72,11 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
                 returned = await node.function(Context(execution), value)
             else:
                 returned = await node.call(execution, value)
+            if durable:
+                if node.declared is not Any and not is_a(returned, node.declared):
+                    raise wrong_output(node.declared, returned)
+            elif node.kinds and not isinstance(returned, node.kinds):
+                raise wrong_output(node.declared, returned)
         except Exception as error:
             if node.counts:
                 limits.count_running(-1)
@@ -197,12 +203,12 @@ async def _around(node: CompiledNode, execution: Execution, value: Any, features
     returned = await pass_through(features, "around_node", effects, value, proceed, kind=object)
     if not proceeded:
         execution.run.log.append(NodeSkipped(at=execution.frame.path))
-    if returned is None and own is not None and isinstance(node.element, Node):
+    if returned is not own and isinstance(node.element, Node):
         declared = node.element.output_type
-        if not is_a(None, declared):
+        if not is_a(returned, declared):
             names = ", ".join(type(feature).__name__ for feature in features)
             raise FeatureError(
-                f"around_node ({names}) returned None for node {effects.node!r}, which returns {show(declared)}; "
+                f"around_node ({names}) returned {kind_of(returned)} for node {effects.node!r}, which returns {show(declared)}; "
                 f"end it with: return await proceed(…)"
             )
     return returned

@@ -292,10 +292,10 @@ async def test_each_branch_has_the_budget_of_its_strategy():
     """In a fork, every branch has the whole budget of its strategy, beside the run's."""
     inner = Strategy("inner", START >> again >> again.named("b") >> END)
     enough = Strategy("s", START >> each(inner.using(max_nodes=2), limit=None) >> END)
-    assert (await Agent(enough).run("abc")).nodes == 6
+    assert (await Agent(enough).run(["a", "b", "c"])).nodes == 6
     scarce = Strategy("s", START >> each(inner.using(max_nodes=1), limit=None) >> END)
     with pytest.raises(BudgetError) as info:
-        await Agent(scarce).run("abc")
+        await Agent(scarce).run(["a", "b", "c"])
     assert info.value.limit == 1
 
 

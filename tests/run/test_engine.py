@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from enum import Enum
+from typing import Any
 
 import anyio
 import pytest
@@ -214,7 +215,7 @@ async def test_no_path_says_what_was_tried():
     """An output that no way takes gives an error with the node, its type and the ways in order."""
 
     @node
-    async def lie(ctx: Context, said: str) -> int | None:
+    async def lie(ctx: Context, said: str) -> Any:
         return "neither"
 
     def large(value: int) -> bool:
@@ -282,7 +283,7 @@ async def test_an_output_without_a_way_inside_a_subgraph_is_an_error_that_can_be
     """on_error(NoPathError) of a subgraph takes it."""
 
     @node
-    async def lie(ctx: Context, said: str) -> int:
+    async def lie(ctx: Context, said: str) -> Any:
         return said
 
     inner = Strategy("inner", START >> lie, lie.on(int) >> END)

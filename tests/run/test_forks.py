@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
@@ -105,7 +107,7 @@ async def test_each_gives_a_list_in_the_order_of_the_items():
     assert (await only(each(slower_first, limit=None)).run(range(8))).output == [value**2 for value in range(8)]
 
 
-@pytest.mark.parametrize("given", [[], (), iter(()), {}, ""], ids=["list", "tuple", "iterator", "dict", "text"])
+@pytest.mark.parametrize("given", [[], (), iter(()), {}], ids=["list", "tuple", "iterator", "dict"])
 async def test_each_of_nothing_is_an_empty_list(given):
     """An empty iterable of any kind gives an empty list, executes nothing, and counts as one node."""
     result = await only(each(upper)).run(given)
@@ -253,7 +255,7 @@ async def test_an_output_without_a_way_in_a_branch_ends_the_fork():
     """NoPathError is a fault of the strategy, and is not collected."""
 
     @node
-    async def lie(ctx: Context, said: str) -> int:
+    async def lie(ctx: Context, said: str) -> Any:
         return said
 
     inner = Strategy("inner", START >> lie, lie.on(int) >> END)
