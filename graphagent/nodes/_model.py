@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from graphagent.errors import OutputError, PromptTooLongError, VetoError
+from graphagent.events import ModelOutput
 from graphagent.graph import Node, Tap
 from graphagent.llm import Message, ModelRequest, OutputFormat, Tool, ToolCalls, ToolResults
 from graphagent.memory import ActionStep, MessageStep, TaskStep
 from graphagent.nodes._planning import plan_if_due
 
 if TYPE_CHECKING:
-    from graphagent.events import ModelOutput
     from graphagent.run import Context
 
 T = TypeVar("T")
@@ -138,27 +138,40 @@ async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
 
 @overload
 def llm_request(
-    *, tools: Literal[True] = True, name: str = ..., parameters: Mapping[str, Any] | None = None
+    *,
+    tools: Literal[True] = True,
+    name: str = ...,
+    parameters: Mapping[str, Any] | None = None,
+    purpose: ModelOutput = ...,
 ) -> Node[Prompt, str | ToolCalls]: ...
 @overload
 def llm_request(
-    *, tools: Literal["required"], name: str = ..., parameters: Mapping[str, Any] | None = None
+    *,
+    tools: Literal["required"],
+    name: str = ...,
+    parameters: Mapping[str, Any] | None = None,
+    purpose: ModelOutput = ...,
 ) -> Node[Prompt, ToolCalls]: ...
 @overload
 def llm_request(
-    *, tools: Literal[False], name: str = ..., parameters: Mapping[str, Any] | None = None
+    *, tools: Literal[False], name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
 ) -> Node[Prompt, str]: ...
 @overload
 def llm_request(
-    *, force: Tool | str, name: str = ..., parameters: Mapping[str, Any] | None = None
+    *, force: Tool | str, name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
 ) -> Node[Prompt, ToolCalls]: ...
 @overload
 def llm_request(
-    *, output: type[T], name: str = ..., parameters: Mapping[str, Any] | None = None
+    *, output: type[T], name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
 ) -> Node[Prompt, T]: ...
 @overload
 def llm_request(
-    *, output: type[T], tools: Literal[True], name: str = ..., parameters: Mapping[str, Any] | None = None
+    *,
+    output: type[T],
+    tools: Literal[True],
+    name: str = ...,
+    parameters: Mapping[str, Any] | None = None,
+    purpose: ModelOutput = ...,
 ) -> Node[Prompt, T | ToolCalls]: ...
 def llm_request(
     *,
@@ -167,6 +180,7 @@ def llm_request(
     output: type[Any] | None = None,
     name: str = "llm_request",
     parameters: Mapping[str, Any] | None = None,
+    purpose: ModelOutput = "answer",
 ) -> Node[Any, Any]:
     """Make a node that asks the model and returns its text, or its tool calls.
 
@@ -180,11 +194,15 @@ def llm_request(
         output: The type of the answer: it is asked for as JSON, validated, and asked for once more where it does not fit.
         name: How the node is called.
         parameters: Passed to the model as they are, such as `{"temperature": 0}`.
+        purpose: What it is asked for, as events tell it. Only an `answer` is streamed to who listens to answers, is planned for, and is
+            asked for again after a final check.
 
     Raises:
         TypeError: an argument is not of its type, or two of them contradict each other.
-        ValueError: `tools` is neither True, False nor "required".
+        ValueError: `tools` is neither True, False nor "required", or `purpose` is not one of the words.
     """
+    if purpose not in get_args(ModelOutput):
+        raise ValueError(f"{name!r}: purpose={purpose!r} is not one of {', '.join(get_args(ModelOutput))}")
     if tools is _UNLESS_OUTPUT:
         tools = output is None
     if not isinstance(tools, bool) and tools != "required":
@@ -200,7 +218,7 @@ def llm_request(
     forced = force.name if isinstance(force, Tool) else force
     if forced == "":
         raise ValueError(f"{name!r}: force='' names no tool")
-    request = LlmRequest(bool(tools), forced, required, form, checked_parameters(name, parameters))
+    request = LlmRequest(bool(tools), forced, required, form, checked_parameters(name, parameters), purpose=purpose)
     if forced is not None or required:
         return Node(request, name=name, input_type=Prompt, output_type=ToolCalls, asks_model=True)
     answer: Any = str if output is None else output

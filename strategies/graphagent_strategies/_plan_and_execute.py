@@ -102,10 +102,10 @@ def plan_and_execute(
         revisions = sum(1 for _ in takewhile(lambda plan: isinstance(plan, Revision), plans))
         return bool(plans[0].steps) and revisions < replans
 
-    plan = llm_request(output=Plan, name="plan")
+    plan = llm_request(output=Plan, name="plan", purpose="plan")
     carry_out = llm_request(name="carry_out")
     act = execute_tools(limit=parallel_tools)
-    review = llm_request(output=Revision, name="review")
+    review = llm_request(output=Revision, name="review", purpose="plan")
     answer = llm_request(tools=False, name="answer")
     return Strategy(
         name,

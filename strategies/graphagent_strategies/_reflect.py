@@ -91,7 +91,7 @@ def reflect(
     prepare = update_prompt(announcement, name="prepare")
     draft = llm_request(name="draft")
     act = execute_tools(limit=parallel_tools)
-    criticise = llm_request(output=Critique, name="criticise")
+    criticise = llm_request(output=Critique, name="criticise", purpose="decision")
     return Strategy(
         name,
         START >> prepare >> draft,

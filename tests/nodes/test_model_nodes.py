@@ -457,6 +457,14 @@ async def test_a_model_that_does_not_call_the_forced_tool_is_asked_again():
     assert info.value.__cause__.output == "never"
 
 
+def test_a_purpose_is_one_of_those_that_events_know():
+    """A mistyped one is refused, since the text would be streamed to nobody."""
+    with pytest.raises(
+        ValueError, match="purpose='criticism' is not one of answer, plan, summary, extraction, decision, tool"
+    ):
+        llm_request(purpose="criticism")
+
+
 @pytest.mark.parametrize("wrong", [{"tools": False}, {"output": int}])
 def test_forcing_goes_with_nothing_that_contradicts_it(wrong):
     """force= with tools=False or output= is refused when the node is made."""
