@@ -84,7 +84,7 @@ def search_words(
     """
     stems = _fts.stems_of(connection, query.words)
     total, mean = _fts.totals(connection)
-    terms, frequencies = _terms(connection, stems)
+    terms, frequencies = _terms(connection, stems, query.joined)
     places: dict[str, Mapping[int, float]] = {}
     counted = {stem: count for stem, count in frequencies.items() if count}
     any_of = {stem: " OR ".join(terms[stem]) for stem in sorted(counted, key=counted.__getitem__)}
@@ -226,30 +226,50 @@ def _pairs(
     return dict(found)
 
 
-def _terms(connection: IndexConnection, stems: Mapping[str, str]) -> tuple[dict[str, list[str]], dict[str, int]]:
+def _terms(
+    connection: IndexConnection, stems: Mapping[str, str], joined: Mapping[str, str]
+) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return what to search for each stem, any of several terms, and in how many texts these are, counted for each term.
 
     The first is the word as it was written. If no text has it, a word such as `getUserName` is searched by its parts, one after the
-    other. The rest are the forms of the word with other stems.
+    other, and `email` as `e mail`. The rest are the forms of the word with other stems, and the whole that hyphens make of it and others.
     """
-    others = {stem: other_forms(connection).get(stem, {}) for stem in stems.values()}
+    wholes = _fts.stems_of(connection, joined.values())
+    others = {stem: dict(other_forms(connection).get(stem, {})) for stem in stems.values()}
+    for word, whole in joined.items():
+        if word in stems and whole in wholes:
+            others[stems[word]][wholes[whole]] = whole
     counts = _fts.frequencies(connection, {*others, *chain.from_iterable(others.values())})
     terms: dict[str, list[str]] = {}
     frequencies: dict[str, int] = {}
     for word, stem in stems.items():
         if stem in terms:
             continue
-        first, count = quoted(word), counts[stem]
+        first, count, divided = quoted(word), counts[stem], list[str]()
         if " " in stem:
             count = 1  # a phrase: in how many texts it is, is not known before
         elif is_character(word):
             first, count = f"{first} *", max(1, count)
         elif not count and (parts := parts_of(word)) != word:
             first, count = quoted(parts), 1
+        elif not count and (divided := _divided(connection, word)):
+            count = 1
         forms = {other: quoted(form) for other, form in others[stem].items() if counts[other]}
-        terms[stem] = [first, *forms.values()]
+        terms[stem] = [first, *divided, *forms.values()]
         frequencies[stem] = count + sum(counts[other] for other in forms)
     return terms, frequencies
+
+
+def _divided(connection: IndexConnection, word: str) -> list[str]:
+    """Return the phrases of two words that a word may be written as, such as `e mail`, if both words are in some text."""
+    pairs = [(word[:place], word[place:]) for place in range(1, len(word))] if word.isalpha() else []
+    stems = _fts.stems_of(connection, dict.fromkeys(chain.from_iterable(pairs)))
+    counts = _fts.frequencies(connection, set(stems.values()))
+    return [
+        quoted(f"{one} {other}")
+        for one, other in pairs
+        if counts.get(stems.get(one, "")) and counts.get(stems.get(other, ""))
+    ]
 
 
 def _respelt(connection: IndexConnection, stem: str, fits: Filter) -> tuple[str, dict[int, float]]:

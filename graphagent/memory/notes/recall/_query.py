@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 
@@ -18,6 +18,7 @@ _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"(?P<word>[^\W_]+)(?:['’]s\b)?")
 _MAYBE_NAME = re.compile(r"(?<![\w'’])(?P<name>[^\W\d_]\w*)(?P<of>['’]s\b|(?=,))?")
 """A word, and what shows that it is a name, if it has a capital letter, even where a sentence begins."""
+_COMPOUND = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)+")
 _NEAR = 32
 """How many characters before a word are read."""
 _ANY_MONTH = "|".join(MONTHS)
@@ -73,6 +74,8 @@ class Query:
     only stop words, all of them are one phrase."""
     is_phrase: bool = False
     """Whether it has only stop words."""
+    joined: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For words that hyphens join, the whole in one word: `wifi` for `wi` and `fi`, since it is written in both ways."""
     speakers: tuple[str, ...] = ()
     """The speakers that it names, as they were given."""
     named: frozenset[str] = frozenset()
@@ -112,6 +115,7 @@ def parse_query(text: str, speakers: Iterable[str] = (), *, now: datetime | None
         text,
         tuple(words or [" ".join(found)]) if found else (),
         not words,
+        {part: "".join(parts) for parts in map(_WORD.findall, _COMPOUND.findall(plain)) for part in parts},
         tuple(speaker for given in spoken.values() for speaker in given),
         named,
         times.spans,

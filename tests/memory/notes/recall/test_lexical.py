@@ -289,6 +289,36 @@ def test_words_that_are_known_are_searched_only_as_they_are_written():
     assert {similarity for places in words.places.values() for similarity in places.values()} == {1.0}
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("The wifi is slow.", "wi-fi"),
+        ("The WiFi is slow.", "Wi\u2011Fi"),
+        ("The wi-fi is slow.", "wifi"),
+        ("The wi-fi is slow.", "wi-fi"),
+        ("Send an e-mail.", "email"),
+        ("Send an email.", "e-mail"),
+        ("The shop is online.", "on-line"),
+        ("They use TCP/IP.", "tcpip"),
+    ],
+)
+def test_words_with_a_hyphen_are_found_as_one_word_and_as_two(text, asked):
+    """Whichever way a note or a question has it, with the full score."""
+    words, found = searched(["The garden is large.", text], asked)
+    assert found.keys() == {text}
+    assert {similarity for places in words.places.values() for similarity in places.values()} == {1.0}
+
+
+def test_words_of_others_do_not_divide_a_word():
+    """What others wrote decides nothing: a word that they write in two is still searched as it is spelt elsewhere."""
+    mine = Record("m", "Our emails are sorted.", owner="a", created_at=NOW)
+    other = Record("o", "Send an e-mail or some mail.", owner="b", created_at=NOW)
+    for records in ([mine], [mine, other]):
+        connection, rows = index_of(records)
+        words = search_words(connection, parse_query("emaill", now=NOW), Filter("a"))
+        assert [rows[row] for row in words.lexical] == [mine]
+
+
 @pytest.mark.parametrize("asked", ["4022", "E4022", "40221", "E-4022", "v40211"])
 def test_numbers_are_never_taken_for_others(asked):
     """Nothing is found by a number that is only like one that was asked for."""
