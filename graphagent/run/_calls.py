@@ -51,6 +51,10 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         return cast("ToolResult", found.value)
     again = run.top.recorded
     result = None if again is None else again.result(run.log, effects.frame, key, call)
+    if result is not None and tool is not None:
+        named = begin_tool(effects.execution, tool, key)
+        if named and not result.is_error:
+            end_tool(effects.execution, named, key)
     if result is None:
         refusal = await check_call(effects, call)
         if refusal is not None:

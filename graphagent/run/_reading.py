@@ -13,7 +13,7 @@ from graphagent.graph._internal import Each, differences, is_a, show
 from graphagent.log._internal import PLACED, UNSET, Log, Source, may_refer, plain
 from graphagent.memory._internal import known_in, name_of, note_name, note_references, references, show_again
 from graphagent.run._compiled import CompiledStrategy, items_of
-from graphagent.run._past import Past
+from graphagent.run._past import Past, place_of
 from graphagent.run._runtime import Runtime
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def run_over(config: RunConfig, log: Log, *, allow_changed: bool = False) -> Run
             raise _changed(run, log, header.run_id, differences(log.state.run.strategy, outline))
         _check_frames(run, log.state.root, config.compiled, None, allow_changed=allow_changed)
         _check_agents(run, log, allow_changed=allow_changed)
+        if config.compiled.ruled:
+            _check_ruled(run, log)
         if config.servers:
             from graphagent.run._servers import take_tools
 
@@ -95,6 +97,22 @@ def _changed(run: Runtime, log: Log, run_id: str, found: Sequence[str]) -> Strat
     except StrategyChangedError as error:
         return StrategyChangedError(run_id, [*found, *error.differences])
     return StrategyChangedError(run_id, found, fits=True)
+
+
+def _check_ruled(run: Runtime, log: Log) -> None:
+    """Check that nodes that have begun and that rules name are declared where they were: they would take what others did for theirs.
+
+    Raises:
+        StrategyChangedError: one is not.
+    """
+    for frame in run.frame.of_agent():
+        place = place_of(run.config.strategy.outline, frame.node_path)
+        before, now = log.state.run.declared.get(place), run.config.strategy.declarations.get(place)
+        node = run.config.find(frame.node_path) if frame.node and before != now else None
+        asks = any(each.at == frame.path for each in log.state.questions.values())
+        if node is not None and node.rules and (asks or frame.effects or frame.started or frame.inside):
+            difference = f"- node {frame.node_path!r}, which has begun and which a rule names, is another one now"
+            raise StrategyChangedError(run.run_id, [difference])
 
 
 def _check_agents(run: Runtime, log: Log, *, allow_changed: bool) -> None:
