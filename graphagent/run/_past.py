@@ -41,6 +41,7 @@ class _Past:
     """The name of its declaration."""
     begun: int
     over: int
+    """The last entry before it was over; 0 if it is not."""
     ended: bool
     """Whether it came to its end, and that was not taken back."""
 
@@ -55,7 +56,7 @@ class Past:
 
     def watch(self, entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
         """Note what an entry says, before it is applied."""
-        frame = state.frames.get(entry.at)
+        frame, over = state.frames.get(entry.at), number - 1  # what this entry leads to begins with it
         if isinstance(entry, Started):
             self._found.clear()
         elif frame is None:
@@ -67,16 +68,16 @@ class Past:
             path = f"{frame.node_path}:{entry.key}"
             self._found.append(_Past(path, "", f"tool {result.name}", number, number, not result.is_error))
         elif isinstance(entry, NodeRetried):
-            self._left(frame.frames() if entry.first else _inside(frame), number)
+            self._left(frame.frames() if entry.first else _inside(frame), over)
             around, since = (frame.path, frame.born) if entry.first else (f"{frame.node_path}/", frame.since)
             self._take_back(around, since)
         elif isinstance(entry, BranchesJoined) and entry.winner is not None:
             for branch in [each for at, each in enumerate(frame.inside.get("branches", ())) if at != entry.winner]:
-                self._left(branch.frames(), number)
+                self._left(branch.frames(), over)
                 self._take_back(branch.path, branch.born)
         elif isinstance(entry, NodeFinished | BranchFailed | Placed):
-            self._left(_inside(frame), number)
-            self._note(frame, number, ended=isinstance(entry, NodeFinished) and entry.error is None)
+            self._left(_inside(frame), over)
+            self._note(frame, over, ended=isinstance(entry, NodeFinished) and entry.error is None)
 
     def _note(self, frame: Frame, over: int, *, ended: bool) -> None:
         if frame.node and (frame.path, frame.entered) not in self._skipped:
@@ -85,9 +86,9 @@ class Past:
             place = place if agent.parent is None else ""
             self._found.append(_Past(frame.node_path, place, name, frame.entered, over, ended))
 
-    def _left(self, frames: Iterable[Frame], number: int) -> None:
+    def _left(self, frames: Iterable[Frame], over: int) -> None:
         for frame in frames:
-            self._note(frame, number, ended=False)
+            self._note(frame, over, ended=False)
 
     def _take_back(self, around: str, since: int) -> None:
         for each in self._found:
@@ -114,9 +115,11 @@ class Past:
             for frame in [*state.frames.values()]:
                 agent = frame.agent
                 if agent.parent is None and place_of(agent.strategy, frame.path.rstrip("/")) == around:
-                    yield frame.path, name, self._of(state, frame, around, name)
+                    found = self._of(frame, around, name)
+                    if found.begun:
+                        yield frame.path, name, found
 
-    def _of(self, state: State, frame: Frame, around: str, name: str) -> Executions:
+    def _of(self, frame: Frame, around: str, name: str) -> Executions:
         place, since, found = f"{around}/{name[1:]}".lstrip("/"), scope_of(frame)[1], Executions()
         open_ = Past()
         open_._left((each for each in frame.frames() if each is not frame or each.node), 0)

@@ -515,6 +515,61 @@ async def test_what_has_begun_as_another_node_is_not_continued_as_one_that_a_rul
     assert DONE == ["pay"]
 
 
+HONEST: dict[str, Callable[[], Any]] = {
+    "the approval came before the rule": changed(
+        chain(approve, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
+    ),
+    "the approval was a copy": changed(
+        chain(approve.named("ok"), wait, pay), chain(approve, wait, pay.named("pay"), rules=[APPROVED])
+    ),
+    "the approval was in a subgraph": changed(
+        chain(chain(approve, name="sub"), wait, pay), chain(chain(approve, name="sub"), wait, pay, rules=[APPROVED])
+    ),
+    "the approval was in a branch": changed(
+        chain(parallel(approve, same, name="both"), any_text, wait, pay), chain(approve, wait, pay, rules=[APPROVED])
+    ),
+    "the approval was in a sub-agent": changed(
+        chain(delegating(chain(approve)), wait, pay), chain(approve, wait, pay, rules=[APPROVED])
+    ),
+    "the guard came after the source": changed(
+        chain(search, moderate, wait, pay), chain(search, moderate, wait, pay, rules=[GUARDED])
+    ),
+    "what excludes it was not executed": changed(chain(same, wait, pay), apart(search, wait, pay, rule=APART)),
+    "there was no source": changed(chain(same, wait, pay), apart(search, wait, pay, rule=GUARDED_LATER)),
+    "a fork": forked(chain(approve, pay), chain(approve, pay, rules=[APPROVED]), before="pay"),
+    "a fork without what excludes it": forked(chain(same, pay), apart(search, pay, rule=APART), before="pay"),
+    "a run that is executed again": again(chain(approve, pay), chain(approve, pay, rules=[APPROVED])),
+    "a tool after the approval": run(chain(approve, calling(), rules=[REFUNDED])),
+    "a tool that came before": run(chain(calling(look), pay, rules=[precedes(look, pay)]), store=MemoryStore()),
+    "a tool that came before the rule": changed(
+        chain(calling(look), wait, pay), chain(calling(look), wait, pay, rules=[precedes(look, pay)])
+    ),
+    "a tool and a guard": run(
+        chain(calling(look, "find"), guard, calling(), rules=[guarded(look, by=guard, before=refund)]),
+        store=MemoryStore(),
+    ),
+    "a sub-agent after the approval": run(chain(approve, delegating(chain(calling())), rules=[REFUNDED])),
+    "a sub-agent after the approval of its caller": run(
+        chain(approve, delegating(chain(pay)), same, pay.named("later"), rules=[APPROVED])
+    ),
+    "an attempt after the one with the approval": run(
+        twice(same, chain(approve, calling(), name="both"), rules=[REFUNDED])
+    ),
+    "a race that the approval won": run(
+        chain(race(chain(approve, name="a"), chain(same, never, name="b")), calling(), rules=[REFUNDED])
+    ),
+    "middleware around it": run(chain(approve, pay, rules=[APPROVED]), Catches),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+async def test_what_keeps_the_rules_is_not_refused(name: str):
+    """Whatever the log has of what had to come before counts, also if the rule is newer than the run."""
+    DONE.clear()
+    await HONEST[name]()
+    assert "pay" in DONE
+
+
 def test_there_are_many_attacks():
     """At least ten kinds with four of each, besides those on copies, which a strategy refuses when it is made."""
     assert len(ATTACKS) >= 10
