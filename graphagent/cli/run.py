@@ -19,7 +19,7 @@ import typer
 from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, option, owner_option
 from graphagent.cli._ready_made import names_beginning
-from graphagent.errors import RunError
+from graphagent.errors import RunError, RunExistsError
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -86,8 +86,8 @@ class AgentOptions:
     owner: Annotated[str, owner_option("For whom it runs.")] = ""
 
     @asynccontextmanager
-    async def agent(self, strategy: str) -> AsyncGenerator[Agent[Any, Any]]:
-        """Make the agent, and close its model and its stores at the end.
+    async def agent(self, strategy: str, *, new: bool) -> AsyncGenerator[Agent[Any, Any]]:
+        """Make the agent, and close its model and its stores at the end. With `new`, a store that does not exist is created.
 
         Raises:
             BadParameter: an option is wrong, or does not fit the others.
@@ -121,7 +121,7 @@ class AgentOptions:
                 aside(STAND_IN)
             store = None
             if self.store is not None:
-                store = await stack.enter_async_context(open_store("runs", self.store, self.key, new=True))
+                store = await stack.enter_async_context(open_store("runs", self.store, self.key, new=new))
             agent = Agent(
                 made, model=model, tools=tools, system_prompt=self.system_prompt, store=store, max_turns=self.max_turns
             )
@@ -137,10 +137,11 @@ class AgentOptions:
 
     def command(self, strategy: str, run_id: str) -> str:
         """Return the command that resumes a run. It does not contain a key."""
-        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
-        options: list[tuple[str, object]] = [
+        return _command(
+            "run",
+            strategy,
             ("--resume", run_id),
-            ("--store", self.store),
+            *self._stored,
             ("--model", self.model),
             ("--base-url", self.base_url),
             ("--api-key-env", self.key_variable),
@@ -151,11 +152,28 @@ class AgentOptions:
             ("--system-prompt", self.system_prompt),
             ("--max-turns", None if self.max_turns == _MAX_TURNS else self.max_turns),
             ("--memory", self.memory),
-            ("--key", shown),
-            ("--owner", self.owner),
-        ]
-        words = [word for name, value in options if value for word in (name, str(value))]
-        return shlex.join(["graphagent", "run", strategy, *words])
+        )
+
+    def showing(self, run_id: str) -> str:
+        """Return the command that shows a run. It does not contain a key."""
+        return _command("runs", "show", run_id, *self._stored)
+
+    @property
+    def _stored(self) -> list[tuple[str, object]]:
+        """The options that say where runs are. They do not contain a key."""
+        shown = self.key if self.key and self.key.startswith(("env:", "file:")) else self.key and "KEY"
+        return [("--store", self.store), ("--key", shown), ("--owner", self.owner)]
+
+
+def _command(*parts: str | tuple[str, object]) -> str:
+    """Return a command of words and options; options without a value are left out."""
+    words = ["graphagent"]
+    for part in parts:
+        if isinstance(part, str):
+            words.append(part)
+        elif part[1]:
+            words += [part[0], str(part[1])]
+    return shlex.join(words)
 
 
 def _server(number: int, place: str) -> MCPServer:
@@ -228,10 +246,10 @@ async def _main(
     from graphagent.cli._output import aside, fail
     from graphagent.cli._prompts import STOPPED
     from graphagent.cli.runs._progress import live_progress
-    from graphagent.cli.runs._target import run_named
+    from graphagent.cli.runs._target import run_named, taken
     from graphagent.nodes import Rejected
 
-    async with options.agent(strategy) as agent:
+    async with options.agent(strategy, new=resume is None) as agent:
         kept = agent.store is not None
         if agent.store is not None and resume is not None:
             work = partial(agent.resume, await run_named(agent.store, options.owner, resume), owner=options.owner)
@@ -254,6 +272,9 @@ async def _main(
                     break
                 agent.last.answer(answers=answers)
                 result, stopped = await attended(agent, agent.last.finish, display, pause=kept)
+        except RunExistsError as error:
+            resume, show = options.command(strategy, error.run_id), options.showing(error.run_id)
+            raise await taken(agent, options.owner, error.run_id, resume=resume, answer=resume, show=show) from None
         except RunError as error:
             if kept and agent.last is not None:
                 error.add_note(f"Resume it with: {options.command(strategy, agent.last.run_id)}")

@@ -19,7 +19,7 @@ from tests.cli.terminals import interrupt, leave
 from tests.mcp.test_http import serving
 
 TOOLS = '''
-from graphagent import END, START, Context, Strategy, node, tool
+from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.nodes import ask_human
 
 
@@ -48,6 +48,7 @@ text = Strategy("text", START >> shout >> ask_human("To whom?", str) >> END)
 choice = Strategy("choice", START >> shout >> ask_human("Send it?", bool) >> END)
 loud = Strategy("loud", START >> shout >> END)
 doubled = Strategy("doubled", START >> double >> END)
+agent = Agent(loud)
 number = 3
 '''
 PARTS = {
@@ -193,6 +194,28 @@ def test_a_call_is_approved_by_the_next_line(ask):
     ended = ask("single_run", *resumed, replies=["Not paid."], stdin="no too much\n")
     assert ended.out == "Not paid.\n"
     assert "too much" in str(ended.requests[0]["messages"])
+
+
+def test_the_id_of_another_run_is_refused_and_that_run_described(ask, run):
+    """With its task, its state and its strategy, and the command that is of use for it; also where it is forked or rerun."""
+    kept = ["--store", "runs.db", "--owner", "ada", "--run-id"]
+    ask("tools.py:loud", "the first", *kept, "done")
+    ask("tools.py:choice", "the second", *kept, "waits")
+    again = ask("tools.py:loud", "x", *kept, "done")
+    assert (again.code, again.out) == (1, "")
+    assert "there is a run 'done' already: 'the first', done, of the strategy 'loud', begun " in again.err
+    assert again.err.endswith("Read it with: graphagent runs show done --store runs.db --owner ada\n")
+    assert "agent.resume" not in again.err
+    waits = ask("tools.py:choice", "x", *kept, "waits").err
+    assert "'the second', waiting, of the strategy 'choice'" in waits
+    assert (
+        "Answer with: graphagent run tools.py:choice --resume waits --store runs.db --owner ada --model local" in waits
+    )
+    assert "Read it with: graphagent runs show waits" in ask("tools.py:loud", "x", *kept, "waits").err
+    agent = ["--agent", "tools.py:agent", "--store", "runs.db", "--owner", "ada"]
+    for words in (("fork", "done", "--after", "shout"), ("rerun", "done")):
+        ended = run("runs", *words, "--run-id", "waits", *agent)
+        assert (ended.code, "there is a run 'waits' already: 'the second', waiting" in ended.err) == (1, True)
 
 
 def test_a_run_that_failed_is_resumed(ask, run):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 import anyio
 import typer
 
-from graphagent.cli import _stores
+from graphagent.cli import _output, _stores
 from graphagent.cli._options import argument, flag, key_option, option, owner_option, store_option
 from graphagent.cli._phrases import others, whose
-from graphagent.errors import RunNotFoundError, StoreError
+from graphagent.errors import RunError, RunNotFoundError, StoreError
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -95,6 +95,11 @@ class ReadTarget(RunsTarget):
         )
         named = " ".join(f"{name} {shlex.quote(value)}" for name, value in options if value)
         return f"graphagent runs {words} {named}"
+
+    async def taken(self, agent: Agent[Any, Any], run_id: str) -> RunError:
+        """Return the error that says which run has the id that a new one was to have."""
+        resume, answer, show = (self.command(f"{word} {shlex.quote(run_id)}") for word in ("resume", "answer", "show"))
+        return await taken(agent, self.owner, run_id, resume=resume, answer=answer, show=show)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[tuple[Store, Agent[Any, Any] | None]]:
@@ -181,6 +186,34 @@ async def run_named(store: Store, owner: str, text: str | None) -> str:
     if not fits:
         raise RunNotFoundError(text, owner)
     return fits[0]
+
+
+async def taken(agent: Agent[Any, Any], owner: str, run_id: str, *, resume: str, answer: str, show: str) -> RunError:
+    """Return the error that says which run has the id that a new one was to have, with the command for it.
+
+    Args:
+        agent: Has the run in its store.
+        owner: Of the run.
+        run_id: Its id.
+        resume: The command that resumes it.
+        answer: The command that answers its questions.
+        show: The command that shows it.
+    """
+    from graphagent.history import run_head
+
+    assert agent.store is not None
+    head = await run_head(agent.store, run_id, owner=owner)
+    error = RunError(
+        f"there is a run {run_id!r} already: {_output.shortened(head.title)!r}, {head.state}, of the strategy {head.strategy!r}, "
+        f"begun {_output.moment(head.started)}; give another --run-id"
+    )
+    if head.state == "running":
+        error.add_note(f"Watch it with: {show} --follow")
+    elif head.state in ("done", "damaged") or head.strategy != agent.strategy.name:
+        error.add_note(f"Read it with: {show}")
+    else:
+        error.add_note(f"Answer with: {answer}" if head.state == "waiting" else f"Resume it with: {resume}")
+    return error
 
 
 async def no_runs(store: Store, owner: str) -> str:

@@ -17,7 +17,7 @@ from graphagent.cli._prompts import STOPPED
 from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
-from graphagent.errors import AnswerError, RunError
+from graphagent.errors import AnswerError, RunError, RunExistsError
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -148,6 +148,8 @@ def _execute(
                 await before(agent, store)
             try:
                 return await attended(agent, partial(work, agent, store), live_progress(agent))
+            except RunExistsError as error:
+                raise await target.taken(agent, error.run_id) from None
             except RunError as error:
                 if agent.last is not None and agent.last.result.status in ("failed", "cancelled"):
                     error.add_note(f"Resume it with: {target.command(f'resume {shlex.quote(agent.last.run_id)}')}")
