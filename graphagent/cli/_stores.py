@@ -55,8 +55,10 @@ def memory_folder(memory: Path | None) -> Path:
     return memory.expanduser() if memory is not None else home() / "memory"
 
 
-def fact_provider(folder: Path, key: str | None) -> KeepingProvider:
+def fact_provider(folder: Path, key: str | None, *, new: bool = True) -> KeepingProvider:
     """Return the provider of the facts in a folder: encrypted with a key, readable files without one.
+
+    Unless it is to be `new`, a memory that does not exist is not created by reading it: it has no facts.
 
     Raises:
         BadParameter: the facts are encrypted and there is no key, or they are plain and there is one; or it is not a key.
@@ -74,7 +76,8 @@ def fact_provider(folder: Path, key: str | None) -> KeepingProvider:
             f"graphagent facts export, then graphagent facts import with another --memory and --key"
         )
     with value_of("--key"):
-        return EncryptedMemoryProvider(folder, key=key)
+        encrypted = EncryptedMemoryProvider(folder, key=key)
+    return encrypted if new or is_sealed else FileMemoryProvider(folder)
 
 
 @asynccontextmanager

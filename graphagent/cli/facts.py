@@ -78,9 +78,9 @@ class Memory:
         """The folder, also if it is the default one."""
         return memory_folder(self.memory)
 
-    def use(self, work: Callable[[KeepingProvider], Awaitable[T]]) -> T:
-        """Open the provider, await `work` with it, close it, and return what `work` returned."""
-        provider = fact_provider(self.folder, self.key)
+    def use(self, work: Callable[[KeepingProvider], Awaitable[T]], *, new: bool = False) -> T:
+        """Open the provider, await `work` with it, close it, and return what `work` returned. `new` creates a missing memory."""
+        provider = fact_provider(self.folder, self.key, new=new)
 
         async def main() -> T:
             async with provider:
@@ -252,7 +252,7 @@ def set_fact(
         [saved] = await provider.load(concept, about, place, owner=owner)
         return saved
 
-    saved = memory.use(save)
+    saved = memory.use(save, new=True)
     print(f"{keyword}, version {saved.version}: {_output.shortened(', '.join(saved.values))}")
 
 
@@ -331,7 +331,7 @@ def import_facts(
     """
     records = read_lines(file)
     try:
-        added = memory.use(lambda provider: provider.import_(records))
+        added = memory.use(lambda provider: provider.import_(records), new=True)
     except ValueError as error:
         raise StoreError(str(error)) from None
     print(were_new(added, len(records), "version"))

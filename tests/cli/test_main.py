@@ -8,6 +8,8 @@ import sys
 import pytest
 
 import graphagent
+from graphagent.store import new_key
+from tests.cli.programs import PROGRAM
 
 COMMANDS = [
     [], ["chat"], ["run"], ["draw"], ["demo"], ["facts"], ["facts", "list"], ["facts", "show"], ["facts", "set"],
@@ -16,6 +18,38 @@ COMMANDS = [
     ["runs", "fork"], ["runs", "rerun"], ["runs", "diff"], ["runs", "export"], ["runs", "import"], ["runs", "prune"],
     ["runs", "forget"],
 ]  # fmt: skip
+
+READING = [
+    *("facts list", "facts show city", "facts verify", "facts export", "facts forget city", "facts forget --all --yes"),
+    *(
+        "notes list",
+        "notes recall tea",
+        "notes tree",
+        "notes show a",
+        "notes export",
+        "notes verify",
+        "notes reset --yes",
+    ),
+    *("notes forget --scope / --yes", "notes edit a --content b", "notes reindex", "notes reembed --embedder static"),
+    *(
+        "runs list",
+        "runs threads",
+        "runs show",
+        "runs show a --prompt 1",
+        "runs replay a",
+        "runs diff a b",
+        "runs export",
+    ),
+    *(
+        "runs verify",
+        "runs prune --yes",
+        "runs clear-cache",
+        "runs forget a --yes",
+        "runs resume a --agent program.py:agent",
+    ),
+    *("runs answer a yes --agent program.py:agent", "run program.py:mail --model offline --resume a"),
+]
+IMPORTING = ["facts import nothing.jsonl", "notes import nothing.jsonl", "runs import nothing.jsonl"]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -83,3 +117,16 @@ def test_a_reader_that_goes_away_is_no_error(home):
     ended = subprocess.run(command, shell=True, cwd=home, capture_output=True, text=True, check=False)
     assert ended.stdout.startswith("model offline")
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("command", [*READING, *IMPORTING])
+def test_no_command_creates_a_store_for_reading(run, home, monkeypatch, command, sealed):
+    """Neither where it is told to look nor in the default folder, with and without a key; nor does an import that fails."""
+    monkeypatch.setenv("TEST_KEY", new_key())
+    (home / "program.py").write_text(PROGRAM)
+    key = ["--key", "env:TEST_KEY"] if sealed else []
+    place = ["--memory" if command.startswith("facts") else "--store", "folder/there"]
+    for where in (place, [] if not command.startswith("run ") else place):
+        run(*command.split(), *where, *key)
+    assert {path.name for path in home.iterdir()} - {"__pycache__"} == {"program.py"}
