@@ -16,6 +16,7 @@ from graphagent.memory.notes._service import NoteService
 from graphagent.memory.notes._settings import NoteSettings
 from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes._visibility import Visibility
+from graphagent.memory.notes.index._engine import check_engine
 from graphagent.memory.notes.index._repository import NoteRepository
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class Notes(NoteView):
         _check_reranker(reranker)
         if on_progress is not None and not callable(on_progress):
             raise TypeError(f"on_progress= is a function of two numbers, not {a(type(on_progress).__name__)}")
-        if index is not None and (isinstance(index, type) or not callable(getattr(index, "search", None))):
-            raise TypeError(f"index= is a search engine, as the protocol NoteIndex says, not {a(type(index).__name__)}")
+        if index is not None:
+            check_engine(index)
         if not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "leave it out" if owner is None else f"give owner={str(owner)!r}"  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError(f"owner={owner!r} is not a text, such as the id of a user; {hint}")

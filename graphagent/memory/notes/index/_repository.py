@@ -15,6 +15,7 @@ from graphagent.memory.notes.index import _fts, _storage
 from graphagent.memory.notes.index._backend import index_of
 from graphagent.memory.notes.index._chunks import worded
 from graphagent.memory.notes.index._embeddings import ATTEMPTS, OWNER_BYTES, VectorStore, changes_of
+from graphagent.memory.notes.index._engine import asked
 from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
@@ -402,9 +403,9 @@ class NoteRepository:
                 break
         if self.note_index is not None:
             if remove:
-                await self.note_index.remove(owner, remove)
+                await asked(self.note_index, "remove", lambda index: index.remove(owner, remove))
             if add:
-                await self.note_index.add(add)
+                await asked(self.note_index, "add", lambda index: index.add(add))
 
     # Rebuilding and verifying
 
@@ -418,7 +419,7 @@ class NoteRepository:
         self._speakers.clear()
         records = await self.all(owner)
         if self.note_index is not None:
-            await self.note_index.add(records)
+            await asked(self.note_index, "add", lambda index: index.add(records))
         return len(records)
 
     async def verify(self, owner: str) -> int:

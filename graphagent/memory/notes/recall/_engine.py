@@ -8,7 +8,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, cast
 
 from graphagent._article import a
-from graphagent.errors import MissingExtraError, NoteError, RunError
+from graphagent.errors import NoteError
+from graphagent.memory.notes.index._engine import asked
 
 if TYPE_CHECKING:
     from graphagent.memory.notes.index._filter import Filter
@@ -26,19 +27,14 @@ async def engine_scores(index: NoteIndex, query: str, fits: Filter, limit: int) 
         RunError: it asks the model of a run, which cannot continue, for example because of a used-up budget.
         MissingExtraError: it needs what is not installed.
     """
-    asked = f"{type(index).__name__}.search()"
-    try:
-        found: object = await index.search(query, fits, limit)
-    except (NoteError, RunError, MissingExtraError):
-        raise
-    except Exception as error:
-        raise NoteError(f"{asked} failed: {type(error).__name__}, which is its cause") from error
-    given = _mapping(found, f"{asked} returned", "a dict of scores, such as {'lexical': {id: 2.5}}")
+    called = f"{type(index).__name__}.search()"
+    found: object = await asked(index, "search", lambda index: index.search(query, fits, limit))
+    given = _mapping(found, f"{called} returned", "a dict of scores, such as {'lexical': {id: 2.5}}")
     scores: dict[str, dict[str, float]] = {}
     for kind, of_kind in given.items():
         if not isinstance(kind, str) or kind not in ("lexical", "semantic"):
-            raise NoteError(f"{asked} returned scores of the kind {kind!r}; there are 'lexical' and 'semantic'")
-        each = f"{asked} returned for {kind!r}"
+            raise NoteError(f"{called} returned scores of the kind {kind!r}; there are 'lexical' and 'semantic'")
+        each = f"{called} returned for {kind!r}"
         scores[kind] = {
             _id(id_, each): _score(score, kind, f"{each} and note {id_!r}")
             for id_, score in _mapping(of_kind, each, "a dict of scores by the ids of notes").items()

@@ -295,4 +295,6 @@ def _composed(
 def _match(record: Record, score: float, parts: Mapping[str, float], relevance: float) -> Match:
     shown = {name: part for name, part in parts.items() if part or name in ("lexical", "semantic")}
     reasons = tuple(sorted((name for name in shown if shown[name] > 0), key=lambda name: -shown[name]))
+    if not reasons:  # the last of those that were found: the shares of the others are measured from it
+        reasons = ("semantic",) if "semantic" in parts else ("lexical",)
     return Match(record, min(score, 1.0), reasons, MappingProxyType({**shown, "relevance": relevance}))

@@ -127,6 +127,51 @@ async def test_a_failure_of_an_engine_is_an_error_of_notes():
         await Notes(MemoryStore(), index=engine).recall("tea")
 
 
+@pytest.mark.parametrize("method", ["add", "remove"])
+async def test_a_failure_of_an_engine_to_follow_a_change_is_an_error_of_notes(method):
+    """The change itself is stored, and the error says how the engine gets it."""
+
+    class Broken(Engine):
+        fails = False
+
+        async def add(self, records):
+            if self.fails and method == "add":
+                raise RuntimeError("secret tea")
+            await super().add(records)
+
+        async def remove(self, owner, ids):
+            if self.fails and method == "remove":
+                raise RuntimeError("secret tea")
+            await super().remove(owner, ids)
+
+    engine = Broken()
+    notes = Notes(MemoryStore(), index=engine)
+    kept = await notes.remember("Ada drinks tea.")
+    engine.fails = True
+    said = rf"Broken\.{method}\(\) failed: RuntimeError, which is its cause; the notes themselves are stored, and reindex\(\)"
+    with pytest.raises(NoteError, match=said) as info:
+        await (notes.remember("Bo drinks tea.") if method == "add" else notes.forget(ids=[kept.id]))
+    assert "secret" not in str(info.value)
+    engine.fails = False
+    assert len(await notes.list_records()) == (2 if method == "add" else 0)
+    await notes.reindex()
+    assert len(await notes.recall("tea")) == (2 if method == "add" else 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (object(), "an object has no add and no remove and no search"),
+        (Engine, r"index= is the class Engine; make one: Engine\(…\)"),
+        ("x.db", "a str has no add"),
+    ],
+)
+def test_what_is_no_engine_is_refused(engine, said):
+    """Where it is passed in, with the methods that one has."""
+    with pytest.raises(TypeError, match=said):
+        Notes(MemoryStore(), index=engine)
+
+
 async def test_an_engine_that_is_given_later_learns_what_is_there():
     """reindex() tells it of all notes of the owner."""
     store, engine = MemoryStore(), Engine()

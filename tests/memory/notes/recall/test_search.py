@@ -220,6 +220,15 @@ async def test_every_match_has_a_reason(notes):
     assert {match.record.content for match in found[:2]} == {talk[1], "But Leo is allergic to nickel."}
 
 
+@pytest.mark.parametrize("late_interaction", [False, True])
+async def test_the_farthest_of_the_notes_that_vectors_find_has_a_reason(late_interaction):
+    """All that it has is a vector, and the others are measured from it."""
+    notes = Notes(MemoryStore(), embedder=Words(), late_interaction=late_interaction)
+    await notes.remember_many(["a pear is sweet", "the office closes at six", "lunch is at noon"])
+    for question in ("pear", "zebra"):
+        assert [match.reasons for match in await notes.recall(question) if not match.reasons] == []
+
+
 async def test_a_score_that_is_too_low_leaves_room_for_others(notes):
     """An answer of low score is first, and the note that has what is asked for is found all the same."""
     talk = [("Ann", "What pet did you get?"), ("Bob", "A ferret called Salt."), ("Ann", "Nice.")]
