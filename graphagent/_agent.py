@@ -18,11 +18,11 @@ from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
 from graphagent._options import check_budgets, check_model, check_options, check_text, check_whole
 from graphagent._retry import Retry
-from graphagent.errors import FeatureError, RunError, StrategyError
+from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
 from graphagent.graph import Strategy, StrategyTool
 from graphagent.graph._internal import fits, is_a, show
-from graphagent.llm import Tool, ToolCalls
+from graphagent.llm import Tool
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.protocols import ToolServer
@@ -46,6 +46,7 @@ from graphagent.run._internal import (
     settle,
     settle_quietly,
     sites,
+    takes_calls,
     tool_of,
     tool_servers,
     tool_with_fields,
@@ -235,12 +236,9 @@ class Agent(Generic[I, O]):
             raise FeatureError("tools must be added before the agent's first run; make a new agent for them")
         taken = {tool.name for tool in self.tools}
         more = tuple(tool for tool in tools if tool.name not in taken)
-        if not any(element.input_type is ToolCalls for _, element in self.strategy.walk()):
+        if not takes_calls(self.strategy):
             return False
-        try:
-            check_tool_edges(sites(self.strategy, more))
-        except StrategyError:
-            return False
+        checked_tools(more)
         self.tools += more
         return True
 
@@ -758,7 +756,7 @@ class Agent(Generic[I, O]):
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,
                 features=self._features, handlers=self._handlers, store=self.store, callbacks=tuple(self.callbacks),
                 learns_later=any(getattr(each, "background", False) for each in self._features.values()), learn_soon=self._learn_soon,
-                checks=self._checks, planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
+                checks=self._checks, takes_calls=takes_calls(self.strategy), planning_interval=self._planning_interval, check_deps=partial(check_deps, users),
                 compile=compile_root, context=Context, handle=Run,
             )  # fmt: skip
         return self._cached_config

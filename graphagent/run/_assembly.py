@@ -10,7 +10,7 @@ from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.graph._internal import fits
-from graphagent.llm import Tool, tool
+from graphagent.llm import Tool, ToolCalls, tool
 from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
 from graphagent.protocols import ToolServer
@@ -18,7 +18,7 @@ from graphagent.run._beginning import begin
 from graphagent.run._cached import no_store
 from graphagent.run._context import Context, missing
 from graphagent.run._requests import no_model
-from graphagent.run._sites import AgentTool, as_tool
+from graphagent.run._sites import AgentTool, as_tool, sites
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphagent.run._sites import Site
 
 
-def check_tool_edges(sites: Iterable[Site]) -> None:
+def check_tool_edges(all_sites: Iterable[Site]) -> None:
     """Check that an edge takes tool calls wherever tools are offered.
 
     Raises:
@@ -35,7 +35,7 @@ def check_tool_edges(sites: Iterable[Site]) -> None:
         TypeError: the tools of a subgraph are not tools.
         ValueError: a model is to choose the tools of the agent's own strategy.
     """
-    for site in sites:
+    for site in all_sites:
         strategy = site.element
         if not isinstance(strategy, Strategy):
             continue
@@ -48,6 +48,16 @@ def check_tool_edges(sites: Iterable[Site]) -> None:
             checked_tools(site.tools)
         if site.tools and strategy.without_tools:
             raise StrategyError(strategy.name, strategy.without_tools)
+
+
+def takes_calls(strategy: Strategy[Any, Any]) -> bool:
+    """Return whether a strategy executes tool calls, and has an edge for them wherever tools would be offered."""
+    if not any(element.input_type is ToolCalls for _, element in strategy.walk()):
+        return False
+    with_some = sites(strategy, (None,))
+    return not any(
+        site.tools and isinstance(site.element, Strategy) and site.element.without_tools for site in with_some
+    )
 
 
 def check_prices(sites: Iterable[Site]) -> None:

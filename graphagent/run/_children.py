@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphagent._dispatch import handlers_of_child
+from graphagent._features import implementing
 from graphagent.errors import (
     DivergedError,
     HandlerError,
@@ -119,6 +120,8 @@ def _within(config: RunConfig, effects: Effects) -> RunConfig:
         tools = tuple(
             each for each in execution.tools if not (isinstance(each, AgentTool) and each.agent.strategy is strategy)
         )
+    if not tools and config.takes_calls:  # beside tools, those of features are offered anyway
+        tools = tuple(tool for feature in implementing(parent.features, "tools") for tool in feature.tools)
     node = execution.node
     if node is not None and node.within:  # the rules of the callers hold for what it executes
         compiled, call = config.compile(config.strategy, node.within)

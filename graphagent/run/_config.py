@@ -64,6 +64,8 @@ class RunConfig:
     """Those among its tools, and among the tools of the subgraphs of its strategy."""
     inherits_tools: bool = False
     """Whether its runs, as parts of others, inherit the tools of their callers."""
+    takes_calls: bool = False
+    """Whether its strategy executes tool calls, so that it may be offered the tools of the features of whoever calls it."""
     callbacks: tuple[Callback, ...] = ()
     checks: tuple[Check, ...] = ()
     planning_interval: int | None = None

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 from graphagent import _clock
 from graphagent._dispatch import check_handler, ending
 from graphagent.errors import HandlerError
+from graphagent.memory.notes.write._save import save
 
 if TYPE_CHECKING:
     from graphagent._dispatch import Handler
     from graphagent.events import Event
     from graphagent.memory.notes._settings import NoteSettings
+    from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._visibility import Visibility
     from graphagent.memory.notes.enrich._inference import Inference
     from graphagent.memory.notes.index._repository import NoteRepository
+    from graphagent.memory.notes.write._save import SaveRequest
     from graphagent.protocols import Reranker
 
 
@@ -67,6 +71,10 @@ class NoteService:
 
     def has_returned(self, trust: Iterable[str]) -> None:
         """Record that content of these levels of trust was returned to the caller."""
+
+    async def save(self, visibility: Visibility, request: SaveRequest) -> list[Record]:
+        """Save the notes of a request, all or none, and return them."""
+        return await save(self, visibility, request)
 
     def new_id(self, number: int) -> str:
         """Return an id for the new note of a number, from 1."""

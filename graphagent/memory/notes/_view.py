@@ -21,7 +21,7 @@ from graphagent.memory.notes.write._conversation import save_conversation
 from graphagent.memory.notes.write._export import export
 from graphagent.memory.notes.write._forget import check_not_empty, forget, time_before
 from graphagent.memory.notes.write._import import import_notes
-from graphagent.memory.notes.write._save import SaveRequest, save, with_defaults
+from graphagent.memory.notes.write._save import SaveRequest, with_defaults
 from graphagent.memory.notes.write._update import undo, update
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class NoteView:
             StoreError: it could not be saved.
         """
         note = Note(content, scope, categories, importance, metadata, source, private, at)
-        [record] = await self._save(SaveRequest([note], None, trust, run_id, infer))
+        [record] = await self._service.save(self._visibility, SaveRequest([note], None, trust, run_id, infer))
         return record
 
     async def remember_many(
@@ -172,7 +172,7 @@ class NoteView:
         filled = await with_defaults(
             notes, categories=categories, importance=importance, metadata=metadata, source=source, private=private, at=at
         )  # fmt: skip
-        return await self._save(SaveRequest(filled, scope, trust, run_id, infer))
+        return await self._service.save(self._visibility, SaveRequest(filled, scope, trust, run_id, infer))
 
     async def remember_conversation(
         self,
@@ -198,13 +198,7 @@ class NoteView:
             StoreError: they could not be saved.
         """
         request = SaveRequest((), scope, trust, run_id, "never")
-        return await save_conversation(
-            self._service, self._visibility, turns, session, categories or (), request, self._save
-        )
-
-    async def _save(self, request: SaveRequest) -> list[Record]:
-        """Save notes. All methods that save come through here, so that a run can replace it by one that saves only once."""
-        return await save(self._service, self._visibility, request)
+        return await save_conversation(self._service, self._visibility, turns, session, categories or (), request)
 
     # Finding
 

@@ -120,6 +120,18 @@ class Visibility:
             raise ScopeError(None, f"a slice keeps nothing if no scope is named; say where: {scopes}")
         return self.home
 
+    def author(self, source: str | None) -> str:
+        """Return the source of a note that was given with this one.
+
+        Raises:
+            PermissionError: this is the view of another source, which saves its own notes.
+        """
+        if source is None or self.source in (None, source):
+            return source if source is not None else self.source or ""
+        raise NotePermissionError(
+            f"this view is that of {self.source!r}, and saves no notes of {source!r}; leave source= out"
+        )
+
     def check_writable(self) -> None:
         """Check that the view may change notes.
 

@@ -272,3 +272,21 @@ async def test_the_owners_and_the_embedder_of_a_store_are_listed(store):
         assert (await ana.stored_embedder(), await nobody.stored_embedder()) == ("words-7", None)
         await ana.reset()
         assert await nobody.owners() == [""]
+
+
+async def test_the_view_of_a_source_saves_its_notes_alone(notes):
+    """Another source is refused, for a note, for several and for a turn, private or not; its own may be named."""
+    mine = notes.of("ana")
+    for saved in (
+        mine.remember("x", source="bo"),
+        mine.remember("x", source="bo", private=True),
+        mine.remember_many([Note("x", source="bo")]),
+        mine.remember_conversation([Turn("x", source="bo")], session="s"),
+    ):
+        with pytest.raises(
+            NotePermissionError, match="view is that of 'ana', and saves no notes of 'bo'; leave source= out"
+        ):
+            await saved
+    assert (await mine.remember("x", source="ana")).source == "ana"
+    assert (await mine.remember("y")).source == "ana"
+    assert len(await notes.list_records()) == 2

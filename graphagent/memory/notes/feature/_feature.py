@@ -7,10 +7,9 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from graphagent.errors import ConflictError, FeatureError
+from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._blocks import KnownNote, notes_block
 from graphagent.memory.facts import _extraction
@@ -20,7 +19,7 @@ from graphagent.memory.notes._view import NoteView
 from graphagent.memory.notes.feature._run_notes import RunModel, RunNoteService, extracted, known_note
 from graphagent.memory.notes.feature._tools import tools_of
 from graphagent.memory.notes.index import _storage
-from graphagent.memory.notes.write._save import SaveRequest, save
+from graphagent.memory.notes.write._save import SaveRequest
 from graphagent.memory.steps._note_references import forgotten_note, shortened_note
 from graphagent.memory.steps._types import ActionStep, MessageStep, NotesStep, TaskStep
 from graphagent.store import Put
@@ -49,8 +48,8 @@ _WORTHWHILE = 200
 class NoteMemory(NoteView):
     """Notes for an agent: `agent.install(NoteMemory, notes=…)`, and `ctx.feature(NoteMemory)` in any node.
 
-    In a node it has every operation of the notes, for the owner of the run alone. What it saves has the run's id, and is saved once,
-    however often the node is executed.
+    In a node it has every operation of the notes, for the owner of the run alone. What it and its views save has the run's id, and is
+    saved once, however often the node is executed.
 
     Transcripts refer to the notes that a model was shown. A forgotten note is shown there as `[forgotten]`. What the model got from the
     tool `recall`, and what it said, is part of the run, and is removed with the run.
@@ -298,40 +297,7 @@ class NoteMemory(NoteView):
                 found.append(replace(known_note(record), trust=known.trust, cut=known.cut))
         return found
 
-    # Saving
-
-    async def _save(self, request: SaveRequest) -> list[Record]:
-        ctx = self._ctx
-        if ctx is None:
-            return await super()._save(request)
-        key = ctx.next_key("notes")
-        saved: list[Record] | None = None
-
-        async def work() -> list[str]:
-            nonlocal saved
-            saved = await self._save_as(
-                f"{ctx.idempotency_key}:{key}", replace(request, run_id=request.run_id or ctx.run_id)
-            )
-            return [record.id for record in saved]
-
-        ids = await ctx.once(key, work)
-        return saved if saved is not None else await self._existing(ids)
-
-    async def _save_as(self, name: str, request: SaveRequest) -> list[Record]:
-        """Save notes under ids made from a name. If they were saved already, return those."""
-        ids = [_id(name, number) for number in range(len(request.notes))]
-        try:
-            return await save(RunNoteService(self._service, self._running(), ids), self._visibility, request)
-        except ConflictError:
-            existing = await self._existing(ids)
-            if not existing:
-                raise
-            return existing
-
-    async def _existing(self, ids: Sequence[str]) -> list[Record]:
-        """Return the visible notes with these ids, as far as they exist."""
-        found = await self._service.repository.get_many(self._visibility.owner, ids)
-        return list(filter(self._visibility.filter().matches, found.values()))
+    # Learning
 
     async def learn_from_history(
         self, *, scope: str | None = None, categories: Sequence[str] | None = None
@@ -355,7 +321,7 @@ class NoteMemory(NoteView):
             return [record.id for record in saved]
 
         ids = await ctx.once(key, work)
-        return saved or await self._existing(ids)
+        return saved or await self._run_service().existing(self._visibility, ids)
 
     async def _statements(self, text: str, model: Model | None) -> list[str]:
         """Return the statements in a text, split by the model of the notes, or else by another one."""
@@ -409,7 +375,10 @@ class NoteMemory(NoteView):
             await store.commit(Put(done, b""))
             return
         request = SaveRequest(statements, None, "inferred", ctx.run_id, also=[Put(done, b"", expected=0)])
-        await self._save_as(f"{ctx.run_id}:learned", request)
+        await self._run_service().save_as(f"{ctx.run_id}:learned", self._visibility, request)
+
+    def _run_service(self) -> RunNoteService:
+        return RunNoteService(self._service, self._running())
 
     def _running(self) -> Context:
         if self._ctx is None:
@@ -442,8 +411,3 @@ def _text(value: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LEARNED else text[:_LEARNED] + " […]"
-
-
-def _id(named: str, number: int) -> str:
-    """Return the id of a note that a run saves, which is the same when it saves it again. It is not derived from the text."""
-    return blake2b(f"{named}:{number}".encode(), digest_size=16).hexdigest()

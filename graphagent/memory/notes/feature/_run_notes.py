@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
-from graphagent.errors import HandlerError, RunError
+from graphagent.errors import ConflictError, HandlerError, RunError
 from graphagent.memory._blocks import KnownNote
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.notes._service import NoteService
+from graphagent.memory.notes.write._save import save
 
 if TYPE_CHECKING:
     from graphagent.events import Event
     from graphagent.llm import ModelRequest, ModelResponse
     from graphagent.memory.notes._types import Record
+    from graphagent.memory.notes._visibility import Visibility
+    from graphagent.memory.notes.write._save import SaveRequest
     from graphagent.protocols import Model
     from graphagent.run import Context
 
@@ -67,6 +71,37 @@ class RunNoteService(NoteService):
         for level in trust:
             self._ctx.memory.lower_trust(level)
 
+    async def save(self, visibility: Visibility, request: SaveRequest) -> list[Record]:
+        """Save notes with the id of the run, once, however often the node is executed."""
+        ctx = self._ctx
+        key = ctx.next_key("notes")
+        saved: list[Record] | None = None
+
+        async def work() -> list[str]:
+            nonlocal saved
+            named = replace(request, run_id=request.run_id or ctx.run_id)
+            saved = await self.save_as(f"{ctx.idempotency_key}:{key}", visibility, named)
+            return [record.id for record in saved]
+
+        ids = await ctx.once(key, work)
+        return saved if saved is not None else await self.existing(visibility, ids)
+
+    async def save_as(self, name: str, visibility: Visibility, request: SaveRequest) -> list[Record]:
+        """Save notes under ids made from a name. If they were saved already, return those."""
+        ids = [_id(name, number) for number in range(len(request.notes))]
+        try:
+            return await save(RunNoteService(self, self._ctx, ids), visibility, request)
+        except ConflictError:
+            existing = await self.existing(visibility, ids)
+            if not existing:
+                raise
+            return existing
+
+    async def existing(self, visibility: Visibility, ids: Sequence[str]) -> list[Record]:
+        """Return the visible notes with these ids, as far as they exist."""
+        found = await self.repository.get_many(visibility.owner, ids)
+        return list(filter(visibility.filter().matches, found.values()))
+
     def new_id(self, number: int) -> str:
         """Return the id for the new note of a number, from 1."""
         return self._ids[number - 1] if self._ids else _clock.new_id()
@@ -116,3 +151,8 @@ def known_note(record: Record) -> KnownNote:
         record.id, record.content, record.version, record.scope, record.source, record.speaker,
         moment.date().isoformat(), record.trust, kept=True,
     )  # fmt: skip
+
+
+def _id(named: str, number: int) -> str:
+    """Return the id of a note that a run saves, which is the same when it saves it again. It is not derived from the text."""
+    return blake2b(f"{named}:{number}".encode(), digest_size=16).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +31,6 @@ async def save_conversation(
     session: str,
     categories: Sequence[str],
     request: SaveRequest,
-    save: Callable[[SaveRequest], Awaitable[list[Record]]],
 ) -> list[Record]:
     """Save the turns of a conversation after those that are stored, all or none, and return their records.
 
@@ -42,7 +41,6 @@ async def save_conversation(
         session: The name of the conversation.
         categories: The categories of all turns.
         request: How to save them, without notes.
-        save: Saves the completed request.
 
     Raises:
         NoteError: there is no session, or a turn cannot be saved; the message says which.
@@ -68,7 +66,7 @@ async def save_conversation(
         # Each commit of turns puts this item, so that two processes cannot give the same places to their turns.
         fence = Put(key, b"", expected=item.version if item is not None else 0)
         try:
-            return await save(replace(request, notes=notes, places=places, also=[fence]))
+            return await service.save(visibility, replace(request, notes=notes, places=places, also=[fence]))
         except ConflictError as error:
             attempts -= 1
             if error.key != key or not attempts:

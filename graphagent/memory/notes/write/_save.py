@@ -145,7 +145,7 @@ def _record(
         updated_at=now,
         at=None if note.at is None else _validation.time(note.at),
         owner=visibility.owner,
-        source=note.source if note.source is not None else visibility.source or "",
+        source=visibility.author(note.source),
         private=note.private,
         trust=service.trusted(request.trust),
         run_id=request.run_id,

@@ -546,6 +546,40 @@ async def test_a_node_that_is_executed_again_keeps_a_note_once(notes, runs):
     assert await contents(notes) == ["Once."]
 
 
+@pytest.mark.parametrize(
+    "view_of",
+    [
+        lambda mine: mine, lambda mine: mine.scope("/v"), lambda mine: mine.subscope("v"), lambda mine: mine.of("ana"),
+        lambda mine: mine.slice(["/"], read_only=False), lambda mine: mine.vouched().scope("/v"),
+    ],
+    ids=["the feature", "scope", "subscope", "of", "slice", "vouched scope"],
+)  # fmt: skip
+async def test_what_a_node_saves_through_a_view_of_the_feature_has_the_run_and_is_saved_once(notes, runs, view_of):
+    """By each method that saves, though the node is executed again and says something else then."""
+    tries = []
+
+    @node
+    async def use(ctx: Context, task: str) -> str:
+        tries.append(len(tries) / 10)
+        view = view_of(ctx.feature(NoteMemory))
+        await view.remember("One.", importance=tries[-1], scope="/v")
+        await view.remember_many(["Two.", "Three."], importance=tries[-1], scope="/v")
+        await view.remember_conversation([{"role": "user", "content": f"Turn {len(tries)}."}], session="s", scope="/v")
+        if len(tries) == 1:
+            raise ValueError
+        return task
+
+    agent = Agent(Strategy("use", START >> use >> END), store=runs)
+    agent.install(NoteMemory, notes=notes, learn=False)
+    with pytest.raises(NodeFailedError):
+        await agent.run("x", run_id="r")
+    await agent.resume("r")
+    records = await notes.list_records()
+    assert sorted(record.content for record in records) == ["One.", "Three.", "Turn 1.", "Two."]
+    assert {record.run_id for record in records} == {"r"}
+    assert (await notes.purge(run_id="r")).notes == 4
+
+
 async def test_branches_recall_each_for_itself(notes):
     """In a fork each branch is shown what fits, and the run goes on behind it."""
     await notes.remember(TEA)
@@ -576,6 +610,30 @@ async def test_sub_agents_share_the_notes_and_learn_nothing_themselves(notes):
     await agent.run("Ask the helper.")
     assert "The code of the vault is QX7431." in model.requests[1].messages[0].text
     assert await contents(notes) == ["Done.", "The code of the vault is QX7431."]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "own", "offered"),
+    [(plain, False, []), (react, False, ["recall", "remember"]), (react, True, ["look", "recall", "remember"])],
+    ids=["it takes no calls", "it takes calls", "it has tools"],
+)
+async def test_a_sub_agent_that_uses_the_notes_of_its_caller_is_offered_their_tools(notes, strategy, own, offered):
+    """If its strategy executes tool calls, and beside tools of its own."""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    helper = Agent(strategy, name="helper", description="Helps.", tools=[look] if own else [])
+    calls = [ToolCall("remember", {"contents": ["Learned inside."]})]
+    inner = ["done"] if strategy is plain else [ToolCalls(calls), "done"]
+    model = ScriptedModel([ToolCalls([ToolCall("helper", {"task": "help"})]), *inner, "Done."])
+    agent = Agent(react, model=model, tools=[helper])
+    agent.install(NoteMemory, notes=notes, learn=False)
+    await agent.run("Ask the helper.")
+    assert [each.name for each in model.requests[1].tools] == offered
+    assert await contents(notes) == ["Learned inside."] * bool(offered)
 
 
 async def test_a_sub_agent_with_notes_of_its_own_uses_these(notes):
