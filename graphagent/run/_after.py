@@ -157,15 +157,13 @@ async def _learn_from_stored(config: RunConfig, store: Store, owner: str, run_id
         RunClaimedError: somebody does.
     """
     try:
-        header, _ = await read_header(store, owner, run_id)
+        run = await read_run(config, owner, run_id)
     except RunNotFoundError:
         await store.commit(Delete(due_key(owner, run_id)))
         return False
-    if header.running:
-        raise RunClaimedError(run_id, "another task, which learns from it")
-    if header.status != "done" or not any(_is_known(config, each) for each in header.unlearned):
+    if not run.done or not any(_is_known(config, each) for each in run.log.state.unlearned):
         return False
-    return await _learn_from(await read_run(config, owner, run_id))
+    return await _learn_from(run)
 
 
 def _is_known(config: RunConfig, path: str) -> bool:

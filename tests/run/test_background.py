@@ -23,7 +23,7 @@ from graphagent.nodes import auto_detect_facts, llm_request, passthrough, save_f
 from graphagent.protocols import Feature
 from graphagent.run import list_runs
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore
-from graphagent.testing import ScriptedModel
+from graphagent.testing import ScriptedModel, fixed_clock
 from tests.run.killed import Deadly
 from tests.run.lives import Mortal, Watched, cut
 from tests.thorough import some
@@ -241,8 +241,9 @@ async def test_runs_of_an_owner_are_learned_from_in_their_order():
     """What was said last is what holds, whatever the runs are called."""
     store = MemoryStore()
     writer = talker(store, Townsman(failing=3), learn="node")
-    for run_id, city in (("c", "Oslo"), ("b", "Rome"), ("a", "Bonn")):
-        await writer.run(f"I live in {city}.", run_id=run_id)
+    with fixed_clock():
+        for run_id, city in (("b", "Oslo"), ("a", "Rome"), ("c", "Bonn")):
+            await writer.run(f"I live in {city}.", run_id=run_id)
     assert (len(await due(store)), await writer.settle()) == (3, 3)
     assert await cities(store) == ["Bonn", "Rome", "Oslo"]
 
@@ -267,6 +268,16 @@ async def test_what_failed_at_once_is_settled_too():
     await agent.run("I live in Oslo.", run_id="r")
     assert (await due(store), await agent.settle(), await cities(store)) == ([("", "r")], 1, ["Oslo"])
     assert (await due(store), await agent.settle()) == ([], 0)
+
+
+async def test_a_run_that_was_read_twice_is_learned_from_once():
+    """Whoever reads it before somebody learns finds out, and leaves it alone."""
+    store = MemoryStore()
+    agent = talker(store, Townsman(failing=1), learn="node")
+    await agent.run("I live in Oslo.", run_id="r")
+    one, other = await agent.read("r"), await agent.read("r")
+    assert [(await each.finish()).output for each in (one, other)] == ["Hello!", "Hello!"]
+    assert (agent.model.extractions, await cities(store), await due(store)) == (2, ["Oslo"], [])
 
 
 async def test_another_strategy_and_another_owner_are_left_alone():
