@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from os import PathLike
 from typing import Any
@@ -117,6 +118,19 @@ def check_path(what: str, path: object, example: str) -> None:
     url = re.match(r"[a-z][a-z0-9+.-]+://|file:", path, re.IGNORECASE) if isinstance(path, str) else None
     if url:
         raise ValueError(f"{what}'{url[0]}…' is a URL; give a path, such as {example}")
+
+
+def check_zone(what: str, time: datetime) -> None:
+    """Check that a time has a zone: without one, it is another moment on another machine.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if time.utcoffset() is None:
+        raise ValueError(
+            f"{what}={time.isoformat()} has no time zone; write datetime(…, tzinfo=UTC), or time.astimezone() if it is in the zone of "
+            f"this machine"
+        )
 
 
 def check_budgets(**budgets: Any) -> None:

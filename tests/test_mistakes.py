@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap
+from graphagent.errors import NoteError
 from graphagent.graph import Retry, select_tools
+from graphagent.history import prune_runs
 from graphagent.llm import (
     Approve,
     CachedModel,
@@ -22,7 +25,18 @@ from graphagent.llm import (
     tool,
 )
 from graphagent.llm.openai import OpenAIModel, OpenAIModerator
-from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Notes
+from graphagent.memory import (
+    Concept,
+    EncryptedMemoryProvider,
+    FileMemoryProvider,
+    FoundFacts,
+    Note,
+    NoteMemory,
+    Notes,
+    RunMemory,
+    StoredFacts,
+    Turn,
+)
 from graphagent.nodes import (
     ask_human,
     execute_tools,
@@ -52,7 +66,9 @@ async def size(ctx: Context, text: str) -> int:
 
 
 inner = Strategy("inner", START >> up >> END)
-model = ScriptedModel(["Hi."])
+notes = Notes(MemoryStore())
+NAIVE = datetime(2026, 1, 1, 12)  # noqa: DTZ001  it is refused
+CITY = Concept("city")
 
 
 def agent(**options):
@@ -287,8 +303,37 @@ VALUES = [
     (lambda: chat(endings="bye"), TypeError, "endings= is a list of messages"),
 ]
 
+MEMORY = [
+    (lambda: NoteMemory(notes, recall=1), ValueError, "recall=1 is not known; there are 'run', 'node', True and False"),
+    (lambda: NoteMemory(notes, recall="runs"), ValueError, "recall='runs' is not known; did you mean 'run'?"),
+    (lambda: NoteMemory(notes, tools="no"), TypeError, "tools='no' is neither True nor False"),
+    (lambda: notes.slice(["/a"], read_only="no"), TypeError, "read_only='no' is neither True nor False"),
+    (lambda: Note("x", at=NAIVE), ValueError, "at=2026-01-01T12:00:00 has no time zone; write datetime(…, tzinfo=UTC)"),
+    (lambda: Turn("x", at=NAIVE), ValueError, "has no time zone"),
+    (lambda: FoundFacts(CITY, subject="x"), TypeError, "the subject is a Subject"),
+    (lambda: StoredFacts(CITY, subjects=["x"]), TypeError, "the subject is a Subject"),
+    (lambda: StoredFacts(CITY, scopes=["agent"]), TypeError, "the place is a Scope or ScopeKind"),
+    (lambda: RunMemory(None), TypeError, "system_prompt= is text, not None"),
+]
+CALLS = [
+    (lambda: notes.remember("x", at=NAIVE), ValueError, "at=2026-01-01T12:00:00 has no time zone"),
+    (lambda: notes.remember("x", importance=True), NoteError, "importance=True is not between 0 and 1"),
+    (lambda: notes.recall("x", since=NAIVE), ValueError, "since=2026-01-01T12:00:00 has no time zone"),
+    (lambda: notes.recall("x", until=NAIVE), ValueError, "until=2026-01-01T12:00:00 has no time zone"),
+    (lambda: notes.list_records(since=NAIVE), ValueError, "since=2026-01-01T12:00:00 has no time zone"),
+    (lambda: notes.forget(older_than=NAIVE), ValueError, "older_than=2026-01-01T12:00:00 has no time zone"),
+    (
+        lambda: prune_runs(MemoryStore(), older_than=NAIVE),
+        TypeError,
+        "older_than= is an age, such as timedelta(days=30)",
+    ),
+    (lambda: prune_runs(MemoryStore(), status="done"), TypeError, "status= is a list, such as ['done']"),
+    (lambda: prune_runs(MemoryStore(), status=["don"]), ValueError, "status='don' is not known; did you mean 'done'?"),
+    (lambda: prune_runs(MemoryStore(), keep="x"), TypeError, "keep='x' is not a whole number"),
+]
 
-@pytest.mark.parametrize(("written", "error", "said"), [*WORDS, *FLAGS, *MODELS, *SERVERS, *NUMBERS, *VALUES])
+
+@pytest.mark.parametrize(("written", "error", "said"), [*WORDS, *FLAGS, *MODELS, *SERVERS, *NUMBERS, *VALUES, *MEMORY])
 def test_a_mistake_is_an_error_where_it_is_made(written, error, said):
     """The error says which option is wrong, and never shows a secret."""
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -296,6 +341,15 @@ def test_a_mistake_is_an_error_where_it_is_made(written, error, said):
     assert type(caught.value) is error
     assert said in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("called", "error", "said"), CALLS)
+async def test_a_mistake_is_an_error_where_it_is_passed(called, error, said):
+    """The call says so before it reads or writes anything."""
+    with pytest.raises((TypeError, ValueError, NoteError)) as caught:
+        await called()
+    assert type(caught.value) is error
+    assert said in str(caught.value)
 
 
 def test_what_is_right_is_still_accepted():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from graphagent import _clock
+from graphagent._options import check_whole
 from graphagent.errors import ConflictError, DamagedStoreError, RunNotFoundError, StoreError
 from graphagent.history._carried import carried
 from graphagent.history._runs import check_free, choose_runs, thread_ends, threads_of
@@ -71,6 +72,7 @@ async def prune_runs(
         RunClaimedError: a process executes a run that is named.
         StoreError: the store cannot be read or written.
     """
+    check_whole("keep", keep)
     if keep < 0:
         raise ValueError(f"keep={keep} is not a number of runs; give 0 or more")
     if run_ids is None and thread is None and status is None and older_than is None and not keep:

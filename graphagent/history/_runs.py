@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from graphagent import _clock
+from graphagent._article import kind_of
+from graphagent._options import check_word
 from graphagent.errors import DamagedStoreError, RunClaimedError, RunNotFoundError
 from graphagent.log._internal import (
     HEADERS,
@@ -15,6 +17,7 @@ from graphagent.log._internal import (
     ROWS,
     THREADS,
     RunHeader,
+    Status,
     child_of,
     header_key,
     list_runs,
@@ -184,6 +187,12 @@ def choose_runs(
         if known[run_id].parent:
             raise ValueError(f"run {run_id!r} is a part of run {known[run_id].parent!r}, and goes with it")
         check_free(known[run_id])
+    if older_than is not None and not isinstance(older_than, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"older_than= is an age, such as timedelta(days=30), not {kind_of(older_than)}")
+    if isinstance(status, str):
+        raise TypeError(f"status= is a list, such as [{status!r}]")
+    for each in status or ():
+        check_word("status", each, get_args(Status))
     since = None if older_than is None else _clock.now() - older_than / timedelta(milliseconds=1)
     whole = sorted((head for head in heads if not head.parent), key=lambda head: head.started, reverse=True)
     if thread is not None:

@@ -204,15 +204,15 @@ async def taken(agent: Agent[Any, Any], owner: str, run_id: str, *, resume: str,
     assert agent.store is not None
     head = await run_head(agent.store, run_id, owner=owner)
     error = RunError(
-        f"there is a run {run_id!r} already: {_output.shortened(head.title)!r}, {head.state}, of the strategy {head.strategy!r}, "
+        f"there is a run {run_id!r} already: {_output.shortened(head.title)!r}, {head.status}, of the strategy {head.strategy!r}, "
         f"begun {_output.moment(head.started)}; give another --run-id"
     )
-    if head.state == "running":
+    if head.status == "running":
         error.add_note(f"Watch it with: {show} --follow")
-    elif head.state in ("done", "damaged") or head.strategy != agent.strategy.name:
+    elif head.status in ("done", "damaged") or head.strategy != agent.strategy.name:
         error.add_note(f"Read it with: {show}")
     else:
-        error.add_note(f"Answer with: {answer}" if head.state == "waiting" else f"Resume it with: {resume}")
+        error.add_note(f"Answer with: {answer}" if head.status == "waiting" else f"Resume it with: {resume}")
     return error
 
 

@@ -17,7 +17,17 @@ from graphagent.memory._blocks import KnownFact, block
 from graphagent.memory.compaction._size import estimate
 from graphagent.memory.facts import _extraction
 from graphagent.memory.facts._feature import AgentMemory, found_once
-from graphagent.memory.facts._types import EVERYTHING, Concept, Fact, MultipleFacts, Scope, Source, Subject, least_trust
+from graphagent.memory.facts._types import (
+    EVERYTHING,
+    Concept,
+    Fact,
+    MultipleFacts,
+    Scope,
+    Source,
+    Subject,
+    check_given,
+    least_trust,
+)
 from graphagent.memory.steps._projection import seen, stay_anyway
 from graphagent.memory.steps._types import (
     ActionStep,
@@ -115,6 +125,7 @@ class FoundFacts:
     def __init__(self, *concepts: Concept, subject: Subject = EVERYTHING, keep: int = 0) -> None:
         for name, value in (("concepts", _check_concepts(concepts)), ("subject", subject), ("keep", keep)):
             object.__setattr__(self, name, value)
+        check_given("FoundFacts(concept, subject=…)", subject=subject)
         _check_count("keep", keep, 0)
 
     async def compress(self, ctx: Context, steps: Sequence[Step]) -> SummaryStep | None:
@@ -179,6 +190,10 @@ class StoredFacts:
         object.__setattr__(self, "concepts", _check_concepts(concepts))
         object.__setattr__(self, "subjects", None if subjects is None else tuple(subjects))
         object.__setattr__(self, "scopes", None if scopes is None else tuple(scopes))
+        for subject in self.subjects or ():
+            check_given("StoredFacts(concept, subjects=[subject])", subject=subject)
+        for scope in self.scopes or ():
+            check_given("StoredFacts(concept, scopes=[ScopeKind.AGENT])", place=scope)
         object.__setattr__(self, "keep", keep)
         _check_count("keep", keep, 0)
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
+from graphagent._options import check_zone
+
 Depth = Literal["shallow", "deep", "auto"]
 """How a recall searches: without a model, with one, or with one if it is needed."""
 Infer = Literal["later", "now", "never"]
@@ -38,7 +40,11 @@ class Note:
     private: bool = False
     """Whether only its source sees it."""
     at: datetime | None = None
-    """When it was said; a time without a zone is taken as UTC."""
+    """When it was said, with a time zone."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, datetime):
+            check_zone("at", self.at)
 
     def __repr__(self) -> str:
         return _short(self)
@@ -53,8 +59,13 @@ class Turn:
     role: str = ""
     """Such as `user` or `assistant`."""
     at: datetime | None = None
+    """When it was said, with a time zone."""
     source: str | None = None
     """Where it comes from, such as `D3:7`."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, datetime):
+            check_zone("at", self.at)
 
     def __repr__(self) -> str:
         return _short(self)

@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 
 from graphagent._article import a
+from graphagent._options import check_zone
 from graphagent.errors import NoteError
 from graphagent.memory.notes._types import Record
 
@@ -140,7 +141,7 @@ def importance(value: object) -> float:
     Raises:
         NoteError: it is not a number from 0 to 1.
     """
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise NoteError(f"importance={value!r} is not between 0 and 1")
     return float(value)
 
@@ -226,15 +227,17 @@ def _has_half(text: str) -> bool:
 
 
 def time(value: datetime, what: str = "at") -> datetime:
-    """Return a time in UTC; one without a zone is taken as UTC.
+    """Return a time in UTC.
 
     Raises:
         NoteError: it is not a datetime, or not representable in UTC.
+        ValueError: it has no time zone.
     """
     if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoteError(_not_a_time(what, value))
+    check_zone(what, value)
     try:
-        return value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return value.astimezone(UTC)
     except OverflowError:
         raise NoteError(f"{what}={value!r} is not a year from 1 to 9999 in UTC") from None
 
@@ -244,11 +247,13 @@ def bound(what: str, value: datetime | None) -> int | None:
 
     Raises:
         TypeError: it is not a datetime.
+        ValueError: it has no time zone.
     """
     if value is None:
         return None
     if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(_not_a_time(what, value))
+    check_zone(what, value)
     return milliseconds(value)
 
 
@@ -266,8 +271,8 @@ def _not_a_time(what: str, value: object) -> str:
 
 
 def milliseconds(time: datetime) -> int:
-    """Return a time in milliseconds UTC since 1970; one without a zone is taken as UTC."""
-    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    """Return a time in milliseconds UTC since 1970."""
+    return round(time.timestamp() * 1000)
 
 
 def moment(milliseconds: int) -> datetime:

@@ -127,7 +127,7 @@ class NoteView:
             metadata: Anything that JSON can represent.
             source: Who said it, or where it comes from; by default the source of the view.
             private: Whether only its source sees it.
-            at: When it was said; a time without a zone is taken as UTC.
+            at: When it was said, with a time zone.
             trust: One of TRUST_LEVELS.
             run_id: The run that saves it.
             infer: When the model, if there is one, infers what was left out: `later`, after this returned; `now`, before; or `never`.

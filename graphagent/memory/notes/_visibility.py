@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from graphagent._options import check_flag
 from graphagent.errors import NoteError, NotePermissionError, ScopeError
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._scopes import ROOT, is_within, outermost, path_of
@@ -56,6 +57,7 @@ class Visibility:
         paths = [self._inside(scope) for scope in scopes]
         if not paths:
             raise ScopeError(None, "a slice has at least one scope")
+        check_flag("read_only", read_only)
         if not read_only:
             self.check_writable()
         return replace(self, within=outermost(paths), home=None, categories=self._with(categories), read_only=read_only)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast, over
 from weakref import ref
 
 from graphagent._article import a
+from graphagent._options import check_text
 from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.steps._projection import seen
 from graphagent.memory.steps._types import ActionStep, Step, SystemPromptStep, field_names
@@ -83,6 +84,7 @@ class RunMemory:
 
     def __init__(self, system_prompt: str = "", steps: Iterable[Step] = (), *, editor: Editor | None = None) -> None:
         if editor is None:
+            check_text("system_prompt=", system_prompt)
             # What was removed from another transcript was read there all the same.
             floor = steps.memory.transcript.floor if isinstance(steps, Steps) else "trusted"
             editor = Detached(Transcript(system_prompt, _checked(steps), floor))

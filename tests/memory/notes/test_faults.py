@@ -1,7 +1,5 @@
 """Bad input, bad embedders, and processes that end at the worst moment: nothing is lost, and nothing half-written."""
 
-# ruff: noqa: DTZ001  (times without a zone are given on purpose)
-
 from __future__ import annotations
 
 import os
@@ -9,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-from datetime import datetime
 
 import anyio
 import pytest
@@ -588,9 +585,3 @@ async def test_an_index_that_is_not_what_the_notes_say_is_damage(tmp_path):
             await store.commit(along=lambda connection, damage=damage: connection.execute(damage))
             with pytest.raises(StoreError):
                 await notes.verify()
-
-
-async def test_a_handler_sees_naive_times_as_utc(notes):
-    """A time without a zone that is compared is UTC, whatever the zone of the machine."""
-    await notes.remember("pear", at=datetime(2026, 1, 1, 12))
-    assert await notes.recall("pear", since=datetime(2026, 1, 1, 12), until=datetime(2026, 1, 1, 12))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from graphagent._options import check_flag, check_word
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
 from graphagent.memory._blocks import KnownNote, notes_block
@@ -89,10 +90,9 @@ class NoteMemory(NoteView):
             raise TypeError(
                 "notes= are Notes(…), or a view of them, such as notes.scope('/project/alpha') or notes.slice([…])"
             )
-        if recall not in ("run", "node", True, False):
-            raise ValueError(f"recall={recall!r} is not known; there are 'run', 'node', True and False")
-        if learn not in ("background", True, False, None):
-            raise ValueError(f"learn={learn!r} is not known; there are True, False and 'background'")
+        check_word("recall", recall, ("run", "node", True, False))
+        check_word("learn", learn, ("background", True, False, None))
+        check_flag("tools", tools)
         for name, value in (("limit", limit), ("characters", characters)):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name}={value!r} is no limit; give a whole number from 1 on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from graphagent import _clock
@@ -225,6 +225,6 @@ def _time(text: str | None, *, end: bool) -> int | None:
         time = datetime.fromisoformat(given)
         if end and len(given) <= len("2024-01-01"):
             time += timedelta(days=1, milliseconds=-1)
-        return milliseconds(time)
+        return milliseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None

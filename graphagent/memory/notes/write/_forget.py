@@ -88,14 +88,14 @@ def time_before(older_than: timedelta | datetime) -> datetime:
 
     Raises:
         TypeError: it is neither an age nor a time.
-        ValueError: the age is below zero, or the time is in the future: everything would be older.
+        ValueError: the age is below zero, or the time has no zone or is in the future: everything would be older.
     """
     now = moment(_clock.now())
     if isinstance(older_than, datetime):
         time = _validation.time(older_than, "older_than")
         if time > now + _TICK:
             raise ValueError(
-                f"older_than={older_than.isoformat()} has not come yet, so every note is older; a time without a zone is UTC. "
+                f"older_than={older_than.isoformat()} has not come yet, so every note is older. "
                 f"To forget everything, use reset()"
             )
         return time

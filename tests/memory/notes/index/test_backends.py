@@ -351,7 +351,7 @@ async def test_two_handles_of_one_store_see_each_other(kind, store):
 
 async def test_a_conversation_goes_on_where_it_ended(notes):
     """Turns of several calls, also at once, have places one after the other, and keep speaker, role, time and source."""
-    at = datetime(2026, 5, 7, 23, 30)
+    at = datetime(2026, 5, 7, 23, 30, tzinfo=UTC)
     first = await notes.remember_conversation(
         [Turn("hello", "Ann", "user", at, "D1:1"), Turn("hi", "Bob", "assistant")], session="s"
     )
@@ -359,7 +359,7 @@ async def test_a_conversation_goes_on_where_it_ended(notes):
         (1, "Ann", "user", "D1:1"),
         (2, "Bob", "assistant", ""),
     ]
-    assert first[0].at == at.replace(tzinfo=UTC)
+    assert first[0].at == at
     async with anyio.create_task_group() as tasks:
         for number in range(5):
             turns = [Turn(f"{number} a"), Turn(f"{number} b")]
@@ -381,7 +381,7 @@ async def test_notes_are_exported_and_imported_without_loss(kind, tmp_path, stor
 
     notes = Notes(store)
     await notes.remember_conversation(
-        [Turn("hello", "Ann", "user", datetime(1969, 1, 1), "D1:1")], session="s", scope="/c"
+        [Turn("hello", "Ann", "user", datetime(1969, 1, 1, tzinfo=UTC), "D1:1")], session="s", scope="/c"
     )
     kept = await notes.of("al").remember(
         "secret", private=True, importance=0.1, metadata={"a": [1, {"b": None}], "é": "\0"}, categories=["y", "x"]
@@ -396,7 +396,7 @@ async def test_notes_are_exported_and_imported_without_loss(kind, tmp_path, stor
         assert [orjson.dumps(each) async for each in fresh.export()] == lines
         assert await fresh.of("al").get(kept.id) == await notes.of("al").get(kept.id)
         assert (await fresh.of("al").undo(kept.id)).content == "secret"
-        assert texts(await fresh.recall("hello", until=datetime(1969, 6, 1))) == ["hello"]
+        assert texts(await fresh.recall("hello", until=datetime(1969, 6, 1, tzinfo=UTC))) == ["hello"]
         assert await fresh.verify() == 2
 
 
@@ -444,7 +444,7 @@ async def test_notes_use_the_clock_there_is(notes):
         )
         now += 1000
         assert (await notes.forget(scope="/x", older_than=timedelta(days=2))).notes == 0
-        assert (await notes.forget(older_than=datetime(2026, 1, 1))).notes == 0
+        assert (await notes.forget(older_than=datetime(2026, 1, 1, tzinfo=UTC))).notes == 0
         assert (await notes.forget(scope="/x", older_than=timedelta(days=1))).notes == 1
         assert {record.id for record in await notes.list_records()} == {new.id, root.id}
         assert (await notes.forget(older_than=datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC))).notes == 2
@@ -453,14 +453,16 @@ async def test_notes_use_the_clock_there_is(notes):
 
 
 async def test_times_before_1970_and_in_other_zones_are_times(notes):
-    """A time without a zone is UTC, one of another zone the same moment, and one before 1970 lies before it."""
+    """A time of another zone is the same moment, and one before 1970 lies before it."""
     from datetime import timezone
 
     east = timezone(timedelta(hours=9))
     kept = await notes.remember("pear one", at=datetime(1960, 5, 5, 1, tzinfo=east))
-    await notes.remember("pear two", at=datetime(1970, 1, 1))
+    await notes.remember("pear two", at=datetime(1970, 1, 1, tzinfo=UTC))
     assert kept.at == datetime(1960, 5, 4, 16, tzinfo=UTC)
     assert kept == await notes.get(kept.id)
-    assert texts(await notes.recall("pear", until=datetime(1965, 1, 1))) == ["pear one"]
-    assert texts(await notes.recall("pear", since=datetime(1970, 1, 1), until=datetime(1970, 1, 1))) == ["pear two"]
+    assert texts(await notes.recall("pear", until=datetime(1965, 1, 1, tzinfo=UTC))) == ["pear one"]
+    assert texts(
+        await notes.recall("pear", since=datetime(1970, 1, 1, tzinfo=UTC), until=datetime(1970, 1, 1, tzinfo=UTC))
+    ) == ["pear two"]
     assert texts(await notes.recall("pear", since=datetime(1900, 1, 1, tzinfo=east))) == ["pear one", "pear two"]
