@@ -57,7 +57,7 @@ _AT_ONCE = 10
 
 def learners(run: Runtime) -> list[Feature]:
     """Return the features that look back at the run in the background."""
-    if run.parent is not None or run.recorded is not None or not (run.config.learns_later and run.log.durable):
+    if run.parent is not None or run.recorded is not None or not run.config.learns_later:
         return []
     return [each for each in implementing(run.features, "ended") if getattr(each, "background", False)]
 

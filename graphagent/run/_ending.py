@@ -133,7 +133,7 @@ async def end(run: Runtime, step: FinalAnswerStep) -> None:
         run.report_steps()
         if run.handlers:
             run.emit(RunFinished(run.run_id, output, run.at_rest.usage))
-        if run.config.learns_later and log.durable and log.state.unlearned:
+        if run.config.learns_later and log.state.unlearned:
             run.config.learn_soon(run.owner)
     if failure is not None:
         raise failure

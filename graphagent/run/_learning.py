@@ -77,7 +77,7 @@ def _may_wait(execution: Execution) -> bool:
 def _waits(execution: Execution) -> bool:
     """Return whether a tap learns in the background. One with an error edge does not: somebody waits for what it raises."""
     node, features = execution.node, execution.run.features
-    if node is None or node.element is None or node.error_edges or not execution.run.log.durable:
+    if node is None or node.element is None or node.error_edges:
         return False
     return any(getattr(features.get(kind), "background", False) for kind in node.element.needs)
 

@@ -100,12 +100,12 @@ async def test_a_memory_that_cannot_be_reached_costs_no_answer(learn, found):
 
 @TAPS
 async def test_a_time_limit_of_learning_costs_no_answer(provider, learn, found):
-    """With a store, the run learns when it is resumed."""
-    store, limited = MemoryStore(), learn.timeout(0.001)
-    agent, failures = learner(limited, Stuck(MemoryStore()), "Hello!", found, store=store)
+    """With a store, the run learns when it is resumed, within the limit that the tap has then."""
+    store = MemoryStore()
+    agent, failures = learner(learn.timeout(0.001), Stuck(MemoryStore()), "Hello!", found, store=store)
     assert (await agent.run("I live in Oslo.", run_id="r")).output == "Hello!"
     assert [failed.reason for failed in failures] == ["TimeoutError"]
-    again, _ = learner(limited, provider, found, store=store)
+    again, _ = learner(learn.timeout(600), provider, found, store=store)
     await again.resume("r")
     assert await cities(provider) == ["Oslo"]
 
