@@ -115,17 +115,26 @@ def draw(
             "--format", help="The format. Default: that of the file name, or else Mermaid.", show_default=False
         ),
     ] = None,
+    experts: Annotated[
+        list[str] | None,
+        option("--expert", "NAME=DESCRIPTION", "An expert of route. Can be repeated. Default: two examples."),
+    ] = None,
     out: Annotated[
         Path | None, option("--out", "FILE", "A file: .svg, .mmd, .mermaid, .md or .txt. Default: standard output.")
     ] = None,
 ) -> None:
     """Draw a strategy."""
-    from graphagent.cli._ready_made import ready_made, strategy_named
+    from graphagent.cli._ready_made import EXAMPLES, ready_made, strategy_named
     from graphagent.cli._user_code import strategy_at
     from graphagent.cli.draw import form_of, write
 
     drawn = form_of(form.value if form is not None else None, out, target)
-    strategy = strategy_named(target) if target in ready_made() else strategy_at(target)
+    if target in ready_made():
+        strategy = strategy_named(target, experts=experts or (EXAMPLES if target == "route" else ()))
+    elif experts:
+        raise typer.BadParameter(f"--expert is for route, not for {target}", param_hint="--expert")
+    else:
+        strategy = strategy_at(target)
     write(strategy.to_svg() if drawn == "svg" else strategy.to_mermaid(), out)
 
 

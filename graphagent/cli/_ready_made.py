@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _CRITERIA = ("reflect", "verify_with_retry")
 """Those that take criteria."""
+EXAMPLES = ("billing=invoices and payments", "support=how the product is used")
+"""Experts with whom `route` is drawn if none is named."""
 
 
 def ready_made() -> dict[str, str]:

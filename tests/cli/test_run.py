@@ -320,9 +320,14 @@ def test_the_turns_are_limited(ask):
 
 
 def test_a_ready_made_strategy_is_drawn_by_its_name(run):
-    """One that needs experts says so."""
+    """One that needs experts is drawn with examples, or with those that are named."""
     assert run("draw", "react").out == run("draw", "graphagent_strategies:react").out
-    assert "route needs experts" in run("draw", "route").said
+    assert [name for name in NAMES if not run("draw", name).out.startswith("flowchart")] == []
+    assert "billing" in run("draw", "route").out
+    named = run("draw", "route", "--expert", "maths=numbers").out
+    assert ("maths" in named, "billing" in named) == (True, False)
+    assert "--expert is for route, not for react" in run("draw", "react", "--expert", "maths=numbers").said
+    assert "--expert is for route, not for a.py:b" in run("draw", "a.py:b", "--expert", "maths=numbers").said
 
 
 # ---- at a terminal
