@@ -15,7 +15,7 @@ def main() -> None:
     if find_spec("typer") is None or find_spec("rich") is None:
         sys.exit(str(MissingExtraError("the graphagent command", "cli")))
     from graphagent.cli._app import app
-    from graphagent.cli._output import aside, complain
+    from graphagent.cli._output import aside, complain, is_plain
     from graphagent.cli._prompts import heed_interrupts
 
     # Bytes that are not text, and letters that a terminal does not have, must not end the command.
@@ -23,6 +23,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
     heed_interrupts()
+    if is_plain():
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None  # of what typer prints: help, wrong calls
     try:
         app(prog_name="graphagent")  # completion is for this name, however the command was started
     except GraphAgentError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import unicodedata
@@ -25,10 +26,16 @@ _NARROWEST = 20
 """Columns of a terminal that the second column of a table has at least."""
 
 
+def is_plain() -> bool:
+    """Return whether the person wants neither colours nor other styles: see no-color.org."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
 def screen(*, err: bool = False) -> Console:
     """Return the console for standard output, or for standard error."""
     stream = sys.stderr if err else sys.stdout
-    console = Console(stderr=err, highlight=False, soft_wrap=not stream.isatty())
+    colours = None if is_plain() else "auto"
+    console = Console(stderr=err, highlight=False, soft_wrap=not stream.isatty(), color_system=colours)
     console.width = min(console.width, _WIDEST)
     return console
 

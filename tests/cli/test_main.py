@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
+import pexpect
 import pytest
 
 import graphagent
@@ -130,3 +133,18 @@ def test_no_command_creates_a_store_for_reading(run, home, monkeypatch, command,
     for where in (place, [] if not command.startswith("run ") else place):
         run(*command.split(), *where, *key)
     assert {path.name for path in home.iterdir()} - {"__pycache__"} == {"program.py"}
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["facts", "show", "city"], ["facts", "list"], ["run", "nothing"], ["demo"]], ids=" ".join
+)
+def test_no_color_means_none(home, words):
+    """At a terminal too: nothing is red, and nothing bold or dim; an empty NO_COLOR does not count."""
+    for value, wanted in (("1", False), ("", True)):
+        child = pexpect.spawn(
+            sys.executable, ["-m", "graphagent", *words], encoding="utf-8", timeout=600,
+            env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": value},
+        )  # fmt: skip
+        shown = child.read()
+        child.close()
+        assert bool(re.search(r"\x1b\[[\d;]*m", shown)) == wanted
