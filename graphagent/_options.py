@@ -13,7 +13,7 @@ from typing import Any
 
 from graphagent._article import kind_of
 
-Word = str | bool
+Word = str | bool | None
 
 
 def check_options(owner: str, options: Iterable[str], known: Collection[str], *more: str, other: str = "") -> None:

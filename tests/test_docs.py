@@ -14,6 +14,7 @@ import doctest
 import importlib
 import inspect
 import io
+import linecache
 import os
 import re
 import shlex
@@ -134,6 +135,52 @@ def test_the_code_of_a_page_runs(page, away):
     """Its Python blocks run in order and print what the page shows."""
     blocks = _blocks(PAGES[page].read_text("utf-8"))
     _run(_runnable(blocks), str(PAGES[page]), away)
+
+
+README = _runnable(_blocks(PAGES["README.md"].read_text("utf-8")))
+PROGRAM = "\n".join(block.code for block in README)
+
+
+def test_readme_runs_in_a_notebook(away):
+    """Its blocks are cells, in a loop that is running already; each prints what the page shows."""
+    program = ModuleType("__main__")
+    away.setitem(sys.modules, "__main__", program)
+
+    async def cells():
+        for number, block in enumerate(README):
+            file = f"<cell {number}>"
+            linecache.cache[file] = (len(block.code), None, block.code.splitlines(keepends=True), file)
+            code = compile(block.code, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                ended = eval(code, vars(program))
+                if inspect.iscoroutine(ended):
+                    await ended
+            _compare(printed.getvalue(), block.output, file)
+
+    anyio.run(cells)
+
+
+def test_readme_runs_as_a_script(tmp_path):
+    """Its blocks, one after the other in a file, are a program without warnings."""
+    (tmp_path / "readme.py").write_text(PROGRAM, "utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "readme.py"],
+        cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    _compare(ended.stdout, "".join(block.output for block in README), "README.md")
+
+
+def test_readme_is_typed(tmp_path):
+    """mypy --strict has nothing to say about that program."""
+    file = tmp_path / "readme.py"
+    file.write_text(PROGRAM, "utf-8")
+    said = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(file)], cwd=HOME, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
 
 
 @pytest.fixture(scope="module")
