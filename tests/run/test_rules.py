@@ -29,9 +29,11 @@ from graphagent.graph.rules._internal import RunWatch, check_rules
 from graphagent.graph.rules._proof import patterns
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls
+from graphagent.log._internal import Log
 from graphagent.memory import ActionStep, FinalAnswerStep  # noqa: TC001  annotations choose the steps that callbacks see
 from graphagent.nodes import execute_tools, llm_request
 from graphagent.protocols import Feature
+from graphagent.run._internal import Past
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel, Taken, record
 from tests.graph.interleavings import rules_of, small_strategies
@@ -378,3 +380,29 @@ def test_no_run_breaks_a_rule_as_it_is_executed(backend, data, seed, durable):
     taken, refused = anyio.run(run, backend=backend)
     assert not (proven and refused)
     assert taken.broken_rules(rules) == []
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(data=st.data(), seed=st.integers(0, 1_000_000))
+@settings(max_examples=examples(1000, 60), suppress_health_check=list(HealthCheck), deadline=None)
+def test_what_a_log_says_of_rules_that_are_newer_is_what_it_would_have_noted(backend, data, seed):
+    """Of each declaration, whether and where it was begun and came to its end: for rules that are checked, and for those added later."""
+    chance = Chance(seed)
+    strategy = data.draw(small_strategies([Node(chance, name=name) for name in "abcd"], chance.again))
+    ruled = with_rules(strategy, data.draw(st.lists(rules_of(strategy), min_size=1, max_size=3)))
+
+    async def run():
+        store = MemoryStore()
+        with contextlib.suppress(NodeFailedError, BudgetError, RuleError):
+            await Agent(ruled, store=store, max_nodes=40).run([[[0]], [[0]]], run_id="r")
+        past = Past()
+        return past, (await Log.read(store, "", "r", watch=past.watch)).state
+
+    past, state = anyio.run(run, backend=backend)
+    noted = {name: known for found in state.executed.values() for name, known in found.items()}
+    read = {name: known for _, name, known in past.executions(state, state.run.ruled)}
+    assert noted.keys() <= read.keys()
+    for name, known in noted.items():
+        assert set(read[name].ended) <= set(known.ended)
+        assert state.status != "done" or set(known.ended) == set(read[name].ended)
