@@ -77,7 +77,7 @@ class Started(Entry, tag="started", frozen=True):
     strategy: Outline | None = None
     """The outline of the strategy."""
     declared: dict[str, str] = {}
-    """The names of the declarations of its nodes, by their paths in it."""
+    """The names of the declarations of its nodes, by their paths in it: a name, and a hash of where and with which texts it is made."""
     ruled: tuple[tuple[str, str], ...] = ()
     """What rules name, of which the log notes each execution: the path of the strategy that has the rules, and the name."""
 
