@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -17,6 +17,8 @@ from graphagent.store._items import Item, Key
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC
 
 APPLICATION_ID = 0x67616731
+SEALED_ID = 0x67616773
+"""The application id of a file that was sealed: without its key row, it is no empty store."""
 FORMAT = 2
 FORMAT_BITS = 8
 """How many bits of `user_version` are the format. The others are the mark of a deletion whose bytes may still be in the file."""
@@ -88,7 +90,7 @@ def make(path: Path) -> None:
             finally:
                 for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"), Path(f"{fresh}-journal")):
                     left.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except (OSError, apsw.Error) as error:
         raise as_store_error(error, path) from error
 
@@ -147,10 +149,16 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    _sync_folder(folder.parent)
+    try:
+        sync_folder(folder.parent)
+    except OSError:  # whoever comes next would find it, and not know that its name may be lost
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     if os.name == "nt":
         return  # folders cannot be opened there, and need no syncing
     number = os.open(folder, os.O_RDONLY)
@@ -256,9 +264,12 @@ def _check(connection: Connection, path: Path) -> None:
     [(application, user)] = connection.execute("SELECT * FROM pragma_application_id, pragma_user_version").fetchall()
     version = cast(int, user) % 2**FORMAT_BITS
     mode = connection.execute("PRAGMA journal_mode").fetchall()
-    if schema == SCHEMA and (application, version) == (APPLICATION_ID, FORMAT) and mode == [("wal",)]:
+    ids = (APPLICATION_ID, SEALED_ID)
+    if schema == SCHEMA and application in ids and version == FORMAT and mode == [("wal",)]:
+        if application == SEALED_ID and not is_sealed(connection):
+            raise DamagedStoreError(os.fspath(path), "it was sealed, and the row with its keys is missing")
         return
-    if schema != SCHEMA and application != APPLICATION_ID:
+    if schema != SCHEMA and application not in ids:
         raise StoreError(f"{path} is a database, but not a store of graphagent; give the store a file of its own")
     if schema != SCHEMA and version != FORMAT:
         raise StoreError(f"{path} was made by another graphagent, in format {version}; this one reads format {FORMAT}")
@@ -321,9 +332,9 @@ def as_store_error(error: BaseException, path: Path) -> StoreError:
     detail = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.IOError) and detail in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS):
         return DamagedStoreError(where, "it is cut off")
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  that of a Path raises where a folder cannot be entered
         return StoreError(f"{where} is a folder; give the store the path of a file")
-    if blocked := next((each for each in path.parents if each.exists() and not each.is_dir()), None):
+    if blocked := next((each for each in path.parents if os.path.lexists(each) and not os.path.isdir(each)), None):
         return StoreError(
             f"{where} cannot be made: {os.fspath(blocked)} is a file, not a folder; move it or choose another path"
         )

@@ -37,6 +37,7 @@ from graphagent.store.sqlite._file import (
     items,
     make,
     remove_leftovers,
+    sync_folder,
 )
 from graphagent.store.sqlite._transaction import Job
 from graphagent.store.sqlite._writer import Writer
@@ -87,6 +88,7 @@ class SqliteStore:
         self._synchronous = synchronous
         self._opened: _OpenFile | None = None
         self._opening = OwnLock()
+        self._named = True  # whether its name in the folder is durable, as far as this object knows
 
     def __repr__(self) -> str:
         return f"SqliteStore({os.fspath(self.path)!r})"
@@ -217,14 +219,25 @@ class SqliteStore:
             if self._opened is None:
                 with in_use():
                     remove_leftovers(self.path.parent)
-                    if not self.path.exists():
-                        make(self.path)
+                    self._make_file()
                 opened = _OpenFile(self.path, self._synchronous)
                 if opened.read(marked):
                     opened.writer.erase()
                 weakref.finalize(self, opened.writer.end).atexit = False
                 self._opened = opened
             return self._opened
+
+    def _make_file(self) -> None:
+        """Make the file if there is none. One whose name may not be durable, since that failed before, is made sure of."""
+        try:
+            if not self.path.exists():
+                self._named = False
+                make(self.path)
+            elif not self._named:
+                sync_folder(self.path.parent)
+        except OSError as error:
+            raise as_store_error(error, self.path) from error
+        self._named = True  # whether its name in the folder is durable, as far as this object knows
 
 
 class _OpenFile:

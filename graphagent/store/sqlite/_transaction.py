@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
 from graphagent.store._sealed_detection import sealed_after
-from graphagent.store.sqlite._file import SHORT, Connection
+from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection
 
 if TYPE_CHECKING:
     from graphagent._concurrency import Reply
@@ -95,6 +95,8 @@ def make_all(
         try:
             sealed_then = _sealed_after(connection, job, path, sealed=sealed)
             removes = _make(connection, job, path, quick=quick)
+            if sealed_then and not sealed:
+                connection.execute(f"PRAGMA application_id={SEALED_ID}").fetchall()
             if job.along is not None:
                 try:
                     job.along(connection)

@@ -10,12 +10,13 @@ import traceback
 
 import anyio
 import anyio.lowlevel
+import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent.errors import ConflictError, DamagedStoreError, StoreError, WrongKeyError
-from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put
+from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.store._encoding import encode
 from graphagent.store.sealed import _session
 from graphagent.store.sealed._format import padded_size
@@ -893,3 +894,19 @@ async def test_an_item_that_another_handle_removed_is_not_there():
     await two.commit(Put(key, b"again"))
     await one.commit(Exists(key), Put(other, b"2"))
     assert await one.verify() == 2
+
+
+@pytest.mark.parametrize("size", [10, 1000], ids=["short values", "values that are stored apart"])
+@pytest.mark.parametrize("who", ["sealed", "plain"])
+async def test_a_sealed_file_whose_rows_are_gone_is_no_empty_store(tmp_path, size, who):
+    """It does not open, with its key or without a key: it was sealed, and the row of the keys is missing."""
+    path = tmp_path / "s.db"
+    async with EncryptedStore(SqliteStore(path), KEY) as store:
+        await store.commit(*(Put(("room", number), b"v" * size) for number in range(20)))
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM items").fetchall()
+    connection.close()
+    store = EncryptedStore(SqliteStore(path), KEY) if who == "sealed" else SqliteStore(path)
+    for use in (lambda: store.get(("room", 1)), lambda: store.commit(Put(("room", 1), b"new"))):
+        with pytest.raises(DamagedStoreError, match="it was sealed, and the row with its keys is missing"):
+            await use()
