@@ -172,9 +172,21 @@ def _make_root(root: str) -> None:
             folder.mkdir(mode=0o700)
         above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(above)
+            with _undone(folder.name, above):
+                os.fsync(above)
         finally:
             os.close(above)
+
+
+@contextmanager
+def _undone(name: str, folder: int) -> Generator[None]:
+    """Remove a new folder if it could not be made durable: the next save would find it, and not know that its name may be lost."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=folder)
+        raise
 
 
 @contextmanager
@@ -189,7 +201,8 @@ def opened_folder(root: str, parts: Sequence[str], *, make: bool = False) -> Gen
                 if not make:
                     raise
                 os.mkdir(part, 0o700, dir_fd=folder)
-                os.fsync(folder)
+                with _undone(part, folder):
+                    os.fsync(folder)
                 inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
             os.close(folder)
             folder = inner
@@ -244,8 +257,7 @@ def append(file: int, data: bytes, end: int, size: int, path: str) -> os.stat_re
 def replace(name: str, folder: int, data: bytes) -> os.stat_result:
     """Write a whole file, durably and atomically, and overwrite the bytes of the old one."""
     temporary = name + _TEMPORARY
-    with suppress(FileNotFoundError):
-        erase(temporary, folder)
+    remove_leftover(name, folder)
     file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600, dir_fd=folder)
     try:
         _write(file, data, 0)
@@ -260,6 +272,12 @@ def replace(name: str, folder: int, data: bytes) -> os.stat_result:
         raise
     finally:
         os.close(file)
+
+
+def remove_leftover(name: str, folder: int) -> None:
+    """Remove what a process left that was killed while it replaced a file: it has facts, and nobody reads it."""
+    with suppress(FileNotFoundError):
+        erase(name + _TEMPORARY, folder)
 
 
 def erase(name: str, folder: int) -> None:

@@ -51,6 +51,8 @@ class FactFiles:
         self._pages: ByteCache[Place, tuple[Page, FileLocation]] = ByteCache(cache_bytes, at_least=1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._unsynced: set[tuple[str, ...]] = set()
+        """The folders in which a name was changed, and whose sync may have failed."""
 
     def close(self) -> None:
         """Clear the cache; files are read again when they are needed."""
@@ -128,16 +130,17 @@ class FactFiles:
         Raises:
             DamagedStoreError: a line is damaged, or a torn one was or will be moved to another file.
         """
-        facts, torn = 0, ""
+        facts = 0
+        torn: tuple[str, str] | None = None
         for location in self.locations(None):
             _, found = self._checked(location)
             facts += len(found.facts) if found else 0
-            torn = torn or (f"{location.path}, line {len(found.facts) + 2}" if found and found.torn else "")
+            if found and found.torn:
+                torn = torn or (f"{location.path}, line {len(found.facts) + 2}", found.torn)
         if torn:
             raise DamagedStoreError(
-                torn, "the last line is torn, as a power loss or a bad sector leaves it",
-                remedy="The lines before it are sound. The next save puts it into a file beside this one",
-            )  # fmt: skip
+                *torn, remedy="The lines before it are sound. The next save puts the rest into a file beside this one"
+            )
         with _durable_files.typed_errors("read", self.root):
             aside = next((each for each in self._walk(None, None, None) if _durable_files.is_torn(each.name)), None)
         if aside:
@@ -208,18 +211,22 @@ class FactFiles:
         with self._turn():
             page, location = self._cached(place)
             with _durable_files.typed_errors("write", location.path), self._locked(make=True):
-                if page is not None:
+                if page is not None and location.folders not in self._unsynced:
                     # This file was opened without following links before and is unchanged, so the folders need not be opened.
                     with _durable_files.opened(location.path, write=True) as file:
                         if file is not None and page.is_of(_file_format.stamp_of(os.fstat(file))):
                             return self._append_to(file, place, location, make)
                 with _durable_files.opened_folder(self.root, location.folders, make=True) as folder:
+                    _durable_files.remove_leftover(location.name, folder)
+                    if location.folders in self._unsynced:
+                        os.fsync(folder)
+                        self._unsynced.remove(location.folders)
                     with _durable_files.opened(location.name, folder, write=True) as file:
                         if file is not None:
                             return self._append_to(file, place, location, make)
                     page = Page()
                     lines = _file_format.new_file(place, make(page, list))
-                    page.add(lines, _file_format.stamp_of(_durable_files.replace(location.name, folder, lines.data)))
+                    page.add(lines, _file_format.stamp_of(self._replace(location, location.name, folder, lines.data)))
                     self._keep(place, page, location)
                     return len(lines.facts)
 
@@ -247,9 +254,17 @@ class FactFiles:
         with _durable_files.opened_folder(self.root, location.folders) as folder:
             if page.torn:
                 aside = _durable_files.torn_name(name, torn)
-                _durable_files.replace(aside, folder, torn)
+                self._replace(location, aside, folder, torn)
                 _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
-            return _durable_files.replace(name, folder, data[: page.end] + lines.data)
+            return self._replace(location, name, folder, data[: page.end] + lines.data)
+
+    def _replace(self, location: FileLocation, name: str, folder: int, data: bytes) -> os.stat_result:
+        """Write a file. If that fails, its name may have changed and not be durable, so the next save makes sure of it."""
+        try:
+            return _durable_files.replace(name, folder, data)
+        except OSError:
+            self._unsynced.add(location.folders)
+            raise
 
     def _walk(self, owner: str | None, scope: Scope | None, subject: Subject | None) -> Generator[FileLocation]:
         wanted = (
@@ -295,7 +310,7 @@ def _lines(file: int, place: Place, path: str, page: Page | None = None) -> Fact
     found = _file_format.read_lines(file, place, path, page)
     if found.torn:
         line = len(found.facts) + (page.facts if page else 0) + 2
-        _log.warning("line %d of %r is torn, as a power loss or a bad sector leaves it; it is passed over", line, path)
+        _log.warning("line %d of %r is damaged: %s; the lines before it are used", line, path, found.torn)
     return found
 
 

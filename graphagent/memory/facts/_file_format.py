@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _AFTER = "after"
 _CRC = b',"crc":"'
 _CRC_END = b'"}'
+_AFTER_MARK = b',"after":"'
+_HEX = frozenset(b"0123456789abcdef")
 _FORMAT = {"graphagent": "facts", "format": 1}
 _TAIL = 256
 _BY_HAND = 'Restore it from a backup; or, if the file was changed on purpose, remove "crc" from this line, which is then read as it is'
@@ -48,8 +50,8 @@ class FactLines(NamedTuple):
     """Their bytes, with those of the file's first line if they are read from its start."""
     crc: str | None
     """The checksum of the last line; None if it has none, because somebody edited the line."""
-    torn: bool = False
-    """Whether a damaged last line follows, as a power loss may leave it."""
+    torn: str = ""
+    """What follows, if that is a damaged last line or a lost block; empty if nothing does."""
 
 
 def stamp_of(stat: os.stat_result) -> Stamp:
@@ -85,8 +87,8 @@ class Page:
         """The position after the last undamaged line; bytes after it are what a crash left of a line."""
         self.unended = False
         """Whether the last line lacks only its line break, as editors may leave it."""
-        self.torn = False
-        """Whether a damaged line follows, and not only the beginning of one."""
+        self.torn = ""
+        """The damage that follows, if it is not only the beginning of a line."""
         self.crc: str | None = None
         """The checksum of the last line; None if it has none."""
         self.size = 0
@@ -188,7 +190,9 @@ def read_lines(file: int, place: Place, path: str, page: Page | None = None) -> 
             if not _is_last(left):
                 raise DamagedStoreError(f"{path}, line {number}", read, remedy=_BY_HAND)
             left_over = b"\n".join(left)
-            return FactLines(facts, data[: len(data) - len(left_over)], crc, torn=not _is_cut(left_over))
+            sound = data[: len(data) - len(left_over)]
+            torn = "" if _is_cut(left_over) else _damage(left_over, page.end + len(sound), page.facts + len(facts))
+            return FactLines(facts, sound, crc, torn)
         keyword = read.fact.concept.keyword
         if reason := _misplaced(read, crc, versions.get(keyword) or page.version(keyword)):
             raise DamagedStoreError(f"{path}, line {number}", reason, remedy=_BY_HAND)
@@ -249,9 +253,42 @@ def _is_last(left: list[bytes]) -> bool:
     return size <= _length(b"\n".join(left)) + 1 and all(isinstance(_read(line), str) for line in left[1:])
 
 
+def _damage(left: bytes, sound: int, facts: int) -> str:
+    """Return what is damaged at the end of a file, after the sound bytes of some facts, and about how many facts that hides."""
+    many = round(len(left) * facts / sound) if facts else 0
+    if many <= 1 and facts:
+        return "the last line is torn, as a power loss or a bad sector leaves it"
+    zeros = len(left) - len(left.rstrip(b"\0\n"))
+    what = f"{zeros:,} bytes of zeros" if zeros > len(left) // 2 else f"{len(left):,} damaged bytes"
+    hidden = f"about {many:,} facts" if facts else "every fact of this file"
+    return f"its end is lost: there are {what}, as a bad sector or a lost block leaves them, where {hidden} were"
+
+
 def _is_cut(left: bytes) -> bool:
-    """Return whether bytes are the beginning of a line that was never written to its end."""
-    return min(left) >= ord(" ") and len(left) < _length(left)
+    """Return whether bytes are the beginning of a line that was never written to its end, and not one that was overwritten."""
+    if min(left) < ord(" ") or len(left) >= _length(left):
+        return False
+    body, mark, rest = left.rpartition(_AFTER_MARK)
+    if not mark:
+        return _begins_json(left)
+    before, quote, end = rest.partition(b'"')
+    if quote:
+        crc = b"%08x" % zlib.crc32(body + mark + before + quote)
+        return (_CRC + crc + _CRC_END).startswith(end)
+    return len(before) <= 8 and _HEX.issuperset(before)
+
+
+def _begins_json(data: bytes) -> bool:
+    from pydantic_core import from_json
+
+    text = data.decode(errors="ignore")  # it may end within a character
+    if len(data) - len(text.encode()) > 3 or not text.startswith("{"):
+        return data == b"{"[: len(data)]
+    try:
+        from_json(text, allow_partial="trailing-strings")
+    except ValueError:
+        return False
+    return True
 
 
 def _length(line: bytes) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from graphagent._options import check_path
@@ -38,7 +37,9 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
     def __init__(self, root: str | os.PathLike[str], *, key: KeySource, cache_bytes: int = 64 * 2**20) -> None:
         check_path("root=", root, "'facts'")
         check_cache_bytes(cache_bytes)
-        if (Path(root) / LOCK_FILE).exists() and not (Path(root) / SEALED_FILE).exists():
+        names = (os.path.join(root, LOCK_FILE), os.path.join(root, SEALED_FILE))  # noqa: PTH118  a Path raises, see below
+        plain, sealed = map(os.path.exists, names)  # where a folder cannot be entered, the first use says so
+        if plain and not sealed:
             raise StoreError(
                 f"{os.fspath(root)!r} holds plain facts; open it with FileMemoryProvider, or take another folder"
             )
@@ -46,8 +47,7 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
         self._sealed = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key, cache_bytes=cache_bytes - own)
         super().__init__(self._sealed, cache_bytes=own)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
+    async def aclose(self) -> None:
+        """Close the file, and release the keys and facts in memory. It opens again when it is used."""
+        await super().aclose()
         await self._sealed.aclose()

@@ -1129,3 +1129,79 @@ async def test_lines_that_lost_their_breaks_are_damage_and_no_torn_line(tmp_path
     file.write_bytes(head + b"\n" + b"\xf5".join(rest))
     with pytest.raises(DamagedStoreError, match="line 2"):
         await FileMemoryProvider(tmp_path).verify()
+
+
+async def _many_facts(root, count=40):
+    provider = FileMemoryProvider(root)
+    for number in range(count):
+        await provider.save(SingleFact(CITY, f"city-{number:02}"), USER, APP)
+    [file] = files(root)
+    return file, file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("lost", "what"),
+    [
+        (600, r"there are \d{3} bytes of zeros, as .*, where about [23] facts were"),
+        (4096, r"there are 4,\d{3} bytes of zeros, as .*, where about 1[3-9] facts were"),
+        (-1, r"bytes of zeros, as .*, where every fact of this file were"),
+    ],
+    ids=["600 bytes", "4 kB", "all but the first line"],
+)
+@pytest.mark.parametrize("filler", [b"\0", b"\xf7"])
+async def test_a_lost_block_at_the_end_is_reported_with_about_how_many_facts_it_hides(
+    tmp_path, caplog, lost, what, filler
+):
+    """Not as one torn line: `verify` and the log say it, those before are used, and the next save puts the bytes aside."""
+    file, whole = await _many_facts(tmp_path)
+    lost = lost if lost > 0 else len(whole) - whole.index(b"\n") - 1
+    file.write_bytes(whole[:-lost] + filler * lost)
+    if filler != b"\0":
+        what = what.replace("bytes of zeros", "damaged bytes")
+    provider = FileMemoryProvider(tmp_path)
+    found = await values(provider)
+    with pytest.raises(DamagedStoreError, match=what):
+        await provider.verify()
+    assert "is damaged: its end is lost" in caplog.text
+    await provider.save(SingleFact(CITY, "next"), USER, APP)
+    [aside] = file.parent.glob("*.torn-*")
+    assert aside.read_bytes().endswith(filler * lost)
+    left = [fact.value for fact in await provider.history(CITY, USER, APP)]
+    assert left[1:2] == found
+
+
+async def test_a_confirmed_line_whose_end_was_overwritten_is_no_line_that_was_never_written(tmp_path):
+    """However much of the checksums at its end it is: what is left is no beginning of a line. It is reported and put aside."""
+    file, whole = await _small_file(tmp_path)
+    provider = FileMemoryProvider(tmp_path)
+    for count in range(1, 29):
+        for filler in (b"x", b" ", b"~"):
+            file.write_bytes(whole[:-count] + filler * count)
+            with pytest.raises(DamagedStoreError, match="the last line is torn"):
+                await provider.verify()
+    await provider.save(SingleFact(CITY, "next"), USER, APP)
+    [aside] = file.parent.glob("*.torn-*")
+    assert b"city-3" in aside.read_bytes()
+
+
+async def test_no_beginning_of_a_line_is_taken_for_a_damaged_one(tmp_path):
+    """Whatever characters it has, and wherever among their bytes it ends: such a line was never confirmed."""
+    provider = FileMemoryProvider(tmp_path)
+    concept = Concept("city", 'whëre "they" \\ live \U0001f600 \u2028', FactType.MULTIPLE)
+    for value in ("Oslo", 'a "b" \\ \n é \U0001f600 ,"after":"00ab12cd","crc":"'):
+        await provider.save(MultipleFacts(concept, [value]), USER, APP)
+    [file] = files(tmp_path)
+    whole = file.read_bytes()
+    for length in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
+        file.write_bytes(whole[:length])
+        assert await FileMemoryProvider(tmp_path).verify() == (2 if length == len(whole) - 1 else 1)
+
+
+async def test_what_a_killed_rewrite_left_is_removed_by_the_next_save_of_its_subject(tmp_path):
+    """It has facts, and nobody would read or forget it."""
+    file, _ = await _small_file(tmp_path)
+    left = file.with_name(f"{file.name}.tmp")
+    left.write_bytes(file.read_bytes())
+    await FileMemoryProvider(tmp_path).save(SingleFact(CITY, "next"), USER, APP)
+    assert not left.exists()
+    assert await values(FileMemoryProvider(tmp_path)) == ["next"]
