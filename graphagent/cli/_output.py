@@ -34,8 +34,9 @@ def is_plain() -> bool:
 def screen(*, err: bool = False) -> Console:
     """Return the console for standard output, or for standard error."""
     stream = sys.stderr if err else sys.stdout
-    colours = None if is_plain() else "auto"
-    console = Console(stderr=err, highlight=False, soft_wrap=not stream.isatty(), color_system=colours)
+    console = Console(
+        stderr=err, highlight=False, soft_wrap=not stream.isatty(), color_system=None if is_plain() else "auto"
+    )
     console.width = min(console.width, _WIDEST)
     return console
 
