@@ -174,7 +174,7 @@ def test_readme_runs_as_a_script(tmp_path):
 
 
 def test_readme_is_typed(tmp_path):
-    """mypy --strict has nothing to say about that program."""
+    """The same program is clean under `mypy --strict`."""
     file = tmp_path / "readme.py"
     file.write_text(PROGRAM, "utf-8")
     said = subprocess.run(
