@@ -92,7 +92,8 @@ async def fork(
     log.along(*(Put((*key, 0, name), data) for name, data in copied.payloads.items()))
     outline = config.strategy.outline
     changed = outline if outline.digest != header.strategy_digest else None
-    log.append(Resumed(forked=True, strategy=changed, **new_rules(config, log.state, past)))
+    ruled, declared = config.compiled.ruled, config.strategy.declarations
+    log.append(Resumed(forked=True, strategy=changed, **new_rules(ruled, declared, log.state, past)))
     if edit is not None:
         _edit(run, edit, number, before)
     try:

@@ -15,9 +15,20 @@ from graphagent.codec._internal import DecodeError
 from graphagent.graph import Outline
 from graphagent.llm import Message, ToolResult
 from graphagent.llm._internal import BROKEN_OFF
-from graphagent.log._executed import Executions, began, ended, scope_of, take_back
+from graphagent.log._executed import began, ended, scope_of, take_back
 from graphagent.log._ledger import Charge
-from graphagent.log._state import PLACED, UNSET, Activation, Effect, Frame, OpenQuestion, QuestionKind, Source, spent
+from graphagent.log._state import (
+    PLACED,
+    UNSET,
+    Activation,
+    Effect,
+    Executions,
+    Frame,
+    OpenQuestion,
+    QuestionKind,
+    Source,
+    spent,
+)
 from graphagent.memory._internal import FORGOTTEN, Item, MessageStep, Transcript
 
 if TYPE_CHECKING:

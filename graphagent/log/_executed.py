@@ -6,31 +6,14 @@ strategy by itself: for that of the run, and for each entry into a subgraph that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
+from graphagent.log._state import Executions
 
 if TYPE_CHECKING:
-    from graphagent.log._state import Frame, State
+    from collections.abc import Mapping
 
-Scope: TypeAlias = tuple[str, int]
-"""One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
-
-
-class Executions(msgspec.Struct, omit_defaults=True):
-    """What was executed of one declaration."""
-
-    begun: int = 0
-    """The entry with which one of its nodes began last."""
-    node: str = ""
-    """The path of that node."""
-    over: int = 0
-    """The last entry at which one was known to be over."""
-    running: dict[str, tuple[str, str, int]] = {}
-    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, and the entry."""
-    ended: dict[str, tuple[int, int]] = {}
-    """Those that came to their end, by their paths: with which entry the first of them began, and the last."""
+    from graphagent.log._state import Frame, Scope, State
 
 
 def scope_of(frame: Frame) -> Scope:

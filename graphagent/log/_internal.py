@@ -44,7 +44,6 @@ from graphagent.log._entries import TaskShown as TaskShown
 from graphagent.log._entries import ToolsListed as ToolsListed
 from graphagent.log._entries import TranscriptEdited as TranscriptEdited
 from graphagent.log._entries import known_results as known_results
-from graphagent.log._executed import Executions as Executions
 from graphagent.log._executed import hindrance as hindrance
 from graphagent.log._executed import scope_of as scope_of
 from graphagent.log._header import HEADERS as HEADERS
@@ -81,6 +80,7 @@ from graphagent.log._state import UNDONE_BY_RETRY as UNDONE_BY_RETRY
 from graphagent.log._state import UNSET as UNSET
 from graphagent.log._state import Activation as Activation
 from graphagent.log._state import Effect as Effect
+from graphagent.log._state import Executions as Executions
 from graphagent.log._state import Frame as Frame
 from graphagent.log._state import OpenQuestion as OpenQuestion
 from graphagent.log._state import QuestionKind as QuestionKind

@@ -7,7 +7,9 @@ that it does not have besides live things: clients, handlers, cancel scopes, tim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
+
+import msgspec
 
 from graphagent.llm import Usage
 from graphagent.log._ledger import Charge
@@ -17,7 +19,6 @@ QuestionKind = Literal["question", "approval", "result", "in_flight"]
 
 if TYPE_CHECKING:
     from graphagent.graph import Outline
-    from graphagent.log._executed import Executions, Scope
     from graphagent.log._status import Status
 
 _NOTHING = Usage()
@@ -72,6 +73,25 @@ class OpenQuestion(NamedTuple):
     """The JSON schema of the answer, as a stored value."""
     asked: int
     """When it was asked, in milliseconds UTC."""
+
+
+Scope: TypeAlias = tuple[str, int]
+"""One execution of a strategy that has rules: the path of its frame, and the entry with which it was entered."""
+
+
+class Executions(msgspec.Struct, omit_defaults=True):
+    """What was executed of one declaration."""
+
+    begun: int = 0
+    """The entry with which one of its nodes began last."""
+    node: str = ""
+    """The path of that node."""
+    over: int = 0
+    """The last entry at which one was known to be over."""
+    running: dict[str, tuple[str, str, int]] = {}
+    """Those that began and have not ended, by their paths: the path of the frame, the node that it executes, and the entry."""
+    ended: dict[str, tuple[int, int]] = {}
+    """Those that came to their end, by their paths: with which entry the first of them began, and the last."""
 
 
 @final

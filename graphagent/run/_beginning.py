@@ -234,7 +234,8 @@ async def _claim(run: Runtime, store: Store) -> None:
     log.version, log.lost = version, False
     _record_answers(run)
     changed = outline if outline.digest != header.strategy_digest else None
-    log.append(Resumed(strategy=changed, **new_rules(run.config, log.state, run.past)))
+    ruled, declared = run.config.compiled.ruled, run.config.strategy.declarations
+    log.append(Resumed(strategy=changed, **new_rules(ruled, declared, log.state, run.past)))
     run.past = None
     with token, anyio.CancelScope(shield=True):
         await log.commit(header=True)

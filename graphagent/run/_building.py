@@ -25,7 +25,8 @@ from graphagent.run._forks import each_call, parallel_call, race_call, with_same
 from graphagent.run._learning import learning
 from graphagent.run._loop import execute
 from graphagent.run._policies import with_policies
-from graphagent.run._rules import ScopeRules, Within, ruled, rules_for
+from graphagent.run._ruled import ScopeRules, Within, rules_for
+from graphagent.run._rules import ruled
 from graphagent.run._selection import choose_tools
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from graphagent.graph._internal import Each, Edge, End, Parallel, Race, Start, p
 
 if TYPE_CHECKING:
     from graphagent.graph._internal import Element, Rule
-    from graphagent.run._rules import Ruled, Within
+    from graphagent.run._ruled import Ruled, Within
 
 Call = Callable[[Any, Any], Awaitable[Any]]
 """Executes a node: `async (execution, input) -> output`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphagent.run._budgets import Budgets
     from graphagent.run._callbacks import Callback, Check
     from graphagent.run._compiled import Call, CompiledNode
-    from graphagent.run._rules import Within
+    from graphagent.run._ruled import Within
 
 FinalCheck = Callable[..., Any]
 """`(answer)` or `(answer, run)`; False, or an exception, refuses the answer."""

@@ -22,12 +22,11 @@ from graphagent.log._internal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from graphagent.graph import Outline
     from graphagent.llm import ToolResult
     from graphagent.log._internal import Activation, Entry, Frame, State
-    from graphagent.run._config import RunConfig
 
 
 @dataclass(slots=True)
@@ -151,9 +150,18 @@ def place_of(strategy: Outline | None, path: str) -> str:
         return "?"
 
 
-def new_rules(config: RunConfig, state: State, past: Past | None) -> dict[str, Any]:
-    """Return the fields of the entry `resumed` that are about rules: what the log did not note so far, and notes from now on."""
-    run, ruled, declared = state.run, config.compiled.ruled, config.strategy.declarations
+def new_rules(
+    ruled: tuple[tuple[str, str], ...], declared: Mapping[str, str], state: State, past: Past | None
+) -> dict[str, Any]:
+    """Return the fields of the entry `resumed` that are about rules: what the log did not note so far, and notes from now on.
+
+    Args:
+        ruled: What rules name now.
+        declared: The names of the declarations of the strategy as it is now.
+        state: The state of the run.
+        past: What the run executed; None if no rule names anything.
+    """
+    run = state.run
     missing = [each for each in ruled if each not in run.ruled]
     return {
         "declared": dict(declared) if dict(declared) != run.declared else None,

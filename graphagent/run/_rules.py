@@ -5,102 +5,21 @@ Which nodes a rule names is known when a strategy is compiled. Their calls are w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
-from graphagent.graph._internal import called_by, is_named, is_same, is_tool, name_of
+from graphagent.graph._internal import called_by, is_same, is_tool, name_of
 from graphagent.log._internal import RuledExecution, hindrance, scope_of
+from graphagent.run._ruled import Ruled
 
 if TYPE_CHECKING:
-    from graphagent.graph import PathRule, Strategy
-    from graphagent.graph._internal import Declaration, Element, RuleNode
+    from graphagent.graph import PathRule
     from graphagent.llm import Tool
     from graphagent.log._internal import Frame
     from graphagent.run._compiled import Call
     from graphagent.run._runtime import Runtime
     from graphagent.run._scope import Execution
-
-
-class _Check(NamedTuple):
-    """What must not have been executed, or must have been, before something begins."""
-
-    rule: PathRule
-    first: frozenset[str]
-    """The names after which it may not begin; none: it may not at all."""
-    between: frozenset[str]
-    """The names of what lets it begin again."""
-
-
-class ScopeRules:
-    """The rules of a strategy, with a name in the log for everything that they name."""
-
-    def __init__(self, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> None:
-        self.named: list[tuple[RuleNode, str]] = []
-        """What the rules name, and the names."""
-        self._checks: dict[str, list[_Check]] = {}
-        for rule in strategy.path_rules:
-            parts = [self._name(each, strategy, names) for each in rule.nodes]
-            if rule.kind == "precedes":
-                self._add(parts[1], rule, [], [parts[0]])
-            elif rule.kind == "guarded":
-                self._add(parts[2], rule, [parts[0]], [parts[1]])
-            else:
-                for part in parts:
-                    self._add(part, rule, [each for each in parts if each != part], [])
-
-    def _name(self, node: RuleNode, strategy: Strategy[Any, Any], names: Mapping[Declaration, str]) -> str:
-        if isinstance(node, str):
-            name = f"/{node}"
-        elif is_tool(node):
-            name = f"tool {node.name}"
-        else:
-            name = next(
-                names[each.declaration] for path, each in strategy.walk() if is_named(node, path, each.declaration)
-            )
-        if all(name != known for _, known in self.named):
-            self.named.append((node, name))
-        return name
-
-    def _add(self, then: str, rule: PathRule, first: Sequence[str], between: Sequence[str]) -> None:
-        self._checks.setdefault(then, []).append(_Check(rule, frozenset(first), frozenset(between)))
-
-    def checks(self, names: Sequence[str]) -> tuple[_Check, ...]:
-        """Return the checks of something that has these names."""
-        return tuple(check for name in names for check in self._checks.get(name, ()))
-
-
-class Within(NamedTuple):
-    """Where something is in a strategy that has rules."""
-
-    rules: ScopeRules
-    prefix: str | None
-    """What its path there begins with; None in a sub-agent, which is at no place of the strategy."""
-    levels: int
-    """By how many frames that strategy is around the frame in which it is executed."""
-
-    def below(self, part: str) -> Within:
-        """Return the same for what is executed in a frame inside."""
-        return Within(self.rules, None if self.prefix is None else f"{self.prefix}{part}/", self.levels + 1)
-
-
-class Ruled(NamedTuple):
-    """What the rules of a strategy say of something."""
-
-    levels: int
-    names: tuple[str, ...]
-    checks: tuple[_Check, ...]
-
-
-def rules_for(element: Element, within: Sequence[Within]) -> list[Ruled]:
-    """Return what rules say of an element; nothing if none names it."""
-    found: list[Ruled] = []
-    for rules, prefix, levels in within:
-        path = "" if prefix is None else prefix + element.name
-        names = tuple(name for node, name in rules.named if is_named(node, path, element.declaration))
-        if names:
-            found.append(Ruled(levels, names, rules.checks(names)))
-    return found
 
 
 def ruled(call: Call, of: Sequence[Ruled]) -> Call:

@@ -25,7 +25,7 @@ LIVE = {
         # what it is made of
         "config", "features", "handlers", "around_model", "around_node", "around_tool", "guards", "step_callbacks", "backend",
         "log", "frame", "run_id", "owner", "thread", "parent", "top", "lineage", "children", "limits", "max_seconds", "deadline", "memory",
-        "_handle", "listed", "draft", "recorded", "after",
+        "_handle", "listed", "draft", "past", "recorded", "after",
         # where this process is with it
         "begun", "claimed", "token", "idle", "since", "before", "attention", "failure", "pausing", "stepping", "added", "handed",
         "asked", "answers", "items", "sleeping", "unheard", "looked_back", "after_end", "at_rest", "unlearned", "call_ids",
