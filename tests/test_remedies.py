@@ -140,9 +140,14 @@ def test_a_type_that_does_not_fit_can_be_mapped_as_the_error_says(paths, ended):
     Strategy("s", *ended, path >> END)
 
 
-@pytest.mark.parametrize("named", [up, "up"], ids=["the object", "the name"])
+@node(name="up")
+async def other_up(ctx: Context, text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize("named", [other_up, "up"], ids=["the object", "the name"])
 def test_the_path_that_a_problem_with_a_rule_suggests_names_the_node(named):
-    """A copy with a policy in a subgraph is not what the rule names; its path is in the problem, and the rule holds with it."""
+    """A node of the same name in a subgraph is not what the rule names; its path is in the problem, and the rule holds with it."""
     inner = Strategy("inner", START >> up.retry(attempts=2) >> END)
     error = refusal(lambda: Strategy("s", START >> inner >> ln >> END, rules=[precedes(named, ln)]))
     path = found(error, r"(?:by its whole path, |the node at )'(\S+)'")
