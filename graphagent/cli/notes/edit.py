@@ -29,9 +29,11 @@ from graphagent.cli.notes._target import (
     SeenBy,
     Under,
     Which,
+    metadata_of,
     narrowed,
     note_named,
     plain,
+    time_of,
 )
 from graphagent.errors import GraphAgentError, StoreError
 
@@ -48,6 +50,13 @@ def remember(
     scope: Annotated[str | None, option("--scope", "PATH", "The scope to save it in. Default: /.")] = None,
     category: Labels = None,
     importance: Importance = None,
+    at: Annotated[
+        str | None, option("--at", "TIME", "When it was said: 2026-01-31, 2026-01-31T09:30, or 2h for two hours ago.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        option("--metadata", "NAME=VALUE", "More about it; the value is JSON, or else text. Can be repeated."),
+    ] = None,
     private: Annotated[bool, flag("--private", text="Only its source can see it.")] = False,
     each: Annotated[
         bool, flag("--each", text="Save each argument, or each line of standard input, as a note.")
@@ -58,6 +67,7 @@ def remember(
     """Save a text, or several. They are on disk when the command ends."""
     if private and not source:
         raise typer.BadParameter("what is private can be seen by its source alone; say who that is: --source NAME")
+    said, more = time_of(at, "--at"), metadata_of(metadata)
     words = text or []
     texts = list(words) if each else [" ".join(words)] if words else []
     if texts in ([], ["-"]):
@@ -67,7 +77,13 @@ def remember(
         raise typer.BadParameter("there is nothing to save; give the text, or write it to standard input")
     records = target.use_notes(
         lambda notes: notes.remember_many(
-            texts, scope=scope, categories=category, importance=importance, private=private
+            texts,
+            scope=scope,
+            categories=category,
+            importance=importance,
+            private=private,
+            at=said,
+            metadata=more,
         ),
         source=source,
         embedder=embedder,

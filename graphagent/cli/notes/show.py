@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from graphagent import _clock
 from graphagent.cli import _output
-from graphagent.cli._options import Json, age_of, argument, flag, option
+from graphagent.cli._options import Json, argument, flag, option
 from graphagent.cli._phrases import counted, others, whose
 from graphagent.cli.notes._target import (
     Category,
@@ -22,13 +20,16 @@ from graphagent.cli.notes._target import (
     OfSource,
     RerankerName,
     SeenBy,
+    Since,
     Under,
+    Until,
     Which,
     narrowed,
     note_named,
     open_notes,
     owners_of,
     plain,
+    time_of,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ _BEGINNING = 240
 _SHORT = 8
 """Characters of an id that lists show at least."""
 _DAY = len("2026-01-31")
-_LAST = time(23, 59, 59, 999_000)
-"""The last millisecond of a day, since times of notes are counted in milliseconds."""
 
 
 def recall(
@@ -54,6 +53,8 @@ def recall(
     source: SeenBy = None,
     scope: Under = None,
     category: Category = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the best.")] = 10,
     detailed: Annotated[
         bool, flag("--detailed", text="Show each note in full, and what each reason added to its rank.")
@@ -63,8 +64,9 @@ def recall(
     as_json: Json = False,
 ) -> None:
     """Find the notes that fit a question, best first. Nothing is written."""
+    first, last = time_of(since, "--since"), time_of(until, "--until", end=True)
     found = target.use_notes(
-        lambda notes: narrowed(notes, scope, category).recall(" ".join(query), limit=limit),
+        lambda notes: narrowed(notes, scope, category).recall(" ".join(query), limit=limit, since=first, until=last),
         source=source,
         embedder=embedder,
         reranker=reranker,
@@ -130,22 +132,13 @@ def list_notes(
     source: OfSource = None,
     scope: Under = None,
     category: Category = None,
-    since: Annotated[
-        str | None,
-        option(
-            "--since",
-            "TIME",
-            "Only what was said, or else saved, at this time or later: 2026-01-31, 2026-01-31T09:30, or 30d for 30 days ago.",
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, option("--until", "TIME", "Only what was said, or else saved, at this time or earlier.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many, the newest.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List the notes, newest first."""
-    first, last = _time(since, "--since"), _time(until, "--until", end=True)
+    first, last = time_of(since, "--since"), time_of(until, "--until", end=True)
     found = target.use_notes(
         lambda notes: narrowed(notes, scope, category).list_records(
             source=source, since=first, until=last, limit=limit + 1
@@ -280,36 +273,6 @@ def _has_no_vectors(target: NotesTarget) -> bool:
             return bool((await notes.info()).record_count) and await notes.stored_embedder() is None
 
     return target.use(read)
-
-
-def _time(text: str | None, option: str, *, end: bool = False) -> datetime | None:
-    """Return the time that a text stands for.
-
-    Args:
-        text: A date or a time in the zone of this machine, or an age such as `30d`.
-        option: The option that it is the value of.
-        end: Whether a date stands for the end of its day.
-
-    Raises:
-        BadParameter: the text is not a time.
-    """
-    if text is None:
-        return None
-    given = text.strip()
-    try:
-        is_age = re.fullmatch(r"\d+(?:\.\d+)?\s*[smhdw]", given.lower())
-        if (age := age_of(given if is_age else None, option)) is not None:
-            return datetime.fromtimestamp(_clock.now() / 1000, UTC) - age
-        if len(given) == _DAY:
-            return datetime.combine(date.fromisoformat(given), _LAST if end else time.min).astimezone()
-        return datetime.fromisoformat(given).astimezone()
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer ago than time is counted", param_hint=option) from None
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write a date such as 2026-01-31 or 2026-01-31T09:30, or how long ago, such as 30d",
-            param_hint=option,
-        ) from None
 
 
 def _ids_shown(records: Collection[Record]) -> dict[str, str]:

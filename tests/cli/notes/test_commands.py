@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from contextlib import closing
+from datetime import datetime
 
 import apsw
 import pexpect
@@ -58,6 +59,41 @@ def test_what_is_remembered_is_recalled(run, store):
     lines = run("notes", "recall", "PostgreSQL", "--detailed", *store).out.splitlines()
     assert lines[0].split("\t") == ["score", "note", "scope", "when", "source", "reasons", "parts", "id"]
     assert re.fullmatch(r"lexical \d+\.\d\d,relevance 1\.00", lines[1].split("\t")[6])
+
+
+def test_a_note_has_its_time_and_metadata_and_is_recalled_by_its_time(run, store):
+    """`--at` says when it was said, `--metadata` more about it; `recall` leaves out what is older or newer."""
+    said = (
+        "--at",
+        "2024-03-05T09:30",
+        "--metadata",
+        "ticket=42",
+        "--metadata",
+        "by= Ada=1",
+        "--metadata",
+        'tags=["a"]',
+    )
+    [old] = _json(run("notes", "remember", "We chose PostgreSQL.", *said, "--json", *store))
+    assert old["metadata"] == {"ticket": 42, "by": " Ada=1", "tags": ["a"]}
+    assert datetime.fromisoformat(old["at"]) == datetime(2024, 3, 5, 9, 30).astimezone()
+    _keep(run, store, "PostgreSQL is slow.")
+
+    def recalled(*options):
+        found = _json(run("notes", "recall", "PostgreSQL", *options, "--json", *store))
+        return sorted(match["record"]["content"] for match in found)
+
+    assert recalled("--since", "1h") == ["PostgreSQL is slow."]
+    assert recalled("--until", "2024-03-05") == ["We chose PostgreSQL."]
+    assert recalled("--since", "2024-03-05", "--until", "2025-01-01") == ["We chose PostgreSQL."]
+    assert len(recalled("--since", "2024-03-05")) == 2
+    for words, wrong in (
+        (("remember", "x", "--at", "soon"), "'soon' is no time"),
+        (("remember", "x", "--metadata", "ticket"), "'ticket' is no metadata; write NAME=VALUE"),
+        (("remember", "x", "--metadata", "=1"), "'=1' is no metadata"),
+        (("recall", "x", "--since", "soon"), "'soon' is no time"),
+    ):
+        ended = run("notes", *words, *store)
+        assert (ended.code, wrong in ended.said) == (2, True)
 
 
 def test_standard_input_is_one_note_or_one_for_each_line(run, store):
