@@ -24,7 +24,7 @@ OBJECTS = {
     "Agent": agent,
     "Run": agent.start("hi"),
     "RunStream": RunStream(agent.start("hi")),
-    "Tool": Tool("look", "Look somewhere.", {"type": "object"}, None),
+    "Tool": Tool("look", "Look somewhere.", {"type": "object"}, print),
     "KeepingProvider": StoreMemoryProvider(MemoryStore()),
     "SqliteStore": SqliteStore("never-opened.db"),
     "MemoryStore": MemoryStore(),

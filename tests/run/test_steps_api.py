@@ -602,6 +602,8 @@ class World:
         world = self
 
         class Model:
+            name = "m"
+
             async def respond(self, request, on_text=None):
                 text = request.messages[-1].text
                 await world.moment(f"model: {len(request.messages)} {text}")
