@@ -23,7 +23,6 @@ from graphagent.log._internal import (
     Segment,
     check_segments,
     header_key,
-    is_intact,
     list_runs,
     payloads_in,
     place_of,
@@ -36,6 +35,7 @@ from graphagent.log._internal import (
 )
 from graphagent.run._internal import thread_record
 from graphagent.store import Put
+from graphagent.store._internal import is_intact
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -7,7 +7,6 @@ their own, named by a number that the log never uses twice.
 from __future__ import annotations
 
 import copy
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
@@ -22,6 +21,7 @@ from graphagent.llm import Message, ModelResponse
 from graphagent.log._entries import AgentStarted, AgentStopped, AnyEntry, Carried, Held, Started, Stopped
 from graphagent.memory import Step
 from graphagent.memory._internal import Source, Versions, read_step, write_step
+from graphagent.store._internal import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.log._entries import Entry
@@ -326,16 +326,6 @@ def _fits(value: Any) -> bool:
 def row_of(time: int, ran: int, entries: Sequence[bytes]) -> bytes:
     """Return the row of a commit."""
     return checked(_encoder.encode((time, ran, [Raw(each) for each in entries])))
-
-
-def checked(data: bytes) -> bytes:
-    """Return bytes after their checksum."""
-    return zlib.crc32(data).to_bytes(4, "big") + data
-
-
-def is_intact(row: bytes) -> bool:
-    """Return whether bytes fit their checksum."""
-    return len(row) > 4 and zlib.crc32(memoryview(row)[4:]) == int.from_bytes(row[:4], "big")
 
 
 def may_refer(row: bytes) -> bool:

@@ -10,9 +10,9 @@ from msgspec.msgpack import Decoder, Encoder
 
 from graphagent import _clock
 from graphagent.errors import DamagedStoreError
-from graphagent.log._bytes import checked, is_intact
 from graphagent.log._claim import LEASE, Claim
 from graphagent.log._status import Status
+from graphagent.store._internal import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.llm import Usage

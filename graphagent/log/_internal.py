@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from graphagent.log._bytes import EntryCodec as EntryCodec
-from graphagent.log._bytes import checked as checked
 from graphagent.log._bytes import cut as cut
-from graphagent.log._bytes import is_intact as is_intact
 from graphagent.log._bytes import may_refer as may_refer
 from graphagent.log._bytes import payloads_in as payloads_in
 from graphagent.log._bytes import plain as plain

@@ -10,9 +10,7 @@ from graphagent.errors import DamagedStoreError, RunExistsError, RunNotFoundErro
 from graphagent.log._internal import (
     Log,
     RunHeader,
-    checked,
     header_key,
-    is_intact,
     payloads_in,
     plain,
     read_header,
@@ -23,6 +21,7 @@ from graphagent.log._internal import (
 from graphagent.memory._internal import Transcript
 from graphagent.run._reading import look_up_references, read_log
 from graphagent.store import Exists, Put
+from graphagent.store._internal import checked, is_intact
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store

@@ -5,4 +5,7 @@ from __future__ import annotations
 from graphagent.store._bulk import collect as collect
 from graphagent.store._bulk import get_many as get_many
 from graphagent.store._cache import Cache as Cache
+from graphagent.store._checksum import checked as checked
+from graphagent.store._checksum import is_intact as is_intact
+from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._fork_safety import in_use as in_use

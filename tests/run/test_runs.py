@@ -29,12 +29,13 @@ from graphagent.history import (
 from graphagent.history._internal import family
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.llm._internal import chat_messages
-from graphagent.log._internal import checked, header_key, payloads_in, plain, rows_key
+from graphagent.log._internal import header_key, payloads_in, plain, rows_key
 from graphagent.memory import ActionStep
 from graphagent.nodes import ask_human
 from graphagent.run import RunHeader as Head
 from graphagent.run import list_runs
 from graphagent.store import Delete, EncryptedStore, MemoryStore, Put, SqliteStore, new_key
+from graphagent.store._internal import checked
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
 from tests.thorough import examples

@@ -29,7 +29,7 @@ from graphagent.memory.facts._types import (
     stamped,
 )
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
-from graphagent.store._internal import collect, get_many
+from graphagent.store._internal import checked, collect, get_many, unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
@@ -336,14 +336,14 @@ def _size(keys: Key) -> int:
 def _listed(domain: Key, last: int, fact: Fact) -> Put:
     # A number is never used twice, so that removing a concept from the list cannot remove another one that was added since.
     number = last + 1 + int.from_bytes(os.urandom(4))
-    return Put((*domain, _CONCEPTS, number), fact.concept.keyword.encode(), expected=0)
+    return Put((*domain, _CONCEPTS, number), checked(fact.concept.keyword.encode()), expected=0)
 
 
 def _keyword(item: Item) -> str:
     try:
-        return Concept(item.value.decode()).keyword
+        return Concept(unchecked(item.value).decode()).keyword
     except ValueError:
-        raise DamagedStoreError(f"a list of concepts of room {_ROOM!r}", "it names none") from None
+        raise DamagedStoreError(f"a list of concepts of room {_ROOM!r}", "it is not what was written") from None
 
 
 def _domain(place: Place) -> Key:
@@ -352,7 +352,7 @@ def _domain(place: Place) -> Key:
 
 
 def _put(keys: Key, fact: Fact) -> Put:
-    return Put((*keys, fact.version), orjson.dumps(fact_record(fact)), expected=0)
+    return Put((*keys, fact.version), checked(orjson.dumps(fact_record(fact))), expected=0)
 
 
 def _version(item: Item | None) -> int:
@@ -364,7 +364,7 @@ def _version(item: Item | None) -> int:
 
 def _fact(item: Item) -> Fact:
     try:
-        fact = read_fact(orjson.loads(item.value))
+        fact = read_fact(orjson.loads(unchecked(item.value)))
         if (fact.concept.keyword, fact.version) != item.key[5:]:
             raise ValueError("it is a fact of another place")
     except (ValueError, TypeError) as error:

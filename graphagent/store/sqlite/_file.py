@@ -322,6 +322,13 @@ def items(
     raise DamagedStoreError(os.fspath(path), "a row is not one that a store writes")
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # what is above it may not be entered
+        return False
+
+
 def as_store_error(error: BaseException, path: Path) -> StoreError:
     """Return the StoreError for an error of the driver or the system, which says what is wrong with this file and what to do."""
     import apsw
@@ -332,9 +339,9 @@ def as_store_error(error: BaseException, path: Path) -> StoreError:
     detail = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.IOError) and detail in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS):
         return DamagedStoreError(where, "it is cut off")
-    if os.path.isdir(path):  # noqa: PTH112  that of a Path raises where a folder cannot be entered
+    if _is_folder(path):
         return StoreError(f"{where} is a folder; give the store the path of a file")
-    if blocked := next((each for each in path.parents if os.path.lexists(each) and not os.path.isdir(each)), None):
+    if blocked := next((each for each in path.parents if os.path.lexists(each) and not _is_folder(each)), None):
         return StoreError(
             f"{where} cannot be made: {os.fspath(blocked)} is a file, not a folder; move it or choose another path"
         )

@@ -282,7 +282,7 @@ class _OpenFile:
             nonlocal raised
             try:
                 return function(connection)
-            except apsw.Error:
+            except (apsw.Error, UnicodeDecodeError):  # the driver decodes what it reads
                 raise
             except Exception as error:  # noqa: BLE001  raised below
                 raised = error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
 from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
 from graphagent.store._sealed_detection import sealed_after
-from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection
+from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
 
 if TYPE_CHECKING:
     from graphagent._concurrency import Reply
@@ -101,7 +101,8 @@ def make_all(
                 try:
                     job.along(connection)
                 except Exception as error:  # noqa: BLE001 - raised where `along` was passed in
-                    conflicts[job] = error
+                    damaged = isinstance(error, UnicodeDecodeError)  # the driver decodes what it reads
+                    conflicts[job] = as_store_error(error, path) if damaged else error
                     connection.execute(back)
                     removes = False
             removed, sealed = removed or removes, sealed_then

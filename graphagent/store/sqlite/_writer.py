@@ -272,7 +272,11 @@ class Writer:
         for job in batch:
             if job not in forgetting:
                 raised = conflicts.get(job)
-                job.answer(as_store_error(raised, self._path) if isinstance(raised, apsw.Error) else raised)
+                job.answer(
+                    as_store_error(raised, self._path)
+                    if isinstance(raised, apsw.Error | UnicodeDecodeError)
+                    else raised
+                )
         if self._due is None and any(job.has(Delete) for job in batch):
             self._due = time.monotonic() + _PAUSE_SECONDS
         if forgetting:

@@ -22,6 +22,7 @@ import orjson
 from graphagent.errors import DamagedStoreError, NoteError
 from graphagent.memory.notes import _validation
 from graphagent.memory.notes._types import Record
+from graphagent.store._internal import checked, unchecked
 
 if TYPE_CHECKING:
     from graphagent.store import Item, Key
@@ -111,8 +112,10 @@ class Pending:
 
 def pack_pending(pending: Pending) -> bytes:
     """Return what a model still has to do, as bytes."""
-    return orjson.dumps(
-        {"names": pending.names, "within": pending.within, "version": pending.version, "tries": pending.tries}
+    return checked(
+        orjson.dumps(
+            {"names": pending.names, "within": pending.within, "version": pending.version, "tries": pending.tries}
+        )
     )
 
 
@@ -124,7 +127,7 @@ def unpack_pending(item: Item) -> Pending:
     """
     id_ = str(item.key[3])
     try:
-        data = orjson.loads(item.value)
+        data = orjson.loads(unchecked(item.value))
         names, within = map(str, data["names"]), map(str, data["within"])
         return Pending(tuple(names), tuple(within), id_, int(data["version"]), int(data["tries"]))
     except (ValueError, KeyError, TypeError):
@@ -184,7 +187,7 @@ def pack(record: Record) -> bytes:
         if (value := getattr(record, name)) != "":
             _validation.name(name, value)
     try:
-        return orjson.dumps({"format": FORMAT, **to_json(record)})
+        return checked(orjson.dumps({"format": FORMAT, **to_json(record)}))
     except TypeError as error:
         raise NoteError(
             f"the metadata of note {record.id!r} cannot be kept: {error}; give what JSON has a place for"
@@ -200,7 +203,7 @@ def unpack(item: Item) -> Record:
     owner, id_ = str(item.key[1]), str(item.key[3])
     reason = "it is not what was written"
     try:
-        data = orjson.loads(item.value)
+        data = orjson.loads(unchecked(item.value))
         if data.get("format") == FORMAT and data.get("id") == id_:
             return from_json(data, owner, item.version)
     except ValueError as error:
@@ -216,7 +219,7 @@ def pack_former(record: Record, action: str, into: str | None = None) -> bytes:
     `into` is the id of the note that replaced it, if it was consolidated away.
     """
     data: dict[str, Any] = {"record": to_json(record), "action": action}
-    return orjson.dumps(data if into is None else {**data, "into": into})
+    return checked(orjson.dumps(data if into is None else {**data, "into": into}))
 
 
 def unpack_former(item: Item) -> tuple[Record, str]:
@@ -226,13 +229,20 @@ def unpack_former(item: Item) -> tuple[Record, str]:
         DamagedStoreError: the bytes are not those of `pack_former`.
     """
     try:
-        data = orjson.loads(item.value)
+        data = orjson.loads(unchecked(item.value))
         return from_json(data["record"], str(item.key[1]), int(item.key[4])), str(data["action"])
     except (ValueError, KeyError, TypeError):
         raise DamagedStoreError(f"the history of note {item.key[3]!r}", "it is not what was written") from None
 
 
 def replaced_by(item: Item) -> str | None:
-    """Return the id of the note into which a former version was consolidated; None if it was not."""
-    into = orjson.loads(item.value).get("into")
+    """Return the id of the note into which a former version was consolidated; None if it was not.
+
+    Raises:
+        DamagedStoreError: the bytes are not those of `pack_former`.
+    """
+    try:
+        into = orjson.loads(unchecked(item.value)).get("into")
+    except (ValueError, AttributeError):
+        raise DamagedStoreError(f"the history of note {item.key[3]!r}", "it is not what was written") from None
     return None if into is None else str(into)
