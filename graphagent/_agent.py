@@ -139,6 +139,8 @@ class Agent(Generic[I, O]):
             check_whole("planning_interval", planning_interval)
         if planning_interval is not None and planning_interval < 1:
             raise ValueError(f"planning_interval={planning_interval} would never plan; give 1 or more, or None")
+        if callable(final_answer_checks):
+            raise TypeError("final_answer_checks= is a list of functions, such as [is_polite]")
         self.strategy = strategy
         """What it does."""
         self.model = model

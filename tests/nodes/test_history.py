@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -540,3 +541,20 @@ def test_ways_to_compress_are_values():
     assert WholeHistory(keep=2) == WholeHistory(2) != WholeHistory()
     assert FoundFacts(CITY, keep=1) == FoundFacts(CITY, keep=1)
     assert repr(ChunkedHistory(turns=5)) == "ChunkedHistory(turns=5, keep=0)"
+
+
+async def test_facts_are_looked_for_in_the_task_too():
+    """It stays in the prompt, and a concept that it tells is known, so what was said about it may be dropped. No empty line is sent."""
+    model = ScriptedModel(["Hello.", {"values": ["Oslo"]}, "Bye."])
+    path = (
+        START
+        >> llm_request(tools=False, name="a")
+        >> compress_history(FoundFacts(CITY))
+        >> llm_request(tools=False)
+        >> END
+    )
+    await Agent(Strategy("s", path), model=model).run("I moved to Oslo.")
+    told = model.requests[1].messages[-1].text.splitlines()
+    assert [json.loads(line) for line in told[1:-1]] == [
+        {"speaker": "user", "text": "I moved to Oslo."}, {"speaker": "assistant", "text": "Hello."},
+    ]  # fmt: skip

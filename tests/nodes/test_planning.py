@@ -64,7 +64,7 @@ async def test_a_plan_stands_before_the_first_turn_and_every_nth_one_behind_it(i
     assert len(model.requests) == 5 + expected.count("P")
 
 
-@pytest.mark.parametrize("interval", [0, -1])
+@pytest.mark.parametrize("interval", [0, -1, "2", 1.5, True])
 def test_an_interval_that_never_comes_is_refused(interval):
     """Give 1 or more, or None."""
     with pytest.raises(ValueError, match="would never plan"):

@@ -135,6 +135,11 @@ class FoundFacts:
             ModelRequestError: a request failed. An answer that cannot be used is an ExtractionFailed event instead.
         """
         said = [MessageStep(Message.user(step.summary)) if isinstance(step, SummaryStep) else step for step in steps]
+        # The task stays in the prompt, and is no part of what is compressed; a fact that it tells is known all the same.
+        there = {id(step) for step in steps}
+        said = [
+            *(step for step in ctx.memory.run_steps if isinstance(step, TaskStep) and id(step) not in there), *said,
+        ]  # fmt: skip
         trust = least_trust(("inferred", ctx.memory.trust))
         source = Source(ctx.run_id, len(ctx.memory.steps), ctx.node, trust)
         before = _carried(steps)

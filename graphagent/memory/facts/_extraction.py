@@ -114,7 +114,7 @@ def answer_messages(concept: Concept, steps: Sequence[Step]) -> list[Message]:
 
 def conversation(steps: Iterable[Step]) -> str:
     """Return a conversation as a block of escaped data, without the facts that were loaded into it, because these are known."""
-    return block("conversation", (line for step in steps for line in _lines(step)))
+    return block("conversation", (line for step in steps for line in _lines(step) if line["text"].strip()))
 
 
 def spoken(steps: Iterable[Step]) -> list[str]:

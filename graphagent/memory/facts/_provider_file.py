@@ -17,7 +17,16 @@ from graphagent.errors import StoreError
 from graphagent.memory._byte_cache import check_cache_bytes
 from graphagent.memory.facts._file_folder import FactFiles
 from graphagent.memory.facts._json import export_record, read_export
-from graphagent.memory.facts._types import Concept, Fact, Scope, Subject, check_filter, check_given, checked_owner
+from graphagent.memory.facts._types import (
+    Concept,
+    Fact,
+    Scope,
+    Subject,
+    check_filter,
+    check_given,
+    checked_owner,
+    folded,
+)
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._file_format import Page
@@ -81,9 +90,9 @@ class FileMemoryProvider:
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
-        wanted = description.casefold()
+        wanted = folded(description)
         found = await self.load_all(subject, scope, owner=owner)
-        return [fact for fact in found if wanted in fact.concept.description.casefold()]
+        return [fact for fact in found if wanted in folded(fact.concept.description)]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Return every version of the facts about a concept as it was saved, the newest first. The whole file is read."""

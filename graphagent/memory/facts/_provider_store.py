@@ -26,6 +26,7 @@ from graphagent.memory.facts._types import (
     check_filter,
     check_given,
     checked_owner,
+    folded,
     stamped,
 )
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
@@ -123,9 +124,9 @@ class StoreMemoryProvider:
         check_given(
             "load_by_description(description, subject, scope)", description=description, subject=subject, scope=scope
         )
-        wanted = description.casefold()
+        wanted = folded(description)
         found = await self.load_all(subject, scope, owner=owner)
-        return [fact for fact in found if wanted in fact.concept.description.casefold()]
+        return [fact for fact in found if wanted in folded(fact.concept.description)]
 
     async def history(self, concept: Concept, subject: Subject, scope: Scope, *, owner: str = "") -> list[Fact]:
         """Return every version of the facts about a concept as it was saved, the newest first."""

@@ -15,6 +15,7 @@ _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
 _LARGEST = 2**63 - 1
 _LOWEST_PRIORITY = 2**31 - 1
+_EVERYTHING = "everything"
 
 
 def checked_name(name: str, what: str) -> str:
@@ -32,6 +33,11 @@ def checked_name(name: str, what: str) -> str:
     if not 0 < len(name) <= _LONGEST_NAME:
         raise ValueError(f"{what} must have 1 to {_LONGEST_NAME:,} characters, not {len(name):,}")
     return name
+
+
+def folded(text: str) -> str:
+    """Return a text for comparisons that look neither at case nor at the form of Unicode."""
+    return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text.casefold())
 
 
 def check_filter(concept: object, subject: object, scope: object, *, everything: bool) -> None:
@@ -130,15 +136,18 @@ class Subject:
     description: str = field(default="", compare=False, repr=False)
     """Its description, for people and for models."""
     priority: int = field(default=1, compare=False)
-    """The rank of its facts if several subjects have some: lower numbers come first. From 0 to 2,147,483,647."""
+    """The rank of its facts if several subjects have some: lower numbers come first. From 0 to 2,147,483,646."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", checked_name(self.name, "the name of a subject"))
         _checked_text(self.description, f"the description of subject {self.name!r}")
-        _checked_int(self.priority, f"the priority of subject {self.name!r}", 0, _LOWEST_PRIORITY)
+        if self.name == _EVERYTHING:  # however it is made, it comes after every other subject
+            object.__setattr__(self, "priority", _LOWEST_PRIORITY)
+        else:
+            _checked_int(self.priority, f"the priority of subject {self.name!r}", 0, _LOWEST_PRIORITY - 1)
 
 
-EVERYTHING = Subject("everything", "all that concerns no subject in particular", priority=_LOWEST_PRIORITY)
+EVERYTHING = Subject(_EVERYTHING, "all that concerns no subject in particular", priority=_LOWEST_PRIORITY)
 """The subject of facts that are about no other subject. Every other subject ranks before it."""
 
 

@@ -24,9 +24,11 @@ from graphagent.memory import (
     MultipleFacts,
     Scope,
     SingleFact,
+    StoreMemoryProvider,
     Subject,
 )
 from graphagent.memory.facts import _file_format
+from graphagent.store import MemoryStore
 from graphagent.testing import fixed_clock, fixed_ids
 from tests.thorough import examples
 
@@ -1205,3 +1207,14 @@ async def test_what_a_killed_rewrite_left_is_removed_by_the_next_save_of_its_sub
     await FileMemoryProvider(tmp_path).save(SingleFact(CITY, "next"), USER, APP)
     assert not left.exists()
     assert await values(FileMemoryProvider(tmp_path)) == ["next"]
+
+
+@pytest.mark.parametrize("kind", ["file", "store"])
+async def test_a_description_is_found_in_whatever_form_it_is_written(tmp_path, kind):
+    """Composed or decomposed, in any case, in what is stored and in what is asked for."""
+    provider = FileMemoryProvider(tmp_path) if kind == "file" else StoreMemoryProvider(MemoryStore())
+    await provider.save(SingleFact(Concept("t", "Th\u00e8me"), "x"), USER, APP)
+    await provider.save(SingleFact(Concept("u", "THE\u0300ME"), "y"), USER, APP)
+    for wanted in ("the\u0300me", "th\u00e8me", "TH\u00c8ME"):
+        found = await provider.load_by_description(wanted, USER, APP)
+        assert [fact.value for fact in found] == ["x", "y"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from functools import cmp_to_key
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +165,15 @@ def test_what_a_fact_was_made_of_makes_it_again(drawn):
         assert all(part in found for part in parts)
         assert resolve(parts) == [fact]
         assert parts[0][0] is fact or fact.version == 0
+
+
+def test_every_other_subject_comes_before_everything():
+    """The lowest priority that may be given is above it, and another subject of its name is the same one."""
+    app = Scope.product("app")
+    last = Subject("z", priority=2**31 - 2)
+    for everything in (EVERYTHING, Subject("everything"), Subject("everything", priority=0)):
+        found = resolve([(SingleFact(THEME, "any", 9), everything, app), (SingleFact(THEME, "z", 1), last, app)])
+        assert [fact.value for fact in found] == ["z"]
+        assert everything.priority == EVERYTHING.priority
+    with pytest.raises(ValueError, match="the priority of subject 'z'"):
+        Subject("z", priority=2**31 - 1)
