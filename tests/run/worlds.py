@@ -223,6 +223,7 @@ class Builder:
     def __init__(self, world: World) -> None:
         self.world = world
         self._count = 0
+        self._races = 0
 
     def strategy(self, parts: list[Part], name: str = "wild", *, ending: Any = None) -> Strategy[Any, Any]:
         """Build one."""
@@ -394,6 +395,11 @@ class Builder:
         return _join(paths, loose, ask, choose(pick, name=self._name("choose")))
 
     def _human(self, paths: list[Any], loose: list[Any], many: int) -> list[Any]:
+        async def ask(ctx: Context, value: str) -> str:
+            return await ctx.ask(f"What of {value}?", str, about=value)
+
+        if self._races:  # which take no node that is known to ask
+            return _join(paths, loose, _node(ask, self._name("human")))
         return _join(paths, loose, ask_human(lambda value: f"What of {value}?", str, name=self._name("human")))
 
     def _choice(self, paths: list[Any], loose: list[Any], a: list[Part], b: list[Part]) -> list[Any]:
@@ -506,7 +512,9 @@ class Builder:
             raise Broken(value)
 
         loser = _node(lose, self._name("lost"))
+        self._races += 1
         fork = race(self._branch(inner), loser, transcript=transcript, name=self._name("race"))
+        self._races -= 1
         return _join(paths, loose, fork)
 
     def _joined(self, paths: list[Any], loose: list[Any], fork: Node[Any, Any]) -> list[Any]:
