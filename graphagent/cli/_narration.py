@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphagent.cli import _output
+from graphagent.cli.runs._progress import live_progress
 from graphagent.events import (
-    ModelRequested,
     ModelResponded,
     NodeFailed,
     NodeFinished,
@@ -33,6 +33,8 @@ _BRANCH = re.compile(r"/\d+(?=/)")
 class Narration:
     """Prints what the runs of an agent do: the text on standard output, everything else on standard error.
 
+    A terminal also has a live line with what is being executed, except while text is written.
+
     Text is printed as it is written, in nodes that answer with text and are in no branch: branches write at the same time. Of all
     others, the output is printed, shortened, when it is there.
     """
@@ -41,13 +43,13 @@ class Narration:
         self.said = ""
         """The text that was printed last, as a whole."""
         self._flow = _output.Flow(_output.screen())
+        self._progress = live_progress(agent, quiet=True)
         strategy: Strategy[Any, Any] = agent.strategy
         elements = {_BRANCH.sub("", f"/{path}"): element for path, element in strategy.walk()}
         self._asking = {path: element for path, element in elements.items() if element.asks_model}
         self._parts = {path for path, element in strategy.elements_by_name.items() if isinstance(element, Strategy)}
         agent.on(NodeStarted, self._on_node)
-        agent.on(ModelRequested, lambda _: self._flow.wait("thinking …"))
-        agent.on(ModelResponded, lambda _: self._flow.end())
+        agent.on(ModelResponded, lambda _: self._end_text())
         agent.on(TextStreamed, self._on_text)
         agent.on(NodeFinished, self._on_output)
         agent.on(NodeFailed, lambda event: self.say(f"  {event.node} failed: {type(event.error).__name__}"))
@@ -55,18 +57,26 @@ class Narration:
         agent.on(ToolReturned, lambda event: self.say(f"  {event.result.name} returned {event.result.content}"))
 
     def __enter__(self) -> Self:
+        self._progress.show()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._flow.end()
+        self._progress.hide()
 
     def say(self, text: str) -> None:
         """Print a remark, in one line."""
-        self._flow.end()
+        self._end_text()
+        self._progress.hide()
         indent = text[: len(text) - len(text.lstrip())]
         _output.aside(indent + _output.shortened(text, _LONGEST))
+        self._progress.show()
+
+    def _end_text(self) -> None:
+        self._flow.end()
+        self._progress.show()
 
     def _is_text(self, node: str) -> bool:
         """Return whether a node answers with text, in no branch."""
@@ -82,6 +92,7 @@ class Narration:
             return
         if not self._flow.begun:
             self.said = ""
+            self._progress.hide()
         self.said += event.text
         self._flow.add(event.text)
 

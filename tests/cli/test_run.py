@@ -51,6 +51,24 @@ doubled = Strategy("doubled", START >> double >> END)
 agent = Agent(loud)
 number = 3
 '''
+SLOW = """
+from pathlib import Path
+
+import anyio
+
+from graphagent import END, START, Context, Strategy, node
+
+
+@node
+async def wait(ctx: Context, text: str) -> str:
+    while not Path("go").exists():
+        await anyio.sleep(0.02)
+    print("printed")
+    return text.upper()
+
+
+waits = Strategy("waits", START >> wait >> END)
+"""
 PARTS = {
     "steps": lambda asked: {"steps": ["Multiply."]} if asked.startswith("First make") else {"steps": []},
     "improvements": lambda asked: {"improvements": []},
@@ -378,6 +396,20 @@ def test_a_person_approves_a_call(home):
         child.expect_exact("pay returned 5 euros paid")
         child.expect_exact("Paid.")
         assert _end(child) == 0
+
+
+def test_a_live_line_shows_the_node_that_is_executed(home):
+    """While it is executed, and not afterwards; what is printed stays above it."""
+    (home / "slow.py").write_text(SLOW)
+    with openai_server([]) as server:
+        child = _terminal(home, server, "slow.py:waits", "Hello")
+        child.expect_exact(" · wait")
+        child.expect_exact(" · wait")
+        (home / "go").touch()
+        child.expect_exact("printed")
+        child.expect_exact("HELLO")
+        assert _end(child) == 0
+        assert " · wait" not in child.before
 
 
 @pytest.mark.parametrize(("pressed", "code"), [("d", 0), ("c", 130)])

@@ -26,7 +26,8 @@ _REFRESHES = 8
 class Progress:
     """Shows on standard error what a run is executing and has spent, while its `with` block is executed."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet = quiet
         self.at = ""
         """What is being executed."""
         self.turns = 0
@@ -42,21 +43,29 @@ class Progress:
         ) if console.is_terminal else None  # fmt: skip
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self.show()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.hide()
+
+    def show(self) -> None:
+        """Show the live line, if there is a terminal."""
+        if self._live is not None:
+            self._live.start()
+
+    def hide(self) -> None:
+        """Remove the live line."""
         if self._live is not None:
             self._live.stop()
 
     def changed(self) -> None:
-        """Without a terminal, print a line if something else is being executed than in the last line."""
+        """Without a terminal, print a line if something else is being executed than in the last line, unless it is `quiet`."""
         at, when = self._told
         now = self._clock()
-        if self._live is None and self.at != at and now - when >= _SECONDS:
+        if not self._quiet and self._live is None and self.at != at and now - when >= _SECONDS:
             self._told = self.at, now
             _output.aside(self.line())
 
@@ -85,9 +94,9 @@ class Progress:
         return Text(_output.shown(f"{frame} {self.line()}"), no_wrap=True, overflow="ellipsis")
 
 
-def live_progress(agent: Agent[Any, Any]) -> Progress:
-    """Return the progress of an agent's runs, including those of its sub-agents."""
-    progress = Progress()
+def live_progress(agent: Agent[Any, Any], *, quiet: bool = False) -> Progress:
+    """Return the progress of an agent's runs, including those of its sub-agents. If it is `quiet`, only a terminal shows it."""
+    progress = Progress(quiet=quiet)
     doing: dict[tuple[str, str, str], str] = {}
 
     def began(run_id: str, node: str, call: str, what: str) -> None:
