@@ -19,6 +19,7 @@ import typer
 from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, option, owner_option
 from graphagent.cli._ready_made import names_beginning
+from graphagent.cli.runs._completion import run_ids
 from graphagent.errors import RunError, RunExistsError
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ def run(
         ),
     ] = None,
     run_id: Annotated[str | None, option("--run-id", "ID", "The id of the run.")] = None,
-    resume: Annotated[str | None, option("--resume", "RUN", "Resume this run of the store.")] = None,
+    resume: Annotated[
+        str | None, option("--resume", "RUN", "Resume this run of the store.", autocompletion=run_ids)
+    ] = None,
     as_json: Json = False,
     listed: Annotated[
         bool,

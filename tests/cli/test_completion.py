@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from graphagent.store import new_key
+
 START = "import sys; sys.argv[0] = 'graphagent'; from graphagent.cli import main; main()"
 
 
@@ -39,6 +41,36 @@ def test_commands_and_options_are_completed(shell):
     named = completed(shell, "graphagent", "run", "re")
     assert all(name in named for name in ("react", "reflect", "research"))
     assert "single_run" not in named
+
+
+@pytest.mark.one_value("shell")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_ids_of_runs_and_names_of_threads_are_completed(begun, home, monkeypatch, shell):
+    """Those of the store, the key and the owner that stand before, or of the default store; silently none if there is none."""
+    monkeypatch.setenv("TEST_KEY", new_key())
+    begun("agent", "mail-1")
+    begun("agent", "mail-2", thread="mon")
+    begun("agent", "mine", owner="ada")
+    store = ["--store", "runs.db"]
+    for words in (
+        ["runs", "show"],
+        ["runs", "resume"],
+        ["runs", "answer"],
+        ["runs", "diff", "mine"],
+        ["runs", "forget"],
+    ):
+        found = completed(shell, "graphagent", *words, *store, "mail")
+        assert ("mail-1" in found, "mail-2" in found, "mine" in found) == (True, True, False)
+    assert "mail-2" in completed(shell, "graphagent", "run", "react", *store, "--resume", "mail-2")
+    assert "mine" in completed(shell, "graphagent", "runs", "show", *store, "--owner", "ada", "m")
+    assert "mon" in completed(shell, "graphagent", "runs", "list", *store, "--thread", "m")
+    nothing = completed(shell, "graphagent", "runs", "show", "m")
+    assert "mail" not in nothing + completed(shell, "graphagent", "runs", "show", "--agent", "program.py:own", "m")
+    assert "mail" not in completed(shell, "graphagent", "runs", "show", *store, "--key", "env:TEST_KEY", "m")
+    assert not (home / "home").exists()
+    (home / "home").mkdir()
+    (home / "runs.db").rename(home / "home" / "runs.db")
+    assert "mail-1" in completed(shell, "graphagent", "runs", "show", "m")
 
 
 @pytest.mark.one_value("shell")

@@ -15,6 +15,7 @@ import typer
 from graphagent.cli import _output, _stores
 from graphagent.cli._options import argument, flag, key_option, option, owner_option, store_option
 from graphagent.cli._phrases import others, whose
+from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.errors import RunError, RunNotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ T = TypeVar("T")
 
 # Options of several commands.
 
-Which = Annotated[str, argument("RUN", "The id of a run, or its beginning.")]
+Which = Annotated[str, argument("RUN", "The id of a run, or its beginning.", autocompletion=run_ids)]
 WhichOrNewest = Annotated[
     str | None,
-    argument("RUN", "The id of a run, or its beginning. Default: the newest run."),
+    argument("RUN", "The id of a run, or its beginning. Default: the newest run.", autocompletion=run_ids),
 ]
 NewId = Annotated[str | None, option("--run-id", "ID", "The id of the new run.")]
 AllowChanged = Annotated[
@@ -44,7 +45,9 @@ InStates = Annotated[
         "Only runs that are done, failed, cancelled, paused, waiting, interrupted, damaged or running; can be repeated.",
     ),
 ]
-InThread = Annotated[str | None, option("--thread", "NAME", "Only the runs of this thread.")]
+InThread = Annotated[
+    str | None, option("--thread", "NAME", "Only the runs of this thread.", autocompletion=thread_names)
+]
 _STORE_OF_AGENT = "Without --store, the agent's own store is used."
 
 

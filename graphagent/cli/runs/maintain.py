@@ -15,6 +15,7 @@ from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option, value_of
 from graphagent.cli._phrases import counted, were_new, whose
 from graphagent.cli._prompts import confirm
+from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states, with_parts
 from graphagent.errors import StoreError
 
@@ -32,7 +33,10 @@ async def _named(store: Store, *, owner: str, which: list[str] | None) -> list[s
 
 def export(
     *,
-    which: Annotated[list[str] | None, argument("RUN…", "Ids of runs, or their beginnings. Default: all runs.")] = None,
+    which: Annotated[
+        list[str] | None,
+        argument("RUN…", "Ids of runs, or their beginnings. Default: all runs.", autocompletion=run_ids),
+    ] = None,
     target: RunsStore,
     owner: AnyOwner = None,
     out: Out = None,
@@ -100,7 +104,9 @@ def import_(
 
 def prune(
     *,
-    which: Annotated[list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.")] = None,
+    which: Annotated[
+        list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.", autocompletion=run_ids)
+    ] = None,
     target: RunsTarget,
     older_than: Annotated[
         str | None, option("--older-than", "TIME", "Only runs that have not changed for so long: 30d, 12h, 90m.")
@@ -164,9 +170,13 @@ def clear_cache(
 
 def forget(
     *,
-    which: Annotated[list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.")] = None,
+    which: Annotated[
+        list[str] | None, argument("RUN…", "Only these: ids of runs, or their beginnings.", autocompletion=run_ids)
+    ] = None,
     target: RunsTarget,
-    thread: Annotated[str | None, option("--thread", "NAME", "Only this thread, with all its runs.")] = None,
+    thread: Annotated[
+        str | None, option("--thread", "NAME", "Only this thread, with all its runs.", autocompletion=thread_names)
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Remove all runs of an owner permanently, including those that are being executed; or a thread, or runs that are not.

@@ -15,6 +15,7 @@ from graphagent import _clock
 from graphagent.cli import _output
 from graphagent.cli._options import Json, argument, flag, option
 from graphagent.cli._phrases import counted, whose
+from graphagent.cli.runs._completion import run_ids
 from graphagent.cli.runs._progress import Progress, spent
 from graphagent.cli.runs._target import (
     InStates,
@@ -426,8 +427,8 @@ def replay(
 
 
 def diff(
-    a: Annotated[str, argument("A", "The id of a run, or its beginning.")],
-    b: Annotated[str, argument("B", "The id of another run, or its beginning.")],
+    a: Annotated[str, argument("A", "The id of a run, or its beginning.", autocompletion=run_ids)],
+    b: Annotated[str, argument("B", "The id of another run, or its beginning.", autocompletion=run_ids)],
     target: RunsTarget,
     as_json: Json = False,
 ) -> None:
