@@ -1,4 +1,4 @@
-"""Notes from other memories (crewAI, mem0, the MCP memory server), and from the JSON lines of `export`.
+"""Notes from other memories (crewAI, mem0, the MCP memory server), from the JSON lines of `export`, and from tables and Markdown.
 
 Each function reads the text of a file, or the same data as parsed JSON, and returns records for `notes.import_`. Nothing is lost:
 fields that a note lacks go into its metadata, under the name of the library. Only vectors are left out; `reembed` recomputes them.
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent.memory.notes._internal import ROOT, Collected, Imported, path_of, to_json
 from graphagent.memory.notes._internal import name as checked_name
 from graphagent.migrate._records import loaded, read
+from graphagent.migrate._texts import decoded, note_of, rows_of, sections_of
 
 if TYPE_CHECKING:
     from graphagent.memory import Record
@@ -105,6 +106,66 @@ def from_mcp(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list
     return _checked(notes, dict, scope, owner)
 
 
+def from_csv(data: str | bytes, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read a table with a header, separated by commas, semicolons or tabs. A row is a note, with its text in the column `content` or `text`.
+
+    The columns `id`, `owner`, `scope`, `categories` (separated by commas or semicolons), `importance`, `source`, `private`, `at`,
+    `created_at`, `speaker` and `role` are those of the note, and all others its metadata. Times without a zone are in UTC.
+
+    Args:
+        data: The text of the file, in UTF-8.
+        scope: A scope that is put before the scopes of the notes.
+        owner: The owner of all notes; None: those that the data name.
+
+    Raises:
+        ValueError: the header has no such column, or a row is no note; the text names the line.
+        NoteError: the scope or the owner is not valid.
+    """
+    return _checked(rows_of(decoded(data)), _plain, scope, owner)
+
+
+def from_jsonl(data: Data, *, scope: str = ROOT, owner: str | None = None) -> list[dict[str, Any]]:
+    """Read JSON lines, or an array, of objects that have the text of a note as `content` or `text`. Their other fields are as in `from_csv`.
+
+    Args:
+        data: The text of the file, in UTF-8, or the same data as parsed JSON.
+        scope: A scope that is put before the scopes of the notes.
+        owner: The owner of all notes; None: those that the data name.
+
+    Raises:
+        ValueError: a record is no note, or two have the same id and differ; the text names it.
+        TypeError: the data are neither text nor parsed JSON.
+        NoteError: the scope or the owner is not valid.
+    """
+    return _checked(read(data), _plain, scope, owner)
+
+
+def from_markdown(
+    files: Mapping[str, str | bytes], *, scope: str = ROOT, owner: str | None = None
+) -> list[dict[str, Any]]:
+    """Read Markdown files. Each section that has text is a note, which begins with the title of the file and the headings above it.
+
+    The scope of a note is the folder of its file, its source the path of the file, so `notes.forget(source=path)` removes those of a
+    file that has changed. Of a front matter, `tags` are categories, `date` is when it was said, and the rest metadata.
+
+    Args:
+        files: The texts of the files, in UTF-8, by their paths in the folder, such as `project/plan.md`.
+        scope: A scope that is put before the scopes of the notes.
+        owner: The owner of all notes.
+
+    Raises:
+        ValueError: a file is no text in UTF-8, or a section is no note; the text names the file.
+        NoteError: the scope or the owner is not valid.
+    """
+    notes: Numbered = []
+    for path, text in files.items():
+        try:
+            notes += sections_of(path, decoded(text))
+        except ValueError as error:
+            raise ValueError(f"{path!r}: {error}") from None
+    return _checked(notes, _plain, scope, owner)
+
+
 def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     """Return the records grouped by owner; those without an owner are under the empty name.
 
@@ -115,6 +176,14 @@ def by_owner(records: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
     for record in records:
         found.setdefault(record.get("owner", ""), []).append(record)
     return found
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a note; one that has no id gets a hash of all that it has, so that it is always the same."""
+    note = note_of(data)
+    if "id" not in note:
+        note["id"] = f"note-{hashlib.sha256(json.dumps(note, sort_keys=True).encode()).hexdigest()[:32]}"
+    return note
 
 
 def _crewai(data: dict[str, Any]) -> dict[str, Any]:

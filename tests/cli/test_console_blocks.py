@@ -32,6 +32,7 @@ NEW = {**OLD, "id": "0d9b8f7a6c5e4d3f2a1b0c9d8e7f6a5b"}
 FILES = {
     "lines.txt": "Ana leads the migration.\nThe office closes at six.\n",
     "old.json": json.dumps([OLD]),
+    "table.csv": "content,ticket\nWe sail on Monday.,42\n",
     "records.json": json.dumps([NEW]),
     "mem0.json": json.dumps({"results": [{"id": "m1", "memory": "Ana likes tea.", "created_at": "2020-01-02"}]}),
     "memory.jsonl": json.dumps({"type": "entity", "name": "Ana", "entityType": "person", "observations": ["is here"]}),

@@ -11,7 +11,16 @@ import pytest
 from graphagent.errors import NoteError
 from graphagent.memory import Notes
 from graphagent.migrate._internal import origin_of
-from graphagent.migrate.notes import by_owner, from_crewai, from_export, from_mcp, from_mem0
+from graphagent.migrate.notes import (
+    by_owner,
+    from_crewai,
+    from_csv,
+    from_export,
+    from_jsonl,
+    from_markdown,
+    from_mcp,
+    from_mem0,
+)
 from graphagent.store import EncryptedStore, MemoryStore, new_key
 
 READERS = {"graphagent": from_export, "crewai": from_crewai, "mem0": from_mem0, "mcp": from_mcp}
@@ -298,3 +307,124 @@ def test_it_is_guessed_whose_data_it_is():
     ):  # fmt: skip
         assert origin_of(given) == origin
         assert origin_of(given if isinstance(given, str) else json.dumps(given)) == origin
+
+
+# Tables, JSON lines and Markdown
+
+
+def _told(records, *names):
+    return [tuple(record.get(name) for name in names) for record in records]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+async def test_a_row_of_a_table_is_a_note(separator):
+    """Known columns are fields of the note, others its metadata; importing it again adds nothing."""
+    rows = [
+        ["Text", "categories", "importance", "private", "source", "at", "ticket"],
+        ['"Tea, or\nmilk"', '"drink, morning"', "0.9", "yes", "ada", "2026-01-31", "42"],
+        ["Oslo", "", "", "", "", "", ""],
+        ["", "", "", "", "", "", ""],
+    ]
+    text = "\ufeff" + "\r\n".join(separator.join(row) for row in rows) + "\r\n"
+    first, second = records = from_csv(text.encode(), scope="/table")
+    assert _told([first], "content", "categories", "importance", "private", "source", "metadata", "scope") == [
+        ("Tea, or\nmilk", ["drink", "morning"], 0.9, True, "ada", {"ticket": "42"}, "/table")
+    ]
+    assert first["at"] == "2026-01-31T00:00:00+00:00"
+    assert (second["content"], second.get("metadata")) == ("Oslo", None)
+    async with Notes(MemoryStore()) as notes:
+        assert await notes.import_(records) == 2
+        assert await notes.import_(from_csv(text, scope="/table")) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,size\nAda,3\n", "line 1 is no header with a column 'content' or 'text'; its columns are 'name', 'size'"),
+        ("content,importance\ntea,0.5\nmilk,much\n", "line 3: importance is a number from 0 to 1"),
+        ("content,importance\ntea,5\n", "line 2 is no note: its importance has to be a number from 0 to 1"),
+        ("content,private\ntea,perhaps\n", "line 2: private is true or false"),
+        ("content,at\ntea,soon\n", "line 2: its at has to be a time"),
+        ("content,scope\ntea\nmilk,/a,b\n", "line 3 has more cells than the header"),
+        ("content,scope\n,/a\n", "line 2: it has no 'content' and no 'text'"),
+        ('content\n"tea\n', "line 2 is no row"),
+        (b"content\ntea\n\xff\n", "line 3 is no text in UTF-8"),
+        ("id,content\n1,tea\n1,milk\n", "line 3 has the id of line 2"),
+    ],
+)
+def test_a_wrong_row_is_named(text, said):
+    """By its line, and nothing is returned."""
+    with pytest.raises(ValueError, match=said):
+        from_csv(text)
+
+
+def test_json_lines_of_any_program_are_notes():
+    """What has a text is one; fields that a note lacks are its metadata."""
+    lines = [
+        {"id": 7, "text": "tea", "categories": "drink", "owner": "ada", "at": "2026-01-31T09:00:00+01:00", "page": 3},
+        {"content": "milk", "text": "a field of another name", "metadata": {"page": 4}},
+    ]
+    tea, milk = from_jsonl("\n".join(map(json.dumps, lines)))
+    assert (tea["id"], tea["content"], tea["categories"], tea["owner"]) == ("7", "tea", ["drink"], "ada")
+    assert (tea["at"], tea["metadata"]) == ("2026-01-31T08:00:00+00:00", {"page": 3})
+    assert (milk["content"], milk["metadata"]) == ("milk", {"text": "a field of another name", "page": 4})
+    assert from_jsonl(lines)[1]["id"] == milk["id"]
+    with pytest.raises(ValueError, match="record 1: it has no 'content' and no 'text'"):
+        from_jsonl([{"name": "Ada"}])
+
+
+PAGE = """---
+title: The plan
+tags: [db, "#urgent"]
+date: 2026-01-31
+people:
+  - Ada
+  - Bob
+---
+We begin in May.
+
+# The plan
+
+## Database
+We chose PostgreSQL.
+
+```sh
+# no heading
+```
+
+### Why ###
+It is known.
+
+## Empty
+
+## Server
+In Oslo.
+"""
+
+
+async def test_a_section_of_markdown_is_a_note():
+    """With the headings above it; its scope is the folder, its source the file, its categories and time are of the front matter."""
+    records = from_markdown({"project/plan.md": PAGE.encode(), "tea.md": "Ada likes tea."}, scope="/vault")
+    assert _told(records, "content", "scope", "source") == [
+        ("The plan\n\nWe begin in May.", "/vault/project", "project/plan.md"),
+        (
+            "The plan > Database\n\nWe chose PostgreSQL.\n\n```sh\n# no heading\n```",
+            "/vault/project",
+            "project/plan.md",
+        ),
+        ("The plan > Database > Why\n\nIt is known.", "/vault/project", "project/plan.md"),
+        ("The plan > Server\n\nIn Oslo.", "/vault/project", "project/plan.md"),
+        ("tea\n\nAda likes tea.", "/vault", "tea.md"),
+    ]
+    assert _told(records[1:2], "categories", "at", "metadata") == [
+        (["db", "urgent"], "2026-01-31T00:00:00+00:00", {"people": ["Ada", "Bob"], "heading": "Database"})
+    ]
+    async with Notes(MemoryStore()) as notes:
+        assert await notes.import_(records) == 5
+        assert await notes.import_(from_markdown({"project/plan.md": PAGE}, scope="/vault")) == 0
+        assert (await notes.forget(source="project/plan.md")).notes == 4
+    assert from_markdown({"empty.md": "# Only a heading\n"}) == []
+    with pytest.raises(ValueError, match=r"'bad.md': line 2 is no text in UTF-8"):
+        from_markdown({"bad.md": b"a\n\xff"})
+    with pytest.raises(ValueError, match=r"'bad.md': its date has to be a time"):
+        from_markdown({"bad.md": "---\ndate: soon\n---\na"})

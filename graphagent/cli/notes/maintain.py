@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,6 +30,13 @@ class From(Enum):
     CREWAI = "crewai"
     MEM0 = "mem0"
     MCP = "mcp"
+    CSV = "csv"
+    JSONL = "jsonl"
+    MARKDOWN = "markdown"
+
+
+_ENDINGS = {".csv": From.CSV, ".tsv": From.CSV, ".md": From.MARKDOWN, ".markdown": From.MARKDOWN}
+"""What a file has, by the ending of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +65,17 @@ def export(target: NotesOfAny, out: Out = None) -> None:
 
 
 def import_notes(
-    file: Annotated[Path, argument("FILE", "The file to read; - is standard input.")],
+    file: Annotated[Path, argument("FILE", "The file to read, or a folder of Markdown; - is standard input.")],
     target: ImportTarget,
     origin: Annotated[
-        From,
+        From | None,
         typer.Option(
             "--from",
-            help="What the file has: what `notes export` wrote, crewAI's records, what mem0's get_all() returned, or the file of "
-            "the MCP memory server.",
+            help="What the file has: what `notes export` wrote, crewAI's records, what mem0's get_all() returned, the file of the MCP "
+            "memory server, a table, JSON lines, or Markdown. Default: by its name, or else `notes export`, or else JSON lines.",
+            show_default=False,
         ),
-    ] = From.GRAPHAGENT,
+    ] = None,
     scope: Annotated[
         str, typer.Option("--scope", metavar="PATH", help="A scope that is put before the scopes of the notes.")
     ] = "/",
@@ -75,17 +83,9 @@ def import_notes(
     as_json: Json = False,
 ) -> None:
     """Read notes from a file. Existing ones are skipped; if a record is invalid, nothing is imported."""
-    from graphagent.migrate._internal import origin_of
-    from graphagent.migrate.notes import by_owner, from_crewai, from_export, from_mcp, from_mem0
+    from graphagent.migrate.notes import by_owner
 
-    readers = {From.GRAPHAGENT: from_export, From.CREWAI: from_crewai, From.MEM0: from_mem0, From.MCP: from_mcp}
-    text = read_whole(file)
-    try:
-        records = readers[origin](text, scope=scope, owner=target.owner)
-    except ValueError as error:
-        looks = origin_of(text)
-        hint = f" (its records look like those of --from {looks})" if looks not in (None, origin.value) else ""
-        raise StoreError(f"{str(file)!r}, {error}{hint}; nothing was imported") from None
+    records = _read(file, origin, scope, target.owner)
     theirs = by_owner(records)
 
     async def add(store: Store) -> int:
@@ -109,6 +109,53 @@ def import_notes(
     print(were_new(added, len(records), "note"))
     if named := [each for each in sorted(theirs) if each and target.owner is None]:
         _output.aside(f"Their owners: {', '.join(map(repr, named))}. See them with --owner NAME.")
+
+
+def _read(file: Path, origin: From | None, scope: str, owner: str | None) -> list[dict[str, Any]]:
+    """Return the records of a file or of a folder of Markdown.
+
+    Raises:
+        StoreError: it cannot be read, or something in it is no note.
+    """
+    from graphagent.migrate import notes
+    from graphagent.migrate._internal import origin_of
+
+    origin = origin or (From.MARKDOWN if file.is_dir() else _ENDINGS.get(file.suffix.lower()))
+    if origin is From.MARKDOWN:
+        try:
+            return notes.from_markdown(_markdown(file), scope=scope, owner=owner)
+        except ValueError as error:
+            raise StoreError(f"{str(file)!r}: {error}; nothing was imported") from None
+    text = read_whole(file)
+    looks = None if origin is From.CSV else origin_of(text)
+    origin = origin or (From.GRAPHAGENT if looks else From.JSONL)
+    readers = {
+        From.GRAPHAGENT: notes.from_export, From.CREWAI: notes.from_crewai, From.MEM0: notes.from_mem0, From.MCP: notes.from_mcp,
+        From.JSONL: notes.from_jsonl,
+    }  # fmt: skip
+    try:
+        if origin is From.CSV:
+            return notes.from_csv(text, scope=scope, owner=owner)
+        return readers[origin](text, scope=scope, owner=owner)
+    except ValueError as error:
+        hint = f" (its records look like those of --from {looks})" if looks not in (None, origin.value) else ""
+        raise StoreError(f"{str(file)!r}, {error}{hint}; nothing was imported") from None
+
+
+def _markdown(place: Path) -> dict[str, bytes]:
+    """Return the Markdown files of a folder, without hidden ones, by their paths in it; or the one that is named.
+
+    Raises:
+        StoreError: there is none, or one cannot be read.
+    """
+    if not place.is_dir():
+        return {place.name: read_whole(place)}
+    files = sorted(path for path in place.rglob("*") if path.suffix.lower() in (".md", ".markdown") and path.is_file())
+    named = {path.relative_to(place): path for path in files}
+    shown = {within: path for within, path in named.items() if not any(part.startswith(".") for part in within.parts)}
+    if not shown:
+        raise StoreError(f"there are no Markdown files in {str(place)!r}; nothing was imported")
+    return {within.as_posix(): read_whole(path) for within, path in shown.items()}
 
 
 def reembed(target: NotesOfAny, embedder: EmbedderName = None, as_json: Json = False) -> None:

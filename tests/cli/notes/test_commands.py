@@ -336,6 +336,37 @@ def test_other_memories_are_imported_all_or_none(run, store, home):
     assert run("notes", "import", "nowhere.jsonl", *store).code == 1
 
 
+def test_tables_json_lines_and_folders_of_markdown_are_imported(run, store, home):
+    """By their names; what is wrong is named with its file and its line, and nothing of it is kept."""
+    (home / "table.csv").write_text("content;ticket\nWe chose PostgreSQL.;42\n")
+    (home / "lines.jsonl").write_text('{"text": "Ada likes tea.", "page": 3}\n')
+    (home / "vault" / "project").mkdir(parents=True)
+    (home / "vault" / ".trash").mkdir()
+    (home / "vault" / "project" / "plan.md").write_text("# Server\nIn Oslo.\n")
+    (home / "vault" / ".trash" / "old.md").write_text("In Rome.\n")
+    for words in (["table.csv"], ["lines.jsonl"], ["vault", "--scope", "/vault"]):
+        assert run("notes", "import", *words, *store).out == "1 of 1 note was new.\n"
+        assert run("notes", "import", *words, *store).out == "0 of 1 note were new.\n"
+    kept = _json(run("notes", "list", "--json", *store))
+    assert sorted((each["content"], each["scope"], each["source"]) for each in kept) == [
+        ("Ada likes tea.", "/", ""),
+        ("We chose PostgreSQL.", "/", ""),
+        ("plan > Server\n\nIn Oslo.", "/vault/project", "project/plan.md"),
+    ]
+    assert [each["metadata"] for each in kept if each["scope"] == "/"] == [{"page": 3}, {"ticket": "42"}]
+    assert run("notes", "import", "vault/project/plan.md", *store).out == "1 of 1 note was new.\n"
+    (home / "empty").mkdir()
+    (home / "bad.csv").write_text("content,private\ntea,no\nmilk,perhaps\n")
+    for name, said in (
+        ("empty", "there are no Markdown files in 'empty'"),
+        ("bad.csv", "'bad.csv', line 3: private is true or false"),
+        ("nowhere.md", "'nowhere.md' cannot be read"),
+    ):
+        ended = run("notes", "import", name, *store)
+        assert (ended.code, ended.out, said in ended.said) == (1, "", True)
+    assert len(_json(run("notes", "list", "--json", *store))) == 4
+
+
 def test_notes_that_would_have_one_id_are_refused(run, store, home):
     """Of several owners, brought to one: the file and the record are named, and nothing is taken in."""
     note = {"type": "note", "id": "1", "content": "tea", "owner": "ann"}
