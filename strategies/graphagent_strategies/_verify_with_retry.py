@@ -74,7 +74,7 @@ def verify_with_retry(
         n2 -->|"on ToolCalls"| n3
         n3 --> n2
         n2 -->|"on str"| n4_START
-        n4_END -->|"on Accepted, map"| END
+        n4_END -->|"on Accepted, map accepted_answer"| END
         n4_END -->|"on Rejected, when is_last"| END
         n4_END -->|"on Rejected, map to_retry"| n2
         classDef tap stroke-dasharray: 4 3
@@ -92,6 +92,10 @@ def verify_with_retry(
     """
     if type(attempts) is not int or attempts < 1:
         raise ValueError(f"{name!r}: attempts={attempts!r} would never answer; give 1 or more")
+
+    def accepted_answer(accepted: Accepted[str]) -> str:
+        return accepted.value
+
     announcement = _ANNOUNCE.format(criteria=f" This must hold: {check}" if isinstance(check, str) else "")
 
     def is_last(ctx: Context, rejected: Rejected) -> bool:
@@ -102,19 +106,15 @@ def verify_with_retry(
     @node(name="verify")
     async def function(ctx: Context, answer: str) -> Accepted | Rejected:
         assert not isinstance(check, str)
-        verdict = check(answer)
-        return await verdict if inspect.isawaitable(verdict) else verdict
+        return await verdict if inspect.isawaitable(verdict := check(answer)) else verdict
 
-    prepare = update_prompt(announcement, name="prepare")
-    ask = llm_request()
-    act = execute_tools(limit=parallel_tools)
-    judge = verify(check) if isinstance(check, str) else function
+    ask, judge = llm_request(), verify(check) if isinstance(check, str) else function
     return Strategy(
         name,
-        START >> prepare >> ask,
-        ask.on(ToolCalls) >> act >> ask,
+        START >> update_prompt(announcement, name="prepare") >> ask,
+        ask.on(ToolCalls) >> execute_tools(limit=parallel_tools) >> ask,
         ask.on(str) >> judge,
-        judge.on(Accepted).map(lambda accepted: accepted.value) >> END,
+        judge.on(Accepted).map(accepted_answer) >> END,
         judge.on(Rejected).when(is_last) >> END,
         judge.on(Rejected).map(to_retry) >> ask,
     )

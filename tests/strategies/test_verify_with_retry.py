@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, node, tool
+from graphagent.errors import StrategyError
 from graphagent.llm import ToolCall
 from graphagent.llm.openai import OpenAIModel
 from graphagent.nodes import Accepted, Rejected
@@ -118,3 +119,10 @@ async def test_it_works_over_http():
         assert (await Agent(verify_with_retry(), model=model).run("When?")).output == "In 1871."
         schema = server.requests[1]["response_format"]["json_schema"]["schema"]
     assert set(schema["properties"]) == {"feedback", "passed"}
+
+
+def test_a_strategy_without_an_edge_for_refused_answers_is_refused_when_it_is_made():
+    """Its output is text or `Rejected`, also for the check of the graph."""
+    checked = verify_with_retry("It names a year.", name="checked")
+    with pytest.raises(StrategyError, match="no edge takes its output Rejected"):
+        Strategy("s", START >> checked, checked.on(str) >> END)
