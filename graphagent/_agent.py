@@ -16,6 +16,7 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
+from graphagent._features import misspelt
 from graphagent._options import check_budgets, check_model, check_options, check_text, check_whole
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError
@@ -215,6 +216,9 @@ class Agent(Generic[I, O]):
                 f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature"
             )
         installed = cast("Feature", made)
+        wrong = misspelt(made)
+        if wrong is not None:
+            raise TypeError(f"{named} has a method {wrong[0]!r}, which would never be called; did you mean {wrong[1]}?")
         if type(made) in self._features:
             raise FeatureError(f"{named} is installed already; install it once, with all its settings")
         if self.store is None and getattr(made, "background", False):

@@ -151,3 +151,30 @@ async def test_a_class_that_does_not_inherit_is_a_feature_too():
     assert [each.name for each in model.requests[0].tools] == ["add", "double"]
     assert installed.asked == 2
     assert "hidden" in str(model.requests[1].messages)
+
+
+def test_a_misspelt_method_of_a_feature_is_refused():
+    """It would never be called; methods of one's own are free."""
+
+    class Wrong(Feature):
+        async def around_models(self, ctx, request, proceed):
+            return await proceed(request)
+
+    class Unknown(Feature):
+        async def around_prompt(self, ctx, request, proceed):
+            return await proceed(request)
+
+    class Own(Feature):
+        async def around_model(self, ctx, request, proceed):
+            return await proceed(request)
+
+        def report(self): ...
+
+    agent = Agent(single_run(), model=ScriptedModel([]))
+    with pytest.raises(
+        TypeError, match="has a method 'around_models', which would never be called; did you mean around_model"
+    ):
+        agent.install(Wrong)
+    with pytest.raises(TypeError, match="did you mean around_model, around_tool or around_node"):
+        agent.install(Unknown)
+    agent.install(Own)
