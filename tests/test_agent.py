@@ -276,16 +276,19 @@ def test_settings_that_a_feature_does_not_have_are_refused():
 
 
 @pytest.mark.parametrize(
-    "place",
+    ("place", "task"),
     [
-        lambda step: Strategy("s", START >> text >> step >> END),
-        lambda step: Strategy("s", START >> text >> Strategy("inner", START >> text >> step >> END) >> END),
-        lambda step: Strategy("s", START >> parallel(text, Strategy("inner", START >> text >> step >> END)) >> END),
-        lambda step: Strategy("s", START >> each(Strategy("inner", START >> text >> step >> END)) >> END),
+        (lambda step: Strategy("s", START >> text >> step >> END), "x"),
+        (lambda step: Strategy("s", START >> text >> Strategy("inner", START >> text >> step >> END) >> END), "x"),
+        (
+            lambda step: Strategy("s", START >> parallel(text, Strategy("inner", START >> text >> step >> END)) >> END),
+            "x",
+        ),
+        (lambda step: Strategy("s", START >> each(Strategy("inner", START >> text >> step >> END)) >> END), ["x"]),
     ],
     ids=["here", "subgraph", "parallel", "each"],
 )
-async def test_a_missing_feature_is_refused_before_the_first_node(place):
+async def test_a_missing_feature_is_refused_before_the_first_node(place, task):
     """No node is executed and nothing is told; the error says which node needs what, and the line to add."""
 
     async def use(ctx, _): ...
@@ -294,10 +297,10 @@ async def test_a_missing_feature_is_refused_before_the_first_node(place):
     agent = Agent(place(Tap(use, name="use", needs=(Counter,))))
     agent.on(Event, told.append)
     with pytest.raises(FeatureError, match=r"use' needs Counter.*agent\.install\(Counter"):
-        await agent.run("x")
+        await agent.run(task)
     assert told == []
     agent.install(Counter)
-    await agent.run("x")
+    await agent.run(task)
 
 
 async def test_asking_for_a_feature_that_is_not_installed_fails_the_node():

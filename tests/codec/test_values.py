@@ -187,7 +187,7 @@ scalars = (
 keys = scalars.filter(
     lambda key: not (isinstance(key, float) and math.isnan(key)) and not (isinstance(key, Decimal) and key.is_nan())
 )
-images = some.builds(Image, some.binary(max_size=900), some.just("image/gif"), texts)
+images = some.builds(Image, some.binary(min_size=1, max_size=900), some.just("image/gif"), texts)
 provided = some.none() | some.builds(ProviderData, texts, some.dictionaries(texts, scalars, max_size=3))
 calls = some.builds(ToolCall, texts, some.dictionaries(texts, scalars, max_size=3), texts, texts, provider=provided)
 results = some.builds(

@@ -465,7 +465,7 @@ async def test_runs_that_differ_in_the_time_of_a_verdict_alone_do_not_differ():
 @pytest.mark.parametrize("make", [approval, lambda asked: ask_human(asked, bool)])
 def test_a_question_is_text_or_a_plain_function(make):
     """Anything else is refused where it is written."""
-    with pytest.raises(TypeError, match=r"the question of '\w+' is text, or a function of the input, not 5"):
+    with pytest.raises(TypeError, match=r"the question of '\w+' is text, or a function that makes it, not int"):
         make(5)
     with pytest.raises(TypeError, match="is an async function; make the text in a node before it"):
         make(upper.function)

@@ -326,7 +326,7 @@ async def test_a_run_that_is_let_go_during_a_renewal_stays_let_go():
     async with anyio.create_task_group() as group:
         group.start_soon(log.renew)
         await gate.reached.wait()
-        log.header = structs.replace(log.header, status="done", claim=None)
+        log.header = structs.replace(log.header, written="done", claim=None)
         group.start_soon(partial(log.commit, header=True))
         group.start_soon(log.renew)
         gate.open.set()

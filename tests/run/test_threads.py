@@ -449,7 +449,7 @@ async def test_threads_are_listed(store):
         await anyio.sleep(0.002)  # each at a time of its own
     await agent.run("alone")
     threads = await list_threads(store)
-    assert [(thread.name, thread.runs, thread.title, thread.last.state) for thread in threads] == [
+    assert [(thread.name, thread.runs, thread.title, thread.last.status) for thread in threads] == [
         ("a", 2, "to a", "done"), ("b", 1, "to b", "done"),
     ]  # fmt: skip
     assert [head.title for head in await list_runs(store, thread="b")] == ["to b"]

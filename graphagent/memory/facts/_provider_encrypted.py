@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from graphagent._options import check_path
@@ -47,7 +48,8 @@ class EncryptedMemoryProvider(StoreMemoryProvider):
         self._sealed = EncryptedStore(SqliteStore(Path(root) / SEALED_FILE), key, cache_bytes=cache_bytes - own)
         super().__init__(self._sealed, cache_bytes=own)
 
-    async def aclose(self) -> None:
-        """Close the file, and release the keys and facts in memory. It opens again when it is used."""
-        await super().aclose()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
         await self._sealed.aclose()

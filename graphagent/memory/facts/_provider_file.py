@@ -161,10 +161,6 @@ class FileMemoryProvider:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Release the facts in memory. They are read again when they are needed."""
         self._files.close()
 
     async def _page(self, place: Place) -> Page:

@@ -242,10 +242,6 @@ class StoreMemoryProvider:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Release the facts in memory. They are read again when they are needed."""
         self._clear()
 
     def _clear(self) -> None:

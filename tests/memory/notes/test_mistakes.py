@@ -71,7 +71,7 @@ def test_what_is_no_setting_is_refused(given, kind, said):
         (3, TypeError, r"a path or a store, such as 'notes.db' or SqliteStore\('notes.db'\), not an int"),
         (MemoryStore, TypeError, "the class MemoryStore; make one"),
         (":memory:", ValueError, r"MemoryStore\(\), of graphagent.store"),
-        ("", ValueError, "not the path of a file"),
+        ("", ValueError, "path='' is not a path"),
     ],
 )
 def test_what_is_no_store_is_refused(store, kind, said, tmp_path, monkeypatch):
@@ -122,7 +122,7 @@ RECORD = object()
         ("forget", {"ids": [RECORD]}, TypeError, "not by a Record; give its .id"),
         ("forget", {"ids": RECORD}, TypeError, "not by a Record; give its .id"),
         ("forget", {"older_than": timedelta(days=-1)}, ValueError, r"below zero.*timedelta\(days=30\).*reset\(\)"),
-        ("forget", {"older_than": datetime(2999, 1, 1, tzinfo=UTC)}, ValueError, r"has not come yet.*UTC.*reset\(\)"),
+        ("forget", {"older_than": datetime(2999, 1, 1, tzinfo=UTC)}, ValueError, r"has not come yet.*reset\(\)"),
         ("forget", {"older_than": 30}, TypeError, r"an age is a timedelta, such as timedelta\(days=30\)"),
         ("forget", {"older_than": "30d"}, TypeError, r"an age is a timedelta, such as timedelta\(days=30\)"),
         ("remember", {"content": "x", "at": "2025-01-01"}, NoteError, r"give one, such as datetime.fromisoformat\('2025-01-01'\)"),

@@ -297,4 +297,5 @@ def _match(record: Record, score: float, parts: Mapping[str, float], relevance: 
     reasons = tuple(sorted((name for name in shown if shown[name] > 0), key=lambda name: -shown[name]))
     if not reasons:  # the last of those that were found: the shares of the others are measured from it
         reasons = ("semantic",) if "semantic" in parts else ("lexical",)
+        shown.setdefault(reasons[0], 0.0)
     return Match(record, min(score, 1.0), reasons, MappingProxyType({**shown, "relevance": relevance}))
