@@ -114,4 +114,4 @@ def test_a_command_of_the_page_works(line, run, begun, home, monkeypatch):
 def test_the_page_has_commands():
     """Blocks are found by how they are written."""
     assert len(LINES) > 50
-    assert len(REMEMBERED) == 2
+    assert len(REMEMBERED) == 3
