@@ -16,8 +16,7 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
-from graphagent._features import misspelt
-from graphagent._options import check_budgets, check_model, check_options, check_text, check_whole
+from graphagent._options import check_budgets, check_methods, check_model, check_options, check_text, check_whole
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
@@ -26,7 +25,7 @@ from graphagent.graph._internal import fits, is_a, show
 from graphagent.llm import Tool
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
-from graphagent.protocols import ToolServer
+from graphagent.protocols import Feature, ToolServer
 from graphagent.run import Budgets, Callback, Context, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     RunConfig,
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from graphagent.history import Diff, Entry, Snapshot
-    from graphagent.protocols import Feature, Model, Store
+    from graphagent.protocols import Model, Store
     from graphagent.run._internal import FinalCheck, Site, StepCallbacks
 
 I = TypeVar("I", contravariant=True)
@@ -216,9 +215,7 @@ class Agent(Generic[I, O]):
                 f"{named} makes no feature: it has no method install(agent); let it inherit from protocols.Feature"
             )
         installed = cast("Feature", made)
-        wrong = misspelt(made)
-        if wrong is not None:
-            raise TypeError(f"{named} has a method {wrong[0]!r}, which would never be called; did you mean {wrong[1]}?")
+        check_methods(named, made, Feature)
         if type(made) in self._features:
             raise FeatureError(f"{named} is installed already; install it once, with all its settings")
         if self.store is None and getattr(made, "background", False):

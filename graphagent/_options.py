@@ -102,6 +102,24 @@ def check_mapping(what: str, given: object, example: str) -> None:
         raise TypeError(f"{what} is a dict, such as {example}, not {kind_of(given)}")
 
 
+def check_methods(what: str, given: object, protocol: type) -> None:
+    """Check that no method of an object is a misspelt one of a protocol, which would never be called.
+
+    Raises:
+        TypeError: one is; the error names the nearest of those that the protocol has.
+    """
+    from difflib import get_close_matches
+
+    kind, known = type(given), [name for name in vars(protocol) if not name.startswith("_")]
+    own = [name for each in kind.__mro__ if each not in (protocol, object) for name in vars(each)]
+    left = [name for name in known if name not in own]
+    for name in own:
+        if not name.startswith("_") and name not in known and callable(getattr(kind, name)):
+            near = get_close_matches(name, left, n=1, cutoff=0.85)
+            if near:
+                raise TypeError(f"{what} has a method {name!r}, which would never be called; did you mean {near[0]}?")
+
+
 def check_path(what: str, path: object, example: str) -> None:
     """Check that an option is the path of a file or folder, and not what other programs take for a database.
 

@@ -226,7 +226,9 @@ class FactFiles:
                             return self._append_to(file, place, location, make)
                     page = Page()
                     lines = _file_format.new_file(place, make(page, list))
-                    page.add(lines, _file_format.stamp_of(self._replace(location, location.name, folder, lines.data)))
+                    page.add(
+                        lines, _file_format.stamp_of(self._replace_file(location, location.name, folder, lines.data))
+                    )
                     self._keep(place, page, location)
                     return len(lines.facts)
 
@@ -254,11 +256,11 @@ class FactFiles:
         with _durable_files.opened_folder(self.root, location.folders) as folder:
             if page.torn:
                 aside = _durable_files.torn_name(name, torn)
-                self._replace(location, aside, folder, torn)
+                self._replace_file(location, aside, folder, torn)
                 _log.warning("a torn line was moved from the end of %r to %r beside it", path, aside)
-            return self._replace(location, name, folder, data[: page.end] + lines.data)
+            return self._replace_file(location, name, folder, data[: page.end] + lines.data)
 
-    def _replace(self, location: FileLocation, name: str, folder: int, data: bytes) -> os.stat_result:
+    def _replace_file(self, location: FileLocation, name: str, folder: int, data: bytes) -> os.stat_result:
         """Write a file. If that fails, its name may have changed and not be durable, so the next save makes sure of it."""
         try:
             return _durable_files.replace(name, folder, data)
