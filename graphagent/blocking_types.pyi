@@ -33,6 +33,10 @@ class BlockingNoteView(Protocol):
     """`NoteView` where nothing is async."""
 
     @property
+    def owner(self) -> str:
+        """Whose notes these are."""
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """The visible scopes. Those below them are visible too."""
 

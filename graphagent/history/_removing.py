@@ -29,9 +29,9 @@ from graphagent.log._internal import (
     rows_key,
     thread_key,
 )
-from graphagent.run._internal import KIND, thread_record
+from graphagent.run._internal import thread_record
 from graphagent.store import Delete, DeleteAll, Put, Receipt
-from graphagent.store._internal import Cache
+from graphagent.store._internal import cached_of, erase_expired
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -54,7 +54,7 @@ async def prune_runs(
 ) -> Receipt:
     """Remove runs of an owner, with the runs of sub-agents that are parts of them.
 
-    Values of cached nodes and tools that have expired are erased as well. What is chosen fits all that is given. A run that a
+    What was cached for the owner and has expired is erased as well. What is chosen fits all that is given. A run that a
     process executes stays. The next run of a thread keeps what it sees of the transcript.
 
     Args:
@@ -92,15 +92,16 @@ async def prune_runs(
         batch, chosen = [head.run_id for head in chosen[:_TOGETHER]], chosen[_TOGETHER:]
         runs, less = await _remove(store, owner, batch)
         gone, size = gone + runs, size + less
-    await Cache(store, KIND, owner, None).erase_expired()
+    await erase_expired(store, cached_of(owner))
     return Receipt(runs=gone, bytes=size)
 
 
 async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str] | None = None) -> Receipt:
     """Remove all runs of an owner, or some, from the disk; in a sealed store, with their keys.
 
-    Of all runs of an owner, one that is executed breaks off, and the values of cached nodes and tools are removed with them. Where
-    some runs are named, those that continue them show `[forgotten]` in the place of their steps.
+    All that was cached for the owner is removed with them: outputs of nodes, results of tools, answers of models. Of all runs of an
+    owner, one that is executed breaks off. Where some runs are named, those that continue them show `[forgotten]` in the place of
+    their steps.
 
     Raises:
         RunNotFoundError: there is no run of an id.
@@ -110,20 +111,20 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
     if run_ids is not None:
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
-    size, found, cached = 0, set[str](), Cache(store, KIND, owner, None).prefix
+    size, found = 0, set[str]()
     with suppress(DamagedStoreError):  # what cannot be read can be forgotten; the receipt says what was counted
         async for item in store.scan((ROOM, owner)):
             size += len(item.value)
             if item.key[2] == HEADERS:
                 found.add(str(item.key[3]) if len(item.key) == 4 else f"{item.key[3]}/{item.key[4]}")
-        async for item in store.scan(cached):
+        async for item in store.scan(cached_of(owner)):
             size += len(item.value)
-    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), DeleteAll(cached))
+    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), DeleteAll(cached_of(owner)))
     return Receipt(runs=len(found), bytes=size)
 
 
 async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receipt:
-    """Remove a thread with all its runs in one commit.
+    """Remove a thread with all its runs, and all that was cached for the owner, in one commit.
 
     Forks and reruns of its runs are not in the thread, nor are runs that began with `steps=` of one: they keep what was said.
 
@@ -142,6 +143,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
         for run_id in roots:
             check_free(known.heads[run_id])
         changes, size = await _removal(store, owner, roots, known, forget=False)
+        changes.append(DeleteAll(cached_of(owner)))
         if not roots:
             changes.append(DeleteAll(thread_key(owner, thread)))
         try:
@@ -153,7 +155,7 @@ async def forget_thread(store: Store, thread: str, *, owner: str = "") -> Receip
 
 
 async def clear_cache(store: Store, *, owner: str = "", expired: bool = False) -> int:
-    """Erase what `.cached(…)` nodes and tools have kept for an owner, and return how many values that were.
+    """Erase what was cached for an owner, for nodes, tools and models, and return how many values that were.
 
     Args:
         store: The store of the runs.
@@ -163,14 +165,13 @@ async def clear_cache(store: Store, *, owner: str = "", expired: bool = False) -
     Raises:
         StoreError: the store cannot be read or written.
     """
-    cache = Cache(store, KIND, owner, None)
     if expired:
-        return await cache.erase_expired()
+        return await erase_expired(store, cached_of(owner))
     count = 0
     with suppress(DamagedStoreError):  # what cannot be read can be erased
-        async for _ in store.scan(cache.prefix):
+        async for _ in store.scan(cached_of(owner)):
             count += 1
-    await cache.erase()
+    await store.commit(DeleteAll(cached_of(owner)))
     return count
 
 
@@ -214,6 +215,8 @@ async def _remove(store: Store, owner: str, roots: list[str], *, forget: bool = 
             for each in _following(run_id, known.heads):
                 check_free(each)
         changes, size = await _removal(store, owner, gone, known, forget=forget)
+        if forget:
+            changes.append(DeleteAll(cached_of(owner)))
         try:
             await store.commit(*changes)
         except ConflictError:

@@ -11,7 +11,7 @@ from graphagent._article import kind_of
 from graphagent.llm._json_form import digest_of, dumps, model_json, read_response, request_json, response_json
 from graphagent.llm._messages import ModelResponse, Usage
 from graphagent.llm._wrappers import check_model, tells_cost
-from graphagent.store._internal import Cache
+from graphagent.store._internal import Cache, asker, erase_expired
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest
@@ -33,14 +33,15 @@ class CachedModel:
     withheld are not stored. An entry that has expired, or that cannot be read, is replaced.
     """
 
-    def __init__(self, model: Model, store: Store, *, ttl: float | None = None, owner: str = "") -> None:
+    def __init__(self, model: Model, store: Store, *, ttl: float | None = None, owner: str | None = None) -> None:
         """Wrap a model.
 
         Args:
             model: The model that is asked for what the store does not have.
             store: Any store, such as a SqliteStore or an EncryptedStore; it may contain other things too.
             ttl: Seconds for which an answer is kept; None for as long as the store.
-            owner: Whose requests they are. Answers are found for the same owner only.
+            owner: Whose answers they are, found for the same owner only, and erased with what is forgotten of that owner in this
+                store. By default, they belong to the owner of the run or of the notes that ask; a name of your own lets all share them.
 
         Raises:
             SerializationError: a parameter of the model is not JSON.
@@ -53,7 +54,8 @@ class CachedModel:
             raise TypeError(f"a CachedModel takes a store, not {kind_of(store)}; write {example}")
         self.model = model
         """The model that is asked."""
-        self._cache = Cache(store, "model", owner, ttl)
+        self._store, self._ttl, self._owner = store, ttl, owner
+        self._answers()  # so that a wrong ttl is refused here
         self._asked = [_FORMAT, model_json(model)]
         digest_of(self._asked)  # so that parameters that are not JSON are refused here
 
@@ -75,14 +77,15 @@ class CachedModel:
             SerializationError: the request has a parameter that is not JSON.
             StoreError: the store cannot be read or written.
         """
-        name = self._name_of(request)
-        found = await self._cache.get(name)
+        cache, name, run = self._answers(), self._name_of(request), asker.get()
+        found = await cache.get(name)
         response = None if found is None else _read(found)
         if response is None:
             response = await self.model.respond(request, on_text)
             if response.finish_reason not in _BROKEN_OFF:
                 # Without its usage: nothing is spent on the answer when it comes from the store.
-                await self._cache.put(name, dumps(response_json(replace(response, usage=Usage()))))
+                head = run.header if run.store is self._store else None
+                await cache.put(name, dumps(response_json(replace(response, usage=Usage()))), head)
         elif on_text is not None and response.message.text:
             on_text(response.message.text)
         return response
@@ -93,24 +96,30 @@ class CachedModel:
         Raises:
             StoreError: the store cannot be written.
         """
-        await self._cache.erase(self._name_of(request))
+        await self._answers().erase(self._name_of(request))
 
     async def clear(self, *, expired: bool = False) -> None:
         """Erase all stored answers of this owner, those of other models too; with `expired`, those that have expired.
+
+        Without an owner, these are the answers that were asked for by nobody's runs; `clear_cache(store, owner=…)` erases others'.
 
         Raises:
             StoreError: the store cannot be written.
         """
         if expired:
-            await self._cache.erase_expired()
+            await erase_expired(self._store, self._answers().prefix)
         else:
-            await self._cache.erase()
+            await self._answers().erase()
+
+    def _answers(self) -> Cache:
+        """Return what holds the answers of whoever asks."""
+        return Cache(self._store, "model", asker.get().owner if self._owner is None else self._owner, self._ttl)
 
     def _name_of(self, request: ModelRequest) -> str:
         return digest_of(self._asked, request_json(request))
 
     def __repr__(self) -> str:
-        return f"<{self.model!r}, cached in {self._cache.store!r}>"
+        return f"<{self.model!r}, cached in {self._store!r}>"
 
 
 def _read(data: bytes) -> ModelResponse | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
 import orjson
 
 from graphagent.codec._internal import HeldBlobs, decode, encode
-from graphagent.errors import ConflictError, FeatureError
+from graphagent.errors import FeatureError
 from graphagent.log._internal import header_key
-from graphagent.store import Exists
 from graphagent.store._internal import Cache
 
 if TYPE_CHECKING:
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from graphagent.graph import CachePolicy
     from graphagent.run._runtime import Runtime
 
-KIND = "run"
-"""The kind of cached values that runs store, under `("cache", "run", owner, hash)`."""
 _FORMAT = 1
 """Of what is stored; part of the hash, so that values of another format are not found."""
 
@@ -49,7 +45,7 @@ class CacheEntry:
         """
         if run.log.store is None:
             raise no_store(what)
-        self._cache = Cache(run.log.store, KIND, run.owner, policy.ttl)
+        self._cache = Cache(run.log.store, "run", run.owner, policy.ttl)
         self._head = header_key(run.owner, run.top.run_id)
         blobs = HeldBlobs()
         parts = [_FORMAT, identity, policy.version, encode(value, blobs, kind)]
@@ -82,5 +78,4 @@ class CacheEntry:
         blobs = HeldBlobs()
         encoded = encode(value, blobs, kind)
         record = [encoded, {name: base64.b64encode(data).decode() for name, data in blobs.held.items()}]
-        with suppress(ConflictError):
-            await self._cache.put(self._name, orjson.dumps(record), Exists(self._head))
+        await self._cache.put(self._name, orjson.dumps(record), self._head)

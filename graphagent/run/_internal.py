@@ -18,7 +18,6 @@ from graphagent.run._assembly import tool_of as tool_of
 from graphagent.run._assembly import tool_with_fields as tool_with_fields
 from graphagent.run._beginning import begin as begin
 from graphagent.run._building import compile_root as compile_root
-from graphagent.run._cached import KIND as KIND
 from graphagent.run._callbacks import StepCallbacks as StepCallbacks
 from graphagent.run._callbacks import callbacks_with_types as callbacks_with_types
 from graphagent.run._callbacks import final_checks as final_checks

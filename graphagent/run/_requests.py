@@ -20,9 +20,10 @@ from graphagent.events import (
 )
 from graphagent.llm import ModelResponse
 from graphagent.llm._internal import PartialOutput, check_whole
-from graphagent.log._internal import Charge, Spent
+from graphagent.log._internal import Charge, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
+from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
@@ -135,6 +136,7 @@ class Asking:
             run.report_unheard()  # what was said before was no answer to be refused: the run has continued
         if self.counts:
             limits.enter_turn()
+        token = asker.set(Asker(run.owner, run.log.store, header_key(run.owner, run.top.run_id)))
         try:
             if self.counts:
                 await checkpoint()  # one that is cancelled by what happens beside it was not made
@@ -151,6 +153,7 @@ class Asking:
             run.unheard.clear()
             raise
         finally:
+            asker.reset(token)
             if self.counts:
                 limits.count_asking(-1)
         self.charges.append(Charge(node, self.key, response.model, response.usage))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from graphagent.store._bulk import collect as collect
 from graphagent.store._bulk import get_many as get_many
+from graphagent.store._cache import Asker as Asker
 from graphagent.store._cache import Cache as Cache
+from graphagent.store._cache import asker as asker
+from graphagent.store._cache import cached_of as cached_of
+from graphagent.store._cache import erase_expired as erase_expired
 from graphagent.store._checksum import checked as checked
 from graphagent.store._checksum import is_intact as is_intact
 from graphagent.store._checksum import unchecked as unchecked

@@ -161,7 +161,7 @@ def clear_cache(
     target: RunsTarget,
     expired: Annotated[bool, flag("--expired", text="Only what has expired.")] = False,
 ) -> None:
-    """Remove what cached nodes and tools have kept for an owner; it is computed again when it is needed."""
+    """Remove what was cached for an owner, by nodes, tools and models; it is computed again when it is needed."""
     from graphagent.history import clear_cache
 
     count = target.use(lambda store: clear_cache(store, owner=target.owner, expired=expired))

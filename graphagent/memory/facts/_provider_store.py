@@ -30,7 +30,7 @@ from graphagent.memory.facts._types import (
     stamped,
 )
 from graphagent.store import Change, DeleteAll, Exists, Item, Key, Put, Receipt
-from graphagent.store._internal import checked, collect, get_many, unchecked
+from graphagent.store._internal import cached_of, checked, collect, get_many, unchecked
 
 if TYPE_CHECKING:
     from graphagent.memory.facts._json import Place
@@ -145,6 +145,8 @@ class StoreMemoryProvider:
     ) -> Receipt:
         """Erase every version of all facts of one owner that match the arguments, in one commit; with `everything`, all facts.
 
+        What was cached in the store for the owner is erased too, since it may repeat them.
+
         Raises:
             ValueError: neither a concept, a subject, a scope nor `everything` is given, or one besides `everything`.
         """
@@ -169,7 +171,7 @@ class StoreMemoryProvider:
                 prefixes[item.key if concept and is_listed else item.key[:depth]] = None
                 facts, size = facts + (not is_listed), size + len(item.value)
         self._clear()
-        await self._store.commit(*map(DeleteAll, prefixes))
+        await self._store.commit(*map(DeleteAll, prefixes), DeleteAll(cached_of(owner)))
         self._clear()
         return Receipt(facts=facts, bytes=size)
 

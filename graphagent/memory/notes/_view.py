@@ -50,6 +50,11 @@ class NoteView:
         return f"<{type(self).__name__} of {', '.join(self._visibility.within)}{seen_by}{only}>"
 
     @property
+    def owner(self) -> str:
+        """Whose notes these are."""
+        return self._visibility.owner
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """The visible scopes. Those below them are visible too."""
         return self._visibility.within

@@ -308,14 +308,14 @@ def test_cached_values_are_cleared(run, home):
         async with SqliteStore(home / "runs.db") as store:
             for owner, ttl in (("", 10), ("", None), ("ada", None)):
                 await Cache(store, "run", owner, ttl).put(f"{ttl}", b"[]")
-            await store.commit(Put(("cache", "model", "", "x"), b"another's"))
+            await Cache(store, "model", "", None).put("x", b"{}")
 
     token = clock.set(lambda: 1_000_000)
     try:
         anyio.run(keep)
     finally:
         clock.reset(token)
-    for options, said in ((["--expired"], "1 cached value"), ([], "1 cached value"), ([], "0 cached values"),
+    for options, said in ((["--expired"], "1 cached value"), ([], "2 cached values"), ([], "0 cached values"),
                           (["--owner", "ada"], "1 cached value")):  # fmt: skip
         ended = run("runs", "clear-cache", *options, *STORE)
         assert (ended.code, ended.out) == (0, f"Removed: {said}.\n"), ended.err

@@ -62,13 +62,13 @@ class Inference:
         owner: str,
         emit: Callable[[Event], object],
     ) -> None:
-        self.model = ModelClient(model, emit)
+        self.model = ModelClient(model, emit, owner)
         self._repository = repository
         self._settings = settings
         self._owner = owner
         self._emit = emit
         self._own_model = model
-        self._delayed = ModelClient(model, self._emit_later)
+        self._delayed = ModelClient(model, self._emit_later, owner)
         """Asks about notes that are already saved. The error of an event handler is raised when the work is done."""
         self._failures: list[HandlerError] = []
         self._others: weakref.WeakValueDictionary[str, Inference] = weakref.WeakValueDictionary()

@@ -52,7 +52,7 @@ async def learn_lessons(view: NoteView, output: str, feedback: str, model: Model
     known = await _lessons(view, feedback)
     messages = _prompts.learn_messages(output, feedback, known)
     try:
-        answer = await ModelClient(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Lessons))
+        answer = await ModelClient(model, view.tell, view.owner).ask("learn", messages, _prompts.form(_prompts.Lessons))
     except NoAnswerError:
         return []
     there = {normal(each.content) for each in known}
@@ -82,7 +82,9 @@ async def apply_lessons(view: NoteView, output: str, model: Model) -> str:
         return output
     messages = _prompts.apply_messages(output, lessons)
     try:
-        answer = await ModelClient(model, view.tell).ask("learn", messages, _prompts.form(_prompts.Improved))
+        answer = await ModelClient(model, view.tell, view.owner).ask(
+            "learn", messages, _prompts.form(_prompts.Improved)
+        )
     except NoAnswerError:
         return output
     return answer.output if answer.changed and (answer.output or "").strip() else output

@@ -11,6 +11,7 @@ import anyio
 from graphagent.errors import GraphAgentError, OutputError
 from graphagent.events import InferenceFailed
 from graphagent.llm import structured
+from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import Event
@@ -44,8 +45,9 @@ class NoAnswerError(GraphAgentError):
 class ModelClient:
     """Asks a model, and emits an event if there is no usable answer."""
 
-    def __init__(self, model: Model, emit: Callable[[Event], object]) -> None:
+    def __init__(self, model: Model, emit: Callable[[Event], object], owner: str) -> None:
         self._model = model
+        self._owner = owner
         self._emit = emit
 
     async def ask(self, task: str, messages: Sequence[Message], form: OutputFormat[Any], *, attempts: int = 2) -> Any:
@@ -54,6 +56,7 @@ class ModelClient:
         Raises:
             NoAnswerError: there is no usable answer. That is logged and emitted.
         """
+        token = asker.set(Asker(self._owner))
         try:
             with anyio.fail_after(PATIENCE):
                 return await structured(self._model.respond, messages, form, attempts=attempts)
@@ -63,6 +66,8 @@ class ModelClient:
             reason = str(error) if isinstance(error, GraphAgentError) else ""
             reason = f"{type(error).__name__}{': ' if reason else ''}{reason}"
             raise self.failed(task, reason, spoke=False) from error
+        finally:
+            asker.reset(token)
 
     def failed(self, task: str, reason: str, *, spoke: bool = True) -> NoAnswerError:
         """Log and emit that there is no usable answer, and return the error to raise."""

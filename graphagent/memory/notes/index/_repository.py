@@ -20,7 +20,7 @@ from graphagent.memory.notes.index._index_sync import IndexSync
 from graphagent.memory.notes.index._vector_bytes import PackedVectors
 from graphagent.memory.notes.index._words import words_of_name
 from graphagent.store import Delete, DeleteAll, Put
-from graphagent.store._internal import get_many
+from graphagent.store._internal import cached_of, get_many
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Record
@@ -343,7 +343,7 @@ class NoteRepository:
             StoreError: it could not be done.
         """
         ids = await self._with_retired(owner, ids)
-        changes = await self.vectors.forgotten(owner, ids)
+        changes = [*await self.vectors.forgotten(owner, ids), DeleteAll(cached_of(owner))]  # which may repeat them
         for number, id_ in enumerate(ids, 1):
             await turn(number)
             changes += [
