@@ -25,7 +25,7 @@ _NOTHING = Usage()
 UNSET: Any = object()
 """The input of a frame that its caller passes: that of the enclosing node, or an item of it."""
 
-UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "results", "settle", "sleep", "turn"))
+UNDONE_BY_RETRY = frozenset(("add", "decision", "edit", "out", "results", "settle", "sleep", "turn"))
 """The kinds of effects that a retry of the node discards. All others are kept, and the next attempt finds them."""
 
 

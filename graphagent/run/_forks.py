@@ -13,7 +13,15 @@ from graphagent._article import kind_of
 from graphagent.errors import NodeFailedError, NodeTypeError
 from graphagent.graph._internal import Each
 from graphagent.llm import ToolResults
-from graphagent.log._internal import BranchesJoined, BranchesStarted, BranchFailed, Held, ResultsAdded, known_results
+from graphagent.log._internal import (
+    BranchesJoined,
+    BranchesStarted,
+    BranchFailed,
+    EffectRecorded,
+    Held,
+    ResultsAdded,
+    known_results,
+)
 from graphagent.run._compiled import CompiledStrategy, items_of
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
@@ -150,7 +158,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
 
     async def fork(execution: Execution, value: Any) -> Any:
         run, outer = execution.run, execution.frame
-        log, failed = run.log, dict[int, Exception]()
+        log, failed = run.log, _failed_before(execution, len(branches))
         suspended: list[int] = []
         known = None if run.top.recorded is None else run.top.recorded.winner(log, outer)
         inside = _inside(execution, branches, [value] * len(branches))
@@ -170,6 +178,7 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             except Exception as error:  # noqa: BLE001  a race fails only when all branches do, and then raises the first one's
                 failed[number] = error
                 if not ends_all(error, run):
+                    await _note_failure(execution, number, error)
                     return
             scope.cancel()
 
@@ -177,7 +186,8 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
             if known is not None:
                 await execute_branch(known)
             elif not any(frame.ended for frame in frames):
-                await together(execute_branch, len(frames))
+                left = [number for number in range(len(frames)) if number not in failed]
+                await together(lambda place: execute_branch(left[place]), len(left))
         broken = next((error for error in failed.values() if ends_all(error, run)), None)
         # The first entry decides, not the task that woke first, so a run that is read again has the same winner.
         won = min(((frame.ended, number) for number, frame in enumerate(frames) if frame.ended), default=None)
@@ -192,6 +202,25 @@ def race_call(node: Race, branches: tuple[CompiledNode, ...]) -> Call:
         return inside[winner].input()
 
     return fork
+
+
+def _failed_before(execution: Execution, total: int) -> dict[int, Exception]:
+    """Return the errors of the branches of a race that failed before the run was interrupted."""
+    log, effects = execution.run.log, execution.frame.effects
+    failed = {
+        number: log.take(effects["out", str(number)].value)
+        for number in range(total)
+        if ("out", str(number)) in effects
+    }
+    return failed if len(failed) < total else {}  # a run that failed since all branches did tries all of them again
+
+
+async def _note_failure(execution: Execution, number: int, error: Exception) -> None:
+    """Note that a branch is out of the race, unless the strategy is at fault or a budget was used up, which may be raised."""
+    if isinstance(error, NodeFailedError):
+        log = execution.run.log
+        log.append(EffectRecorded(at=execution.frame.path, kind="out", key=str(number), value=log.keep(error)))
+        await log.commit()
 
 
 async def _close_turns(execution: Execution, branches: Sequence[Execution]) -> None:

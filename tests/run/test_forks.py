@@ -597,3 +597,99 @@ async def test_callbacks_see_a_turn_whose_calls_were_not_executed_before_the_for
     assert kinds == ["TaskStep", *added, "FinalAnswerStep"]
     assert seen == [1]
     assert (await agent.read("r")).memory == result.memory
+
+
+@pytest.mark.parametrize(
+    ("made", "failures"),
+    [
+        (lambda bad, late, either: race(bad, late), 1),
+        (lambda bad, late, either: race(late, bad.named("a"), bad.named("b")), 2),
+        (lambda bad, late, either: race(bad.retry(attempts=2, wait=0), late), 2),
+        (lambda bad, late, either: race(bad, late).retry(attempts=2, wait=0), 1),
+        (lambda bad, late, either: parallel(race(bad, late), bad.named("b"), failures="collect"), 2),
+        (lambda bad, late, either: parallel(late, bad, failures="collect"), 1),
+        (lambda bad, late, either: each(either, failures="collect"), 2),
+    ],
+)
+async def test_a_branch_that_failed_stays_failed_when_the_run_goes_on(made, failures):
+    """A run breaks off behind the failure of a branch: whoever resumes it knows that it failed, and executes what was left."""
+    failed, interrupted = [], anyio.CancelScope()
+
+    @node
+    async def bad(ctx: Context, text: str) -> str:
+        failed.append(ctx.node)
+        raise ConnectionError(text)
+
+    @node
+    async def late(ctx: Context, text: str) -> str:
+        while len(failed) < failures:
+            await checkpoint()
+        await ctx.once("behind", _one)
+        interrupted.cancel()
+        await anyio.lowlevel.checkpoint()
+        return "late"
+
+    @node
+    async def either(ctx: Context, text: str) -> str:
+        return await (late.function if text == "1" else bad.function)(ctx, text)
+
+    @node
+    async def three(ctx: Context, text: str) -> list[str]:
+        return ["0", "1", "2"]
+
+    fork, store = made(bad, late, either), MemoryStore()
+    first = [three] if fork.name == "each" else []
+    strategy = Strategy("s", START >> three >> fork >> END if first else START >> fork >> END)
+    with interrupted:
+        await Agent(strategy, store=store).run("x", run_id="r")
+    assert interrupted.cancelled_caught
+    result = await Agent(strategy, store=store).resume("r")
+    assert "late" in str(result.output)
+    assert len(failed) == failures
+
+
+async def _one():
+    return 1
+
+
+async def test_a_race_that_all_lost_is_tried_again_in_full():
+    """Who resumes a run that failed since every branch of a race did gives each another chance."""
+    executed = []
+
+    @node
+    async def flaky(ctx: Context, text: str) -> str:
+        executed.append(ctx.node)
+        if len(executed) < 3:
+            raise ConnectionError(text)
+        return "back"
+
+    agent = Agent(Strategy("s", START >> race(flaky, flaky.named("b")) >> END), store=MemoryStore())
+    with pytest.raises(NodeFailedError):
+        await agent.run("x", run_id="r")
+    assert (await agent.resume("r")).output == "back"
+    assert executed[:3] == ["race/0/flaky", "race/1/b", "race/0/flaky"]
+
+
+async def test_the_error_of_a_branch_that_failed_in_an_earlier_process_is_told():
+    """If the others fail after the run was resumed, the first branch's error is raised, and the rest are in its notes."""
+    interrupted, lives = anyio.CancelScope(), []
+
+    @node
+    async def bad(ctx: Context, text: str) -> str:
+        raise KeyError(text)
+
+    @node
+    async def late(ctx: Context, text: str) -> str:
+        await ctx.once("behind", _one)
+        lives.append(1)
+        if len(lives) == 1:
+            interrupted.cancel()
+            await anyio.lowlevel.checkpoint()
+        raise ConnectionError(text)
+
+    agent = Agent(Strategy("s", START >> race(bad, late) >> END), store=MemoryStore())
+    with interrupted:
+        await agent.run("x", run_id="r")
+    with pytest.raises(NodeFailedError, match=r"race/0/bad.*KeyError") as info:
+        await agent.resume("r")
+    assert info.value.__notes__ == ["branch 1 failed too: node 'race/1/late' failed with ConnectionError"]
