@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
@@ -154,6 +155,29 @@ async def test_no_model_is_asked_when_all_tokens_are_spent():
     assert (info.value.budget, info.value.limit) == ("tokens", 100)
     assert info.value.result.usage.total_tokens == 120
     assert len(model.requests) == 2
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize(("limit", "spent"), [(40, 40), (41, 80), (80, 80)])
+async def test_branches_exceed_a_budget_by_at_most_one_request_each(limit, spent):
+    """Branches whose requests are pending together go over the limit by one answer each, and none asks after that."""
+
+    class Together(ScriptedModel):
+        """Answers when all four branches have asked."""
+
+        async def respond(self, request, on_text=None):
+            response = await super().respond(request, on_text)
+            wave = (len(self.requests) + 3) // 4
+            while len(self.requests) < 4 * wave:
+                await anyio.lowlevel.checkpoint()
+            return response
+
+    model = Together([answer("go on", 10)] * 20)
+    branches = [chat().named(f"chat_{number}") for number in range(4)]
+    with pytest.raises(BudgetError) as info:
+        await Agent(Strategy("s", START >> parallel(*branches) >> END), model=model, max_tokens=limit).run("x")
+    assert 10 * len(model.requests) == spent < limit + 4 * 10
+    assert info.value.result.usage.total_tokens >= limit
 
 
 async def test_requests_that_are_no_turns_count_in_tokens():
