@@ -577,6 +577,54 @@ def test_a_recorded_answer_does_not_pass_through_it_again(tmp_path):
     assert ended.stdout.splitlines() == ["around second", "two! ['one!', 'two!']"]
 
 
+@pytest.mark.parametrize("moment", ["behind the turn", "before the turn is stored"])
+def test_the_last_request_of_middleware_is_in_the_step_after_a_kill(tmp_path, moment):
+    """Middleware that asks twice, with other messages: the step has what the answer answers, also when another process reads it."""
+    program = textwrap.dedent(
+        """
+        import os, signal, sys
+        from dataclasses import replace
+        import anyio
+        from graphagent import END, START, Agent, Context, Strategy, node
+        from graphagent.llm import Message
+        from graphagent.nodes import llm_request
+        from graphagent.protocols import Feature
+        from graphagent.store import SqliteStore
+        from graphagent.testing import ScriptedModel
+
+        path, dies, behind = sys.argv[1], sys.argv[2] == "dies", sys.argv[3] == "behind the turn"
+
+        class Twice(Feature):
+            async def around_model(self, ctx, request, proceed):
+                await proceed(request)
+                answer = await proceed(replace(request, messages=(*request.messages, Message.user("Once more."))))
+                if dies and not behind:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return answer
+
+        @node
+        async def after(ctx: Context, said: str) -> str:
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return said
+
+        strategy = Strategy("s", START >> llm_request(tools=False) >> after >> END)
+        answers = ["a", "b"] if dies or not behind else []
+        agent = Agent(strategy, model=ScriptedModel(answers), store=SqliteStore(path))
+        agent.install(Twice)
+        result = anyio.run(lambda: agent.run("go", run_id="r") if dies else agent.resume("r"))
+        step = next(each for each in result.memory.steps if hasattr(each, "model_output"))
+        print(step.model_output, [message.text for message in step.model_input_messages])
+        """
+    )
+    command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs.db")]
+    dead = subprocess.run([*command, "dies", moment], capture_output=True, text=True, check=False, timeout=600)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    ended = subprocess.run([*command, "lives", moment], capture_output=True, text=True, check=False, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["b ['go', 'Once more.']"]
+
+
 async def test_middleware_around_a_tool_has_effects_of_its_own(tmp_path):
     """What it asks a model about a call, and what the tool asks, are two requests, each recorded; another tool cannot be called."""
 
