@@ -8,11 +8,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race
+from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import BudgetError, ModelRequestError, NodeFailedError
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
+from graphagent.llm import ToolCall, ToolCalls
 from graphagent.memory import ActionStep
-from graphagent.nodes import llm_request, passthrough
+from graphagent.nodes import execute_tools, llm_request, passthrough
+from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
 
 
@@ -344,3 +346,23 @@ def test_only_exceptions_are_tried_again():
     """BaseException, such as a cancellation, cannot be retried."""
     with pytest.raises(TypeError, match="Exception"):
         passthrough(str).retry(attempts=2, errors=BaseException)
+
+
+async def test_calls_that_came_to_an_end_before_a_timeout_are_not_made_again():
+    """The next attempt of a node that ran out of time finds the results of the turn, and makes only the call that was broken off."""
+    made = []
+
+    @tool
+    async def pay(name: str) -> str:
+        """Pay somebody."""
+        made.append(name)
+        if name == "slow" and made.count("slow") == 1:
+            await anyio.sleep_forever()
+        return "paid"
+
+    ask, execute = llm_request(), execute_tools().timeout(0.05).retry(attempts=2, wait=0)
+    strategy = Strategy("s", START >> ask, ask.on(ToolCalls) >> execute >> ask, ask.on(str) >> END)
+    calls = [ToolCall("pay", {"name": name}) for name in ("Ada", "slow")]
+    agent = Agent(strategy, model=ScriptedModel([calls, "Done."]), tools=[pay], store=MemoryStore())
+    assert (await agent.run("Pay.")).output == "Done."
+    assert made == ["Ada", "slow", "slow"]
