@@ -28,12 +28,23 @@ _last = (-1, 0)
 
 
 clock: ContextVar[Callable[[], int]] = ContextVar("graphagent_clock", default=_wall_clock)
+timer: ContextVar[Callable[[], int]] = ContextVar("graphagent_timer", default=time.perf_counter_ns)
 ids: ContextVar[Callable[[], str]] = ContextVar("graphagent_ids", default=_random_id)
 
 
 def now() -> int:
     """Return the time as integer milliseconds UTC since 1970."""
     return clock.get()()
+
+
+def ticks() -> int:
+    """Return the nanoseconds since some moment, from which durations are measured."""
+    return timer.get()()
+
+
+def seconds_since(began: int) -> float:
+    """Return the seconds that have passed since the ticks were `began`."""
+    return (ticks() - began) / 1_000_000_000
 
 
 def new_id() -> str:

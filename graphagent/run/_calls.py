@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent import _clock
 from graphagent._features import implementing
 from graphagent.errors import FeatureError, RunError, ScriptError, ToolError
 from graphagent.events import CacheUsed, ToolCalled, ToolReturned
@@ -148,7 +148,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         return result
     # Of a call that is simply repeated, the beginning is durable with whatever comes next.
     await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
-    started, inside = time.perf_counter(), effects.within(call.id, call)
+    started, inside = _clock.ticks(), effects.within(call.id, call)
     known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
     result = await execute_tool(tool, call, known=known, context=inside.context())
     if _ends_run(result.value, run):
@@ -160,7 +160,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     children = run.children_of(effects.frame, inside.scope)
     return replace(
         result,
-        seconds=round(time.perf_counter() - started, 6),
+        seconds=round(_clock.seconds_since(started), 6),
         run_id=children[0] if len(children) == 1 else "",
     )
 

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from graphagent import _clock
 from graphagent._dispatch import handlers_of_child
 from graphagent._features import implementing
 from graphagent.errors import (
@@ -46,7 +47,7 @@ async def run_agent(name: str, config: RunConfig, effects: Effects, task: Any) -
     log = run.log
     if run.activation.status == "done":
         return run.answer_read()
-    run.since, run.at_rest = run.config.clock(), None
+    run.since, run.at_rest = _clock.ticks(), None
     try:
         started = RunStarted if run.frame.latest == run.frame.born and not run.begun else RunResumed
         if not run.begun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -85,7 +84,6 @@ class RunConfig:
     """The `deps` of one run; None in the configuration of all runs of an agent."""
     kinds: dict[tuple[str, int | None], Any] = field(default_factory=dict[tuple[str, "int | None"], Any])
     """The declared types of values by their origins, as far as they were asked for."""
-    clock: Callable[[], float] = field(default=time.monotonic)
 
     @property
     def refers(self) -> tuple[bool, bool]:

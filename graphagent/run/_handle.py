@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from graphagent import _clock
 from graphagent._dispatch import by_type, listener
 from graphagent._options import check_budgets
 from graphagent.errors import RunError
@@ -151,7 +152,7 @@ class Run(Generic[O]):
             raise run.of_run(RunError(f"run {run.run_id!r} is being executed already; await that"))
         if run.idle and not run.answers:
             return
-        run.since, run.at_rest = run.config.clock(), None
+        run.since, run.at_rest = _clock.ticks(), None
         try:
             if not run.claimed:
                 await take_up(run)

@@ -143,8 +143,8 @@ class Runtime:
     idle = False
     """Whether it waits for answers, and there is nothing to execute without one."""
     token: Token | None = None
-    since: float | None = None
-    """The time of the clock since which it is being executed."""
+    since: int | None = None
+    """The ticks of the clock since which it is being executed."""
     deadline: float | None = None
     """When the time that it may take, or that what is around it may take, ends, as a time of the event loop."""
     before = 0.0
@@ -245,7 +245,7 @@ class Runtime:
     @property
     def elapsed(self) -> float:
         """For how many seconds the run was executed."""
-        return self.before + (self.config.clock() - self.since if self.since is not None else 0.0)
+        return self.before + (_clock.seconds_since(self.since) if self.since is not None else 0.0)
 
     def path_of(self, frame: Frame) -> str:
         """Return the path of a frame within this run."""

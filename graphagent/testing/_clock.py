@@ -6,19 +6,31 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 
-from graphagent._clock import clock, ids
+from graphagent._clock import clock, ids, ticks, timer
 
 NEW_YEAR_2025 = 1_735_689_600_000
 
 
 @contextmanager
 def fixed_clock(start_ms: int = NEW_YEAR_2025, step_ms: int = 1) -> Generator[None]:
-    """Within it, time begins at `start_ms` (milliseconds UTC since 1970) and advances by `step_ms` at each look."""
-    times = count(start_ms, step_ms)
-    token = clock.set(lambda: next(times))
+    """Within it, time begins at `start_ms` (milliseconds UTC since 1970) and advances by `step_ms` at each look.
+
+    Durations, such as `result.seconds`, are differences of these times; what waits still waits as long as it takes.
+    """
+    latest = start_ms - step_ms
+    ahead = ticks() - latest * 1_000_000
+
+    def look() -> int:
+        nonlocal latest
+        latest += step_ms
+        return latest
+
+    token = clock.set(look)
+    measured = timer.set(lambda: ahead + latest * 1_000_000)
     try:
         yield
     finally:
+        timer.reset(measured)
         clock.reset(token)
 
 

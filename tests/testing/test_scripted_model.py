@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import BaseModel
 
+from graphagent import Agent, tool
 from graphagent._clock import new_id, now
 from graphagent.errors import ModelRequestError, ScriptError
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, ToolResult, Usage
 from graphagent.testing import ScriptedModel, fixed_clock, fixed_ids
+from graphagent_strategies import single_run
 
 HELLO = ModelRequest((Message.system("Be short."), Message.user("Hello there")))
 CALL = ToolCall("add", {"a": 1}, "1")
@@ -145,3 +147,32 @@ async def test_what_is_fixed_is_fixed_in_tasks():
             tasks.start_soon(look)
             tasks.start_soon(look)
     assert sorted(seen) == [0, 1]
+
+
+async def test_durations_are_fixed_too():
+    """Within a fixed clock, a run and the calls of its tools last equally long each time, whatever they wait for."""
+
+    @tool
+    async def look(city: str) -> str:
+        """Look a city up."""
+        await anyio.sleep(0.01)
+        return city
+
+    async def once():
+        with fixed_clock(), fixed_ids("run"):
+            agent = Agent(
+                single_run(), model=ScriptedModel([ToolCall("look", {"city": "Oslo"}), "Seen."]), tools=[look]
+            )
+            result = await agent.run("Oslo?")
+            return result.seconds, result.memory.to_json()
+
+    assert await once() == await once()
+
+
+async def test_a_clock_may_be_fixed_while_a_run_is_stepped_through():
+    """What has passed before is not counted by another clock."""
+    run = Agent(single_run(), model=ScriptedModel(["Yes."])).start("Well?")
+    await run.step()
+    with fixed_clock(step_ms=0):
+        result = await run.finish()
+    assert 0 <= result.seconds < 60

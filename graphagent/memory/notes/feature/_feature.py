@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from graphagent import _clock
 from graphagent._options import check_flag, check_word
 from graphagent.errors import FeatureError
 from graphagent.events import MemoryRetrievalCompleted, MemoryRetrievalStarted
@@ -204,7 +204,7 @@ class NoteMemory(NoteView):
     ) -> list[KnownNote]:
         ctx = self._running()
         ctx.emit(MemoryRetrievalStarted(ctx.run_id, ctx.node))
-        began = time.perf_counter()
+        began = _clock.ticks()
 
         async def find() -> list[list[Any]]:
             found = await self.recall(
@@ -223,7 +223,7 @@ class NoteMemory(NoteView):
             await ctx.add(NotesStep(tuple(shortened_note(each, each.cut) if each.cut else each for each in found)))
         notes = [shortened_note(each, each.cut) if each.cut else each for each in found if not each.forgotten]
         text = notes_block(notes) if notes else ""
-        ctx.emit(MemoryRetrievalCompleted(ctx.run_id, ctx.node, text, (time.perf_counter() - began) * 1000))
+        ctx.emit(MemoryRetrievalCompleted(ctx.run_id, ctx.node, text, _clock.seconds_since(began) * 1000))
         return notes
 
     def _fitting(self, matches: Sequence[Match], characters: int) -> list[KnownNote]:

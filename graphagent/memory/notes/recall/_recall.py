@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from graphagent import _clock
 from graphagent.events import MemoryQueryCompleted, MemoryQueryFailed, MemoryQueryStarted
 from graphagent.memory.notes.index._fts import POOL
 from graphagent.memory.notes.recall._search import search
@@ -25,7 +25,7 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
         StoreError: the store cannot be read.
     """
     text, run_id = request.text, request.run_id
-    began = time.perf_counter()
+    began = _clock.ticks()
     service.emit(MemoryQueryStarted(run_id, text, request.limit))
     try:
         with service.naming_the_run():
@@ -34,7 +34,7 @@ async def recall(service: NoteService, request: RecallRequest) -> list[Match]:
         service.emit_failure(MemoryQueryFailed(run_id, text, type(error).__name__), error)
         raise
     service.has_returned(match.record.trust for match in found)
-    service.emit(MemoryQueryCompleted(run_id, text, tuple(found), (time.perf_counter() - began) * 1000))
+    service.emit(MemoryQueryCompleted(run_id, text, tuple(found), _clock.seconds_since(began) * 1000))
     return found
 
 

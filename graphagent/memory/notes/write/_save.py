@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -90,7 +89,7 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
     if infer not in INFER:
         raise ValueError(f"infer={infer!r} is not known; use {one_of(INFER)}")
     records = await _records(service, visibility, request)
-    began = time.perf_counter()
+    began = _clock.ticks()
     alone = records[0] if len(records) == 1 else None
     text = alone.content if alone is not None else f"{len(records)} notes"
     service.emit(MemorySaveStarted(run_id, text, dict(alone.metadata) if alone is not None else {}))
@@ -100,7 +99,7 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
         service.emit_failure(MemorySaveFailed(run_id, text, type(error).__name__), error)
         raise
     try:
-        service.emit(MemorySaveCompleted(run_id, text, (time.perf_counter() - began) * 1000))
+        service.emit(MemorySaveCompleted(run_id, text, _clock.seconds_since(began) * 1000))
     except HandlerError:
         if is_pending:
             await _infer(service, records, infer)
