@@ -35,6 +35,7 @@ from graphagent.run._internal import (
     check_features,
     check_models,
     check_nothing_cached,
+    check_offers,
     check_prices,
     check_refusals,
     check_storable,
@@ -607,9 +608,12 @@ class Agent(Generic[I, O]):
             self._check_thread(thread, steps)
         images = images_of(options.get("images", ()), "images")
         if not self._is_complete:
-            every = list(with_sub_agents(self._sites()))
+            own = list(self._sites())
+            every = list(with_sub_agents(own))
             check_features(every)
             check_models(every)
+            # A sub-agent without tools may take those of its caller.
+            check_offers([*own, *(site for site in every[len(own) :] if site.tools)])
             if self.store is None:
                 check_nothing_cached(every)
             self._is_complete = True

@@ -386,7 +386,8 @@ class Node(Outlet[I, O]):
         context: Any = None,
     ) -> None:
         self.function = function
-        """The function that is executed. If it is an object, its attribute `asks` is the type of the answers it waits for."""
+        """The function that is executed. If it is an object, its attribute `asks` is the type of the answers it waits for, and
+        its method `check_tools(node, tools)` checks the tools that it is offered before the first node of a run is executed."""
         self.name = _checked_name(name)
         """Its name in this strategy, in events and in pictures."""
         self.declaration = Declaration(function, name)

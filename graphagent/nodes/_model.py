@@ -41,7 +41,7 @@ class LlmRequest:
 
     async def __call__(self, ctx: Context[Any], prompt: Prompt) -> Any:
         tools = tools_of(ctx, self.finish) if self.tools else ()
-        self._check_tools(ctx.node, tools)
+        self.check_tools(ctx.node, tools)
         await add_prompt(ctx, prompt)
         choice = self.force or ("required" if self.required else "auto")
         plans = self.purpose == "answer"
@@ -62,15 +62,18 @@ class LlmRequest:
             else:
                 return ToolCalls(turn.tool_calls, turn.model_output or "") if turn.tool_calls else turn.action_output
 
-    def _check_tools(self, node: str, tools: Sequence[Tool]) -> None:
-        """Check that a tool is offered if the model must call one.
+    def check_tools(self, node: str, tools: Sequence[Tool]) -> None:
+        """Check that a tool is offered if the model must call one: before the run as far as they are known, and when it is asked.
 
         Raises:
             ValueError: none is, or not the one that is forced.
         """
         if self.force is not None and self.force not in {tool.name for tool in tools}:
             names = ", ".join(tool.name for tool in tools) or "none"
-            raise ValueError(f"node {node!r} forces the tool {self.force!r}, which is not available (tools: {names})")
+            raise ValueError(
+                f"node {node!r} forces the tool {self.force!r}, which is not available (tools: {names}); name one of these, or "
+                f"write Agent(…, tools=[…]) with it"
+            )
         if self.required and not tools:
             raise ValueError(f"node {node!r} requires a tool call, and no tools are offered; write Agent(…, tools=[…])")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
@@ -121,6 +122,21 @@ def check_models(sites: Iterable[Site]) -> None:
     for site in sites:
         if site.element.asks_model and site.model is None:
             raise no_model(site.path)
+
+
+def check_offers(sites: Iterable[Site]) -> None:
+    """Check that nodes are offered the tools that they force, where all are known: those of servers are not.
+
+    Raises:
+        ValueError: one is not offered.
+    """
+    for site in sites:
+        check = getattr(getattr(site.element, "function", None), "check_tools", None)
+        tools = tuple(map(as_tool, site.tools))
+        if check is not None and all(isinstance(each, Tool) for each in tools):
+            # As when the node is executed, tools of features come beside others alone.
+            added = implementing(site.features, "tools") if tools else ()
+            check(site.path, (*tools, *(tool for feature in added for tool in feature.tools)))
 
 
 def check_nothing_cached(sites: Iterable[Site]) -> None:

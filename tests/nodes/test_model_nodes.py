@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import anyio
@@ -28,8 +29,10 @@ from graphagent.llm import (
 )
 from graphagent.memory import ActionStep, MessageStep, Timing
 from graphagent.nodes import Prompt, execute_tools, llm_request, passthrough, update_prompt
+from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
 from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
 
 PICTURE = Image(b"\x89PNG", "image/png")
 
@@ -438,11 +441,52 @@ async def test_one_tool_can_be_forced(forced):
 
 
 async def test_a_forced_tool_that_is_not_there_is_refused():
-    """The error says which tools there are, and the model is not asked."""
-    with pytest.raises(NodeFailedError) as info:
+    """The error says which tools there are, before the first node."""
+    with pytest.raises(ValueError, match=r"node 'llm_request' forces the tool 'treble'.* \(tools: double, explode\)"):
         await run([], strategy=only(llm_request(force="treble"), execute_tools()))
-    assert "'treble'" in str(info.value.__cause__)
-    assert "double, explode" in str(info.value.__cause__)
+
+
+def test_a_tool_that_a_sub_agent_or_a_subgraph_forces_must_be_its_own():
+    """A sub-agent with tools has these alone, and so has a subgraph; both are looked at before the first node."""
+    inner = only(llm_request(force="treble"), execute_tools())
+    asker = Agent(inner, tools=[double], name="asker", description="Asks.")
+    outer = Agent(single_run(), model=ScriptedModel([]), tools=[asker])
+    with pytest.raises(ValueError, match=r"node 'asker/llm_request' forces the tool 'treble'"):
+        outer.start("go")
+    nested = Agent(Strategy("outer", START >> inner.using(tools=[double]) >> END), model=ScriptedModel([]))
+    with pytest.raises(ValueError, match=r"node '.*/llm_request' forces the tool 'treble'"):
+        nested.start("go")
+
+
+async def test_tools_that_are_known_later_may_be_forced():
+    """Those of a feature, those of a server, and those that a strategy as a tool takes from its caller."""
+
+    class Trebles(Feature):
+        @property
+        def tools(self):
+            return [replace(double, name="treble")]
+
+    class Server:
+        name = "trebles"
+
+        async def list_tools(self):
+            return [{"name": "treble"}]
+
+        def tools_from(self, listed):
+            return [replace(double, **each) for each in listed]
+
+        async def aclose(self): ...
+
+    inner, call = only(llm_request(force="treble"), execute_tools()), ToolCall("treble", {"n": 2})
+    featured = Agent(inner, model=ScriptedModel([call]), tools=[double])
+    featured.install(Trebles)
+    assert [given.content for given in (await featured.run("go")).output] == ["4"]
+    served = Agent(inner, model=ScriptedModel([call]), tools=[Server()])
+    assert [given.content for given in (await served.run("go")).output] == ["4"]
+    lent = inner.as_tool("Asks.", name="asker")
+    replies = [ToolCall("asker", {"task": "go"}), call, "Done."]
+    lender = Agent(single_run(), model=ScriptedModel(replies), tools=[lent, replace(double, name="treble")])
+    assert (await lender.run("go")).output == "Done."
 
 
 async def test_a_model_that_does_not_call_the_forced_tool_is_asked_again():

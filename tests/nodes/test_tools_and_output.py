@@ -133,10 +133,10 @@ async def test_a_server_that_ignores_the_choice_is_told_so_once(protocol, ask, i
 
 
 async def test_a_required_call_needs_tools():
-    """An agent without tools is told what to write."""
-    with pytest.raises(NodeFailedError) as failed:
+    """An agent without tools is told what to write, before the first node."""
+    message = r"'llm_request' requires a tool call, and no tools are offered; write Agent\(…, tools=\[…\]\)"
+    with pytest.raises(ValueError, match=message):
         await Agent(first(llm_request(tools="required")), model=ScriptedModel(["x"])).run("x")
-    assert "requires a tool call, and no tools are offered; write Agent(…, tools=[…])" in str(failed.value.__cause__)
 
 
 def test_a_required_call_has_no_other_output():
