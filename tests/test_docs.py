@@ -137,18 +137,20 @@ def test_the_code_of_a_page_runs(page, away):
     _run(_runnable(blocks), str(PAGES[page]), away)
 
 
-README = _runnable(_blocks(PAGES["README.md"].read_text("utf-8")))
-PROGRAM = "\n".join(block.code for block in README)
+CELLS = {page: _runnable(_blocks(path.read_text("utf-8"))) for page, path in PAGES.items()}
+PROGRAM = "\n".join(block.code for block in CELLS["README.md"])
+SCRIPTS = ("README.md", "docs/index.md", "docs/start.md")
 
 
-def test_readme_runs_in_a_notebook(away):
+@pytest.mark.parametrize("page", [*SCRIPTS, "docs/smolagents.md"])
+def test_a_page_for_notebooks_runs_in_one(page, away):
     """Its blocks are cells, in a loop that is running already; each prints what the page shows."""
     program = ModuleType("__main__")
     away.setitem(sys.modules, "__main__", program)
 
     async def cells():
-        for number, block in enumerate(README):
-            file = f"<cell {number}>"
+        for number, block in enumerate(CELLS[page]):
+            file = f"<cell {page} {number}>"
             linecache.cache[file] = (len(block.code), None, block.code.splitlines(keepends=True), file)
             code = compile(block.code, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             printed = io.StringIO()
@@ -156,21 +158,23 @@ def test_readme_runs_in_a_notebook(away):
                 ended = eval(code, vars(program))
                 if inspect.iscoroutine(ended):
                     await ended
-            _compare(printed.getvalue(), block.output, file)
+            if block.output is not None:
+                _compare(printed.getvalue(), block.output, file)
 
     anyio.run(cells)
 
 
-def test_readme_runs_as_a_script(tmp_path):
+@pytest.mark.parametrize("page", SCRIPTS)
+def test_a_page_for_scripts_runs_as_one(page, tmp_path):
     """Its blocks, one after the other in a file, are a program without warnings."""
-    (tmp_path / "readme.py").write_text(PROGRAM, "utf-8")
+    (tmp_path / "page.py").write_text("\n".join(block.code for block in CELLS[page]), "utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "readme.py"],
+        [sys.executable, "-W", "error", "page.py"],
         cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")
-    _compare(ended.stdout, "".join(block.output for block in README), "README.md")
+    _compare(ended.stdout, "".join(block.output or "" for block in CELLS[page]), page)
 
 
 def test_readme_is_typed(tmp_path):
