@@ -1,11 +1,15 @@
 """A step callback that finds a pattern over several steps and tells the model, here for an agent without any tools of its own.
 
 python examples/health_patterns.py
+python examples/health_patterns.py --model llama3.2 --base-url http://localhost:11434/v1
 """
 
 from __future__ import annotations
 
+import argparse
+
 from graphagent import END, START, Agent, Context, Run, Strategy, node
+from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep
 from graphagent.nodes import llm_request
 from graphagent.testing import ScriptedModel
@@ -31,10 +35,17 @@ async def look(ctx: Context, checks: list[str]) -> str:
 
 
 watch = Strategy("watch", START >> look >> llm_request(tools=False) >> END)
-model = ScriptedModel(["Three of five checks failed."])
-agent = Agent(watch, model=model, step_callbacks=[track_health_patterns])
-print(agent.run_sync(CHECKS).output)
 
-sent = [message.text for message in model.requests[0].messages]
-print(next(text for text in sent if "[ALERT]" in text))
-assert sum("[ALERT]" in text for text in sent) == 1
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a model of an OpenAI-compatible server; without one a script answers")
+    parser.add_argument("--base-url", help="where the server is")
+    options = parser.parse_args()
+    stand_in = ScriptedModel(["Three of five checks failed."])
+    model = OpenAIModel(options.model, base_url=options.base_url) if options.model else stand_in
+    result = Agent(watch, model=model, step_callbacks=[track_health_patterns]).run_sync(CHECKS)
+    print(result.output)
+
+    told = [message.text for message in result.memory.to_messages()]
+    print(next(text for text in told if "[ALERT]" in text))
+    assert sum("[ALERT]" in text for text in told) == 1

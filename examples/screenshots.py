@@ -1,10 +1,12 @@
 """Screenshots: the newest two are sent to the model, the older ones are kept in the journal and sent no more.
 
 python examples/screenshots.py
+python examples/screenshots.py --model qwen2.5vl --base-url http://localhost:11434/v1
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from struct import pack
 from zlib import compress, crc32
@@ -13,6 +15,7 @@ import anyio
 
 from graphagent import Agent, Run, tool
 from graphagent.llm import Image, ToolCall, ToolCalls
+from graphagent.llm.openai import OpenAIModel
 from graphagent.memory import ActionStep
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
@@ -45,17 +48,19 @@ async def update_screenshot(step: ActionStep, run: Run[str]) -> None:
         step.observations_images = (picture(step.step_number * 20),)
 
 
-async def main() -> None:
+async def main(options: argparse.Namespace) -> None:
     pages = [ToolCalls([ToolCall("go_to", {"page": number})]) for number in range(1, 7)]
-    model = ScriptedModel([*pages, "I have seen six pages."])
+    stand_in = ScriptedModel([*pages, "I have seen six pages."])
+    model = OpenAIModel(options.model, base_url=options.base_url) if options.model else stand_in
     async with SqliteStore(Path("browser.db")) as store:
         agent = Agent(single_run(), model=model, tools=[go_to], store=store, step_callbacks=[update_screenshot])
-        result = await agent.run("Look at the pages.")
+        result = await agent.run("Look at the pages 1 to 6, one after the other.")
         print(result.output)
 
-        shown = [sum(len(message.images) for message in request.messages) for request in model.requests]
+        turns = [step for step in result.memory.steps if isinstance(step, ActionStep)]
+        shown = [sum(len(message.images) for message in turn.model_input_messages) for turn in turns]
         print(f"images in each prompt: {shown}")
-        assert max(shown) == 2
+        assert max(shown) <= 2
 
         history = await agent.history(result.run_id)
         first = next(entry.number for entry in history if entry.node == "execute_tools")
@@ -64,4 +69,8 @@ async def main() -> None:
         print(f"the journal still has the first: {len(step.observations_images[0].data)} bytes")
 
 
-anyio.run(main)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a model of an OpenAI-compatible server; without one a script answers")
+    parser.add_argument("--base-url", help="where the server is")
+    anyio.run(main, parser.parse_args())

@@ -101,6 +101,19 @@ def test_the_simple_example_asks_a_server(tmp_path):
     assert [step.step_number for step in saved.steps if isinstance(step, ActionStep)] == [0, 1, 2]
 
 
+def test_the_examples_of_callbacks_ask_a_server(tmp_path):
+    """The model over HTTP gets the alert, and at most two of the screenshots at once."""
+    with openai_server(["Three checks failed."], model="m") as server:
+        text = printed("health_patterns.py", tmp_path, "--model", "m", "--base-url", server.base_url)
+        assert "[ALERT] Pattern detected: 3 failures" in str(server.requests[0]["messages"])
+    assert text.startswith("Three checks failed.\n")
+    replies = [*(ToolCall("go_to", {"page": number}) for number in (1, 2, 3)), "Seen."]
+    with openai_server(replies, model="m") as server:
+        text = printed("screenshots.py", tmp_path, "--model", "m", "--base-url", server.base_url)
+        assert [str(request).count("data:image/png") for request in server.requests] == [0, 1, 2, 2]
+    assert "images in each prompt: [0, 1, 2, 2]\n" in text
+
+
 def test_an_agent_example_asks_the_model_that_it_is_given(tmp_path):
     """Over HTTP, with what its own script says; and so for every example, whose options are the same."""
     replies = [ToolCall("query", {"sql": "SELECT sum(tip) FROM receipts"}), "All tips were 6.87."]
