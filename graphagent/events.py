@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from graphagent.memory.notes import Match
     from graphagent.run import Question
 
-ModelOutput = Literal["answer", "plan", "summary", "extraction", "decision", "tool"]
-"""What a model is asked for: `answer` in its turns, `plan` where an agent or a strategy plans, `summary` where the history is compressed,
+ModelOutput = Literal["answer", "draft", "plan", "summary", "extraction", "decision", "tool"]
+"""What a model is asked for: `answer` in its turns, `draft` in those before the answer (thoughts, results of steps, texts that may be
+refused), `plan` where an agent or a strategy plans, `summary` where the history is compressed,
 `extraction` where facts and notes are looked for in what was said, `decision` where it judges, criticises, moderates or chooses, and where it
 writes several answers of which one is chosen, `tool` where a tool asks it."""
 

@@ -79,9 +79,10 @@ class Narration:
         self._progress.show()
 
     def _is_text(self, node: str) -> bool:
-        """Return whether a node answers with text, in no branch."""
+        """Return whether a node answers with text, in no branch; drafts are no answers."""
         element = self._asking.get(f"/{node}")
-        return element is not None and fits(str, getattr(element, "output_type", object))
+        purpose = getattr(getattr(element, "function", None), "purpose", "answer")
+        return element is not None and purpose == "answer" and fits(str, getattr(element, "output_type", object))
 
     def _on_node(self, event: NodeStarted) -> None:
         if event.node in self._parts:

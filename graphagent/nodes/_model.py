@@ -37,14 +37,14 @@ class LlmRequest:
     finish: Tool | None = None
     """Offered besides the tools. If there is one, text alone is no answer: the model ends its work by calling it."""
     purpose: ModelOutput = "answer"
-    """The purpose of the answer, as TextStreamed names it. Only for an answer are there plans, and questions after a final check."""
+    """The purpose of the answer, as TextStreamed names it. Only before answers and drafts are plans made."""
 
     async def __call__(self, ctx: Context[Any], prompt: Prompt) -> Any:
         tools = tools_of(ctx, self.finish) if self.tools else ()
         self.check_tools(ctx.node, tools)
         await add_prompt(ctx, prompt)
         choice = self.force or ("required" if self.required else "auto")
-        plans = self.purpose == "answer"
+        plans = self.purpose in ("answer", "draft")
         while True:
             messages = await ctx.build_prompt(tools)
             if plans and await plan_if_due(ctx, tools):
@@ -197,8 +197,8 @@ def llm_request(
         output: The type of the answer: it is asked for as JSON, validated, and asked for once more where it does not fit.
         name: How the node is called.
         parameters: Passed to the model as they are, such as `{"temperature": 0}`.
-        purpose: What it is asked for, as events tell it. Only an `answer` is streamed to who listens to answers, is planned for, and is
-            asked for again after a final check.
+        purpose: What it is asked for, as events tell it. Only an `answer` is streamed to who listens to answers. It and a `draft` are planned
+            for, and asked for again after a final check.
 
     Raises:
         TypeError: an argument is not of its type, or two of them contradict each other.

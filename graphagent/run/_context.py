@@ -424,7 +424,7 @@ class Context(Generic[Deps]):
     def emit(self, event: Event) -> None:
         """Deliver an event to the handlers of its type, unless the node is executed again and did this before."""
         if self._effects.is_live:
-            self._effects.run.emit(event)
+            self._effects.run.report(event)
 
     # ---- people and agents
 

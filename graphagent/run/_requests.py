@@ -112,7 +112,7 @@ class Asking:
         """Report an answer as it came out of middleware: at once, and not piece by piece."""
         run, node, purpose, text = self.effects.run, self.effects.node, self._purpose, response.message.text
         if text and run.streams(purpose):
-            self._report(TextStreamed(run.run_id, node, text, purpose))
+            run.report(TextStreamed(run.run_id, node, text, purpose))
         if request.output is not None and run.streams(purpose, OutputStreamed) and not response.message.tool_calls:
             self._report_output(PartialOutput(request.output).end(text))
         if asked:
@@ -181,7 +181,7 @@ class Asking:
         """What its text belongs to, for those who hear it."""
         effects = self.effects
         inside = effects.call is not None and not effects.is_in_middleware
-        return "tool" if inside and self.purpose in ("answer", "decision") else self.purpose
+        return "tool" if inside and self.purpose in ("answer", "draft", "decision") else self.purpose
 
     def _stream(self, partial: PartialOutput | None) -> Callable[[str], None]:
         """Return a function that reports the pieces of an answer, and with `partial` the value so far."""
@@ -190,7 +190,7 @@ class Asking:
 
         def report(text: str) -> None:
             if tells_text:
-                self._report(TextStreamed(run.run_id, node, text, purpose))
+                run.report(TextStreamed(run.run_id, node, text, purpose))
             if partial is not None:
                 self._report_output(partial.add(text))
 
@@ -199,15 +199,7 @@ class Asking:
     def _report_output(self, found: tuple[Any] | None) -> None:
         if found is not None:
             run = self.effects.run
-            self._report(OutputStreamed(run.run_id, self.effects.node, found[0], self._purpose))
-
-    def _report(self, event: TextStreamed | OutputStreamed) -> None:
-        """Emit an event of the text of a model. Where a final check may refuse an answer, it waits until that has passed."""
-        run = self.effects.run
-        if event.output == "answer" and run.config.checks:
-            run.unheard.append(event)
-        else:
-            run.emit(event)
+            run.report(OutputStreamed(run.run_id, self.effects.node, found[0], self._purpose))
 
 
 def no_model(node: str) -> FeatureError:

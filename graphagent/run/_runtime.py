@@ -21,7 +21,7 @@ from graphagent._concurrency import Reply
 from graphagent._dispatch import AnswerHandler
 from graphagent._features import implementing
 from graphagent.errors import BudgetError, SerializationError
-from graphagent.events import StepCommitted, TextStreamed
+from graphagent.events import OutputStreamed, StepCommitted, TextStreamed
 from graphagent.llm import Approve, Deny, Message, Tool, ToolCall
 from graphagent.llm._internal import fresh_ids
 from graphagent.log._internal import UNSET, Charge
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from graphagent._dispatch import Handlers
     from graphagent.errors import RunError
-    from graphagent.events import Event, ModelOutput, OutputStreamed
+    from graphagent.events import Event, ModelOutput
     from graphagent.llm import ModelResponse
     from graphagent.log._internal import Activation, Frame, Log, Source, Token
     from graphagent.memory import Step
@@ -316,6 +316,13 @@ class Runtime:
             handlers = self.handlers[known] if known is not None else ()
         for handler in handlers:
             handler(event)
+
+    def report(self, event: Event) -> None:
+        """Emit an event. Where a final check may refuse an answer, its text waits until that has passed."""
+        if self.config.checks and isinstance(event, TextStreamed | OutputStreamed) and event.output == "answer":
+            self.unheard.append(event)
+        else:
+            self.emit(event)
 
     def report_unheard(self) -> None:
         """Emit what is known not to be a refused answer."""

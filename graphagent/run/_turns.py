@@ -117,7 +117,7 @@ async def _take_turn(
         output = {"action_output": value} if counts and not calls else {}
         made = taken.step(response.usage, response, **output)
         is_open = bool(calls and counts) or effects.run.calls_back(made)
-        finish = response.finish_reason if purpose == "answer" and effects.call is None else None
+        finish = response.finish_reason if purpose in ("answer", "draft") and effects.call is None else None
         effects.record(taken.entry(step=made, open=is_open, finish=finish))
     else:
         effects.record(taken.entry(held=Held(response)))

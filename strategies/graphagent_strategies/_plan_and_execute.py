@@ -103,7 +103,7 @@ def plan_and_execute(
         return bool(plans[0].steps) and revisions < replans
 
     plan = llm_request(output=Plan, name="plan", purpose="plan")
-    carry_out = llm_request(name="carry_out")
+    carry_out = llm_request(name="carry_out", purpose="draft")
     act = execute_tools(limit=parallel_tools)
     review = llm_request(output=Revision, name="review", purpose="plan")
     answer = llm_request(tools=False, name="answer")

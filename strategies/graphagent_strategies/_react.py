@@ -61,7 +61,7 @@ def react(*, reasoning_interval: int = 1, parallel_tools: int = 1, name: str = "
         return since >= reasoning_interval
 
     prepare = update_prompt(_REASON, name="prepare")
-    reason = llm_request(tools=False, name="reason")
+    reason = llm_request(tools=False, name="reason", purpose="draft")
     act = llm_request(name="act")
     execute = execute_tools(limit=parallel_tools)
     return Strategy(

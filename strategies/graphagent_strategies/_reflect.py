@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from graphagent import END, START, Context, Strategy, node
+from graphagent.events import TextStreamed
 from graphagent.llm import ToolCalls
 from graphagent.memory import ActionStep, MessageStep
 from graphagent.nodes import Prompt, execute_tools, llm_request, update_prompt
@@ -23,10 +24,12 @@ class Critique:
 
 
 @node
-async def last_draft(ctx: Context, critique: Critique) -> str:
-    """Return the last draft."""
+async def last_draft(ctx: Context, end: Critique | str) -> str:
+    """Return the last draft as the answer, which those who listen hear now: before, it could be revised."""
     outputs = (step.action_output for step in reversed(ctx.memory.steps) if isinstance(step, ActionStep))
-    return next(output for output in outputs if isinstance(output, str))
+    answer = next(output for output in outputs if isinstance(output, str))
+    ctx.emit(TextStreamed(ctx.run_id, ctx.node, answer))
+    return answer
 
 
 def is_satisfied(critique: Critique) -> bool:
@@ -60,9 +63,9 @@ def reflect(
         n2 -->|"on ToolCalls"| n3
         n3 --> n2
         n2 -->|"on str, when rounds_are_left, map to_critique"| n4
-        n2 -->|"on str"| END
-        n4 -->|"when is_satisfied"| n5
+        n2 -->|"on str"| n5
         n5 --> END
+        n4 -->|"when is_satisfied"| n5
         n4 -->|"otherwise, map to_revision"| n2
         classDef tap stroke-dasharray: 4 3
     ```
@@ -89,7 +92,7 @@ def reflect(
         return _CRITICISE
 
     prepare = update_prompt(announcement, name="prepare")
-    draft = llm_request(name="draft")
+    draft = llm_request(name="draft", purpose="draft")
     act = execute_tools(limit=parallel_tools)
     criticise = llm_request(output=Critique, name="criticise", purpose="decision")
     return Strategy(
@@ -97,7 +100,7 @@ def reflect(
         START >> prepare >> draft,
         draft.on(ToolCalls) >> act >> draft,
         draft.on(str).when(rounds_are_left).map(to_critique) >> criticise,
-        draft.on(str) >> END,
-        criticise.when(is_satisfied) >> last_draft >> END,
+        draft.on(str) >> last_draft >> END,
+        criticise.when(is_satisfied) >> last_draft,
         criticise.otherwise().map(to_revision) >> draft,
     )

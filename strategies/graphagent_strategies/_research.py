@@ -101,7 +101,7 @@ def research(
     if type(questions) is not int or questions < 1:
         raise ValueError(f"{name!r}: questions={questions!r} would research nothing; give 1 or more")
     split = llm_request(output=Questions, name="split", purpose="plan")
-    ask = llm_request()
+    ask = llm_request(purpose="draft")
     act = execute_tools(limit=parallel_tools)
     find = Strategy("find", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END).using(max_turns=turns)
     part = Strategy(

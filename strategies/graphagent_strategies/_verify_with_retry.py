@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import takewhile
 
 from graphagent import END, START, Context, Strategy, node
+from graphagent.events import TextStreamed
 from graphagent.llm import ToolCalls
 from graphagent.memory import MessageStep
 from graphagent.nodes import Accepted, Prompt, Rejected, execute_tools, llm_request, update_prompt, verify
@@ -25,11 +26,7 @@ def to_retry(rejected: Rejected) -> str:
 
 
 def verify_with_retry(
-    check: str | Check = _CORRECT,
-    *,
-    attempts: int = 3,
-    parallel_tools: int = 1,
-    name: str = "verify_with_retry",
+    check: str | Check = _CORRECT, *, attempts: int = 3, parallel_tools: int = 1, name: str = "verify_with_retry"
 ) -> Strategy[Prompt, str | Rejected]:
     """Make a strategy that returns an answer as text if it passed a check, and otherwise the last one as `Rejected`.
 
@@ -68,13 +65,15 @@ def verify_with_retry(
             n4_n1_END --> n4_n2
             n4_n2 --> n4_END
         end
+        n5["accepted_answer"]
         END((("END")))
         START --> n1
         n1 --> n2
         n2 -->|"on ToolCalls"| n3
         n3 --> n2
         n2 -->|"on str"| n4_START
-        n4_END -->|"on Accepted, map accepted_answer"| END
+        n4_END -->|"on Accepted"| n5
+        n5 --> END
         n4_END -->|"on Rejected, when is_last"| END
         n4_END -->|"on Rejected, map to_retry"| n2
         classDef tap stroke-dasharray: 4 3
@@ -92,11 +91,12 @@ def verify_with_retry(
     """
     if type(attempts) is not int or attempts < 1:
         raise ValueError(f"{name!r}: attempts={attempts!r} would never answer; give 1 or more")
-
-    def accepted_answer(accepted: Accepted[str]) -> str:
-        return accepted.value
-
     announcement = _ANNOUNCE.format(criteria=f" This must hold: {check}" if isinstance(check, str) else "")
+
+    @node
+    async def accepted_answer(ctx: Context, accepted: Accepted[str]) -> str:
+        ctx.emit(TextStreamed(ctx.run_id, ctx.node, accepted.value))  # nobody heard it while it could be refused
+        return accepted.value
 
     def is_last(ctx: Context, rejected: Rejected) -> bool:
         said = (step.message.text for step in reversed(ctx.memory.steps) if isinstance(step, MessageStep))
@@ -108,13 +108,13 @@ def verify_with_retry(
         assert not isinstance(check, str)
         return await verdict if inspect.isawaitable(verdict := check(answer)) else verdict
 
-    ask, judge = llm_request(), verify(check) if isinstance(check, str) else function
+    ask, judge = llm_request(purpose="draft"), verify(check) if isinstance(check, str) else function
     return Strategy(
         name,
         START >> update_prompt(announcement, name="prepare") >> ask,
         ask.on(ToolCalls) >> execute_tools(limit=parallel_tools) >> ask,
         ask.on(str) >> judge,
-        judge.on(Accepted).map(accepted_answer) >> END,
+        judge.on(Accepted) >> accepted_answer >> END,
         judge.on(Rejected).when(is_last) >> END,
         judge.on(Rejected).map(to_retry) >> ask,
     )

@@ -142,17 +142,18 @@ def test_the_strategies_are_listed(run):
 
 
 def test_text_is_streamed_with_the_calls_and_decisions(ask):
-    """The text goes to standard output as it is written, once; the rest to standard error."""
+    """The answer goes to standard output as it is written, once; the rest, results of steps too, to standard error."""
     ended = ask("plan_and_execute", "What is 6 times 7?", "--tool", "tools.py:multiply", "--stream")
-    assert ended.out == "It is 42.\nIt is 42.\n"  # of the step, and of the answer
+    assert ended.out == "It is 42.\n"
     lines = ended.err.splitlines()
-    assert lines[:4] == [
+    assert lines[:5] == [
         '  plan: {"steps": ["Multiply."]}',
         '  multiply({"a": 6, "b": 7})',
         "  multiply returned 42",
+        "  carry_out: It is 42.",
         '  review: {"steps": []}',
     ]
-    assert all(request["stream"] for request in ended.requests if "tools" in request)
+    assert [bool(request.get("stream")) for request in ended.requests] == [False] * 4 + [True]
 
 
 def test_what_branches_say_is_shown_when_it_is_whole(ask):

@@ -504,7 +504,7 @@ async def test_a_model_that_does_not_call_the_forced_tool_is_asked_again():
 def test_a_purpose_is_one_of_those_that_events_know():
     """A mistyped one is refused, since the text would be streamed to nobody."""
     with pytest.raises(
-        ValueError, match="purpose='criticism' is not one of answer, plan, summary, extraction, decision, tool"
+        ValueError, match="purpose='criticism' is not one of answer, draft, plan, summary, extraction, decision, tool"
     ):
         llm_request(purpose="criticism")
 

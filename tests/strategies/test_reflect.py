@@ -27,7 +27,7 @@ async def test_a_draft_is_revised_until_nothing_is_to_be_improved():
     agent = Agent(reflect(criteria="brief"), model=model, tools=[search])
     taken = record(agent)
     assert (await agent.run("Write.")).output == "Draft 2"
-    assert left_out(agent.strategy, taken) == {("draft", "on str", "END")}
+    assert left_out(agent.strategy, taken) == {("draft", "on str", "last_draft")}
     assert model.requests[0].messages[1].text.endswith("It should be like this: brief")
     assert model.requests[3].messages[-1].text.endswith("Improve this:\n- shorter\n- name the place")
     assert [bool(request.tools) for request in model.requests] == [True, True, False, True, False]
@@ -43,7 +43,7 @@ async def test_there_are_so_many_revisions_and_no_more(rounds):
     taken = record(agent)
     result = await agent.run("Write.")
     assert (result.output, result.turns) == (f"Draft {rounds}", 1 + 2 * rounds)
-    assert ("draft", "on str", "END") in taken.paths
+    assert ("draft", "on str", "last_draft") in taken.paths
 
 
 async def test_a_thread_counts_the_rounds_of_its_run_alone():
