@@ -223,8 +223,8 @@ def twice(first: Any, then: Any, *, rules: Any, whole: bool = False) -> Any:
     attempts: list[int] = []
 
     async def choose(ctx: Context, x: str) -> int:
-        attempts.append(1)
-        return len(attempts)
+        attempts.append(1)  # each run of the strategy makes two
+        return len(attempts) % 2
 
     one = node(choose)
     paths: Any = (
