@@ -289,7 +289,9 @@ texts = some.lists(
 ).map("".join)
 told_steps = (
     some.builds(TaskStep, texts | some.dictionaries(texts, texts, max_size=2))
-    | some.builds(MessageStep, some.builds(Message.user, texts, some.builds(Image, media_type=texts, url=texts.filter(bool))))
+    | some.builds(
+        MessageStep, some.builds(Message.user, texts, some.builds(Image, media_type=texts, url=texts.filter(bool)))
+    )
     | some.builds(PlanningStep, texts)
     | some.builds(SummaryStep, texts, some.just(2))
     | some.builds(FinalAnswerStep, texts)
