@@ -79,7 +79,7 @@ def _emptied(step: Step) -> Step:
     if isinstance(step, PlanningStep):
         return PlanningStep(FORGOTTEN, Message.assistant(FORGOTTEN))
     if isinstance(step, ActionStep):
-        calls = [replace(call, name="forgotten", arguments={}, malformed="") for call in step.tool_calls]
+        calls = [replace(call, name="forgotten", arguments={}, malformed="", provider=None) for call in step.tool_calls]
         results = [replace(each, name="forgotten", content=FORGOTTEN, images=(), full="") for each in step.results]
         return ActionStep(
             step_number=step.step_number,
