@@ -325,10 +325,11 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
         parts.append(_part(each, family, reasoned=reasoned))
         refused = refused or _is_refusal(each)
         reasoned = reasoned or each.get("type") == "reasoning"
-    # Reasoning of which nothing is shown or can be returned only says that there was some, where there is nothing else.
-    parts = [part for part in parts if part != Reasoning("")] or parts[:1]
+    # Reasoning of which nothing is shown or can be returned only says that there was some, where nothing else is said.
+    said = Message("assistant", tuple(part for part in parts if part != Reasoning("")))
+    is_said = bool(said.text) or any(isinstance(part, Reasoning | ToolCall) for part in said.parts)
+    message = said if is_said else Message("assistant", tuple(parts))
     usage = read_usage(body.get("usage"))
-    message = Message("assistant", tuple(parts))
     if status == "incomplete":
         reason = str(mapping(body.get("incomplete_details")).get("reason") or "length")
         reason = _REASONS.get(reason, reason)
@@ -339,7 +340,7 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
     if reason == "content_filter":
         why = {"code": reason, "content_filters": body.get("content_filters")}
         raise request_error(f"{server} withheld its answer", detail=json.dumps(why, ensure_ascii=False))
-    if not any(isinstance(part, Reasoning | ToolCall) for part in parts) and not message.text:
+    if not is_said and not reasoned:
         raise _nothing(server, str(status or "completed"), reason, usage)
     return ModelResponse(message, usage, reason, str(body.get("model") or ""))
 
