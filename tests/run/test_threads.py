@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphagent import END, START, Agent, Context, Strategy, node
+from graphagent import END, START, Agent, Context, Strategy, node, tool
 from graphagent.errors import (
     DamagedStoreError,
     NodeFailedError,
@@ -31,7 +31,7 @@ from graphagent.history import (
     prune_runs,
     verify_runs,
 )
-from graphagent.llm import Image, Message
+from graphagent.llm import Image, Message, ModelResponse, ProviderData, ToolCall
 from graphagent.log._internal import header_key, rows_key
 from graphagent.memory import (
     AgentMemory,
@@ -48,6 +48,7 @@ from graphagent.nodes import ask_human, llm_request, load_all_facts
 from graphagent.run import list_runs
 from graphagent.store import Delete, DeleteAll, EncryptedStore, MemoryStore, Put, new_key
 from graphagent.testing import ScriptedModel, fixed_clock
+from graphagent_strategies import single_run
 from tests.run.lives import Life, Watched, cut
 from tests.run.test_resume import MANY
 from tests.run.worlds import answer_to, parts
@@ -728,6 +729,26 @@ async def test_an_id_may_be_used_again_while_its_log_goes_on(sealed):
     assert texts((await agent.read("four")).memory) == texts(thread.memory)
     assert texts((await agent.read("later")).memory)[::2] == ["[forgotten]", "due"]
     assert await verify_runs(store) == 4
+
+
+async def test_a_forgotten_call_keeps_nothing_of_its_server():
+    """What a server attached to a call may repeat its arguments."""
+
+    @tool
+    async def greet(name: str) -> str:
+        """Greet."""
+        return f"Hello, {name}."
+
+    store = MemoryStore()
+    attached = ProviderData("openai", {"arguments": '{ "name": "topsecret" }'})
+    call = ToolCall("greet", {"name": "topsecret"}, "c1", provider=attached)
+    replies = [ModelResponse(Message("assistant", (call,))), "Done.", "And?"]
+    agent = Agent(single_run(), model=ScriptedModel(replies), tools=[greet], store=store)
+    first = await agent.run("one", run_id="one")
+    await agent.run("two", steps=first.memory, run_id="two")
+    assert any([b"topsecret" in item.value async for item in store.scan(())])
+    await forget_runs(store, run_ids=["one"])
+    assert not any([b"topsecret" in item.value async for item in store.scan(())])
 
 
 @pytest.mark.parametrize("what", ["header", "entries"])
