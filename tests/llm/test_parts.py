@@ -23,7 +23,7 @@ from graphagent.llm import (
 from graphagent.llm._chat import chat_messages
 from graphagent.llm._json_form import dumps, read_response, request_json, response_json
 from graphagent.llm._messages import PART_KINDS, part_fields
-from graphagent.llm._responses import input_items
+from graphagent.llm._responses_items import input_items
 from graphagent.memory import MessageStep, RunMemory
 
 DATA = ProviderData("acme", {"signature": "s"})

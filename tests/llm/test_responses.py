@@ -26,7 +26,9 @@ from graphagent.llm import (
     tool,
 )
 from graphagent.llm._endpoint import Events
-from graphagent.llm._responses import ResponseEvents, add_parameters, from_body, input_items, to_body
+from graphagent.llm._responses import add_parameters, to_body
+from graphagent.llm._responses_answer import ResponseEvents, from_body
+from graphagent.llm._responses_items import input_items
 from graphagent.testing._responses import Responses
 from tests.llm.test_chat import MESSAGES, RESPONSES
 
