@@ -23,6 +23,7 @@ GraphAgentError
 ├ ModelError                          the model's side failed
 │  ├ ModelRequestError                .status, .retry_after, .detail; the server refused, or cannot be reached
 │  │  ├ PromptTooLongError            .tokens, .limit, .largest; a prompt does not fit into the window, and was not sent
+│  │  ├ ContentFilterError            .categories; the server's content filter objected to the prompt or to the answer
 │  │  └ AllModelsFailedError          .errors; every model of a FallbackModel failed
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
@@ -323,6 +324,9 @@ class DivergedError(RunError):
 class ModelError(GraphAgentError):
     """The model's side failed."""
 
+    usage: Usage | None = None
+    """The tokens that it took nevertheless, where the server counted them; they count in the run."""
+
 
 class ModelRequestError(ModelError):
     """The server refused a request, answered with something other than the protocol, or cannot be reached."""
@@ -361,6 +365,24 @@ class PromptTooLongError(ModelRequestError):
         super().__init__(message, status=status, detail=detail)
 
 
+class ContentFilterError(ModelRequestError):
+    """The server's content filter objected: to the prompt, which was refused, or to the answer, which was withheld."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        categories: Sequence[str] = (),
+        status: int | None = None,
+        detail: str = "",
+        usage: Usage | None = None,
+    ) -> None:
+        self.categories = tuple(categories)
+        """To what it objected, as the server names it, such as `violence`; empty if the server does not say."""
+        super().__init__(message, status=status, detail=detail)
+        self.usage = usage
+
+
 class AllModelsFailedError(ModelRequestError):
     """Every model of a FallbackModel failed. The text names each model with its reason."""
 
@@ -378,15 +400,18 @@ class AllModelsFailedError(ModelRequestError):
             retry_after=min(waits, default=None),
             detail="\n".join(each.detail for each in asked if each.detail),
         )
+        usages = [each.usage for each in self.errors if isinstance(each, ModelError) and each.usage is not None]
+        self.usage = sum(usages[1:], usages[0]) if usages else None
 
 
 class OutputError(ModelError):
     """The model's answer is not what was asked for, even when it was asked again."""
 
-    def __init__(self, message: str, *, output: str) -> None:
+    def __init__(self, message: str, *, output: str, usage: Usage | None = None) -> None:
         self.output = output
         """The last answer, as it came. It may hold what the user said: never log it unasked."""
         super().__init__(message)
+        self.usage = usage
 
 
 class TruncatedError(OutputError):
@@ -395,11 +420,6 @@ class TruncatedError(OutputError):
     It is raised for JSON, tool calls and summaries, and where there is no text at all. The model is not asked again, since it would
     stop at the same place.
     """
-
-    def __init__(self, message: str, *, output: str, usage: Usage) -> None:
-        self.usage = usage
-        """The tokens that it took; they count in the run."""
-        super().__init__(message, output=output)
 
 
 class NodeTypeError(GraphAgentError, TypeError):

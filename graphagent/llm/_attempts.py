@@ -12,7 +12,9 @@ from graphagent._article import kind_of
 from graphagent._retry import Retry, check_errors
 from graphagent.errors import (
     AllModelsFailedError,
+    ContentFilterError,
     GraphAgentError,
+    ModelError,
     ModelRequestError,
     PromptTooLongError,
     RunError,
@@ -188,14 +190,15 @@ def _may_pass(error: Exception) -> bool:
     """Return whether the same request may succeed a little later."""
     if isinstance(error, AllModelsFailedError):
         return any(map(_may_pass, error.errors))
-    if not isinstance(error, ModelRequestError) or isinstance(error, PromptTooLongError):
+    if not isinstance(error, ModelRequestError) or isinstance(error, PromptTooLongError | ContentFilterError):
         return False
     return (error.status in _PASSING or (error.status or 0) >= 500) and not is_overflow(error)
 
 
 def _failure(model: Model, error: Exception) -> FailedRequest:
     # The text of an error of another library may repeat what was sent, and its key.
-    return FailedRequest(model.name, str(error) if isinstance(error, GraphAgentError) else type(error).__name__)
+    reason = str(error) if isinstance(error, GraphAgentError) else type(error).__name__
+    return FailedRequest(model.name, reason, error.usage if isinstance(error, ModelError) else None)
 
 
 def _reporting(response: ModelResponse, failed: list[FailedRequest]) -> ModelResponse:

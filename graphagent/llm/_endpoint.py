@@ -14,7 +14,8 @@ from anyio import CancelScope, current_time
 from openai import AsyncOpenAI, AsyncStream
 
 from graphagent._article import kind_of
-from graphagent.errors import ModelRequestError
+from graphagent.errors import ContentFilterError, ModelRequestError
+from graphagent.llm._content_filter import filter_of, objection
 from graphagent.llm._context_overflow import is_overflow
 from graphagent.llm._messages import FailedRequest
 from graphagent.llm._output import read_json
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _LAST_WORDS = 1.0
 """How many seconds a server has to close a stream after announcing its end."""
+DONE = "[DONE]"
+"""The last event of a stream, which is no JSON."""
 
 
 class StreamedAnswer(Protocol):
@@ -42,7 +45,7 @@ class StreamedAnswer(Protocol):
         ...
 
     def add(self, event: object, server: str, /) -> str:
-        """Accept the JSON of one event, and return the text in it."""
+        """Accept the JSON of one event, or DONE, and return the text in it."""
         ...
 
     def body(self) -> object:
@@ -187,20 +190,22 @@ class Endpoint:
     async def _read_events(
         self, pieces: AsyncIterator[bytes], exchange: Exchange, on_text: Callable[[str], None]
     ) -> ModelResponse:
-        events, answer, half = Events(), exchange.streamed(), ""
+        events, answer, half, is_done = Events(), exchange.streamed(), "", False
         with CancelScope() as scope:
             while True:
                 with self._server.failures():
                     piece = await anext(pieces, None)
                 for event in events.add(piece):
-                    if event != b"[DONE]":
-                        text = half + answer.add(self._read_json(event.decode("utf-8", "replace")), str(self._server))
-                        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-                        if len(text) > len(half):
-                            on_text(paired(text.removesuffix(half)))
-                    if event == b"[DONE]" or answer.last:
+                    is_done = is_done or event == b"[DONE]"
+                    # After the marker, another answer may follow that was not asked for.
+                    said = DONE if is_done else self._read_json(event.decode("utf-8", "replace"))
+                    text = half + answer.add(said, str(self._server))
+                    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+                    if len(text) > len(half):
+                        on_text(paired(text.removesuffix(half)))
+                    if is_done or answer.last:
                         # To read on to the end keeps the connection for the next request, if the end comes soon.
-                        scope.deadline = current_time() + _LAST_WORDS
+                        scope.deadline = min(scope.deadline, current_time() + _LAST_WORDS)
                 if piece is None:
                     break
         if not answer.finished:
@@ -256,7 +261,11 @@ class Events:
 def request_error(
     text: str, /, *, status: int | None = None, retry_after: float | None = None, detail: str = ""
 ) -> ModelRequestError:
-    """Return an error of the server, with advice if the prompt was too long."""
+    """Return an error of the server, with advice if its content filter objected or the prompt was too long."""
+    categories = filter_of(detail)
+    if categories is not None:
+        text = f"{text}; {objection(categories)}"
+        return ContentFilterError(text, categories=categories, status=status, detail=detail)
     error = ModelRequestError(text, status=status, retry_after=retry_after, detail=detail)
     if not is_overflow(error):
         return error

@@ -30,8 +30,12 @@ class ModelFamily:
     """When its data are returned: in every request, only until the user's next message, or never."""
     reasoning: tuple[str, ...] = ()
     """The fields of an assistant's message that have its reasoning. The first that a server fills is returned."""
+    every: bool = False
+    """Whether it is returned in all of these fields, since the server passes requests on to others, of which each reads its own."""
     signature: str = ""
     """The field of a message or a tool call that has a signature."""
+    whole: bool = False
+    """Whether all other fields that a message or a tool call has, and the protocol does not, are returned too, as they came."""
     missing: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What is sent for reasoning or a signature that there is none of, since another model made the call. It is sent only to a
     server that refused a request for the lack of it."""
@@ -44,8 +48,9 @@ class ModelFamily:
 MODEL_FAMILIES: tuple[ModelFamily, ...] = (
     # platform.openai.com/docs/api-reference/chat: the protocol has no field for reasoning; the Responses protocol has.
     ModelFamily("openai", "never", hosts=("api.openai.com",)),
-    # openrouter.ai/docs/use-cases/reasoning-tokens: reasoning_details are passed back unmodified, plain reasoning too.
-    ModelFamily("openrouter", "always", ("reasoning_details", "reasoning"), hosts=("openrouter.ai",)),
+    # openrouter.ai/docs/use-cases/reasoning-tokens: reasoning_details are passed back unmodified, plain reasoning too; and
+    # openrouter.ai/docs/features/multimodal/pdfs: annotations, or a file is read, and paid for, again.
+    ModelFamily("openrouter", "always", ("reasoning_details", "reasoning"), whole=True, hosts=("openrouter.ai",)),
     # ai.google.dev/gemini-api/docs/thought-signatures: Gemini 3 answers 400 to a call without its signature; those of text are
     # recommended; calls of other models have the signature below.
     ModelFamily(
@@ -84,9 +89,20 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
         "minimax",
         "always",
         ("reasoning_details", "reasoning_content", "reasoning"),
+        whole=True,
         hosts=("minimax.io", "minimaxi.com"),
         models="minimax",
     ),
+    # inference-docs.cerebras.ai/capabilities/reasoning: the models' reasoning of earlier turns goes back as `reasoning`.
+    ModelFamily("cerebras", "always", ("reasoning",), hosts=("cerebras.ai",)),
+    # docs.ollama.com/api/openai-compatibility: a message's `reasoning` is its thinking, of which each model's template takes what it
+    # wants. A server of one's own is on any host: family="ollama".
+    ModelFamily("ollama", "always", ("reasoning",), hosts=("ollama.com",)),
+    # docs.gpustack.ai: requests are passed on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields. A
+    # server of one's own is on any host: family="gpustack".
+    ModelFamily("gpustack", "always", ("reasoning_content", "reasoning"), every=True, hosts=("gpustack.local",)),
+    # docs.snowflake.com/en/user-guide/snowflake-cortex/cortex-rest-api: Claude's thinking and its signature, in a tool loop.
+    ModelFamily("snowflake", "always", ("reasoning_details",), hosts=("snowflakecomputing.com",)),
     # github.com/BerriAI/litellm/issues/30835: 422 extra_forbidden for any field that its schema lacks.
     ModelFamily("mistral", "never", hosts=("mistral.ai",)),
     # platform.claude.com/docs/en/api/openai-sdk: the reasoning is not shown.

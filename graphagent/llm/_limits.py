@@ -12,6 +12,7 @@ from anyio import sleep
 
 from graphagent._clock import now
 from graphagent._concurrency import Reply
+from graphagent.errors import ModelError
 from graphagent.llm._wrappers import check_model, tells_cost
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ class LimitedModel:
         if self._pace is None:
             return await self.model.respond(request, on_text)
         await self._pace.wait()
-        response = await self.model.respond(request, on_text)
+        try:
+            response = await self.model.respond(request, on_text)
+        except ModelError as error:
+            self._pace.count(0 if error.usage is None else error.usage.total_tokens)
+            raise
         self._pace.count(response.usage.total_tokens)
         return response
 

@@ -316,6 +316,8 @@ class FailedRequest:
     """The model that was asked."""
     reason: str
     """The text of its error, without anything that was sent."""
+    usage: Usage | None = None
+    """The tokens that it took nevertheless, where the server counted them."""
 
 
 @dataclass(frozen=True, slots=True)

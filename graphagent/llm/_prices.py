@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._article import kind_of
 from graphagent._clock import now
-from graphagent.errors import MissingExtraError
-from graphagent.llm._messages import MONEY, ModelRequest, ModelResponse, Usage
+from graphagent.errors import MissingExtraError, ModelError
+from graphagent.llm._messages import MONEY, Message, ModelRequest, ModelResponse, Usage
 from graphagent.llm._wrappers import check_model, inner_models
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ Amount = Decimal | str | float
 """An amount of money: text such as `"0.15"`, a Decimal, or a number, which is taken as it is written."""
 
 _FREE = Decimal(0)
+_NOTHING = Message.assistant()
 _MILLION = -6
 """Prices are for 10 ** 6 tokens."""
 
@@ -126,12 +127,27 @@ class PricedModel:
         Raises:
             ModelRequestError: as the model raises it.
         """
-        response = await self.model.respond(request, on_text)
+        try:
+            response = await self.model.respond(request, on_text)
+        except ModelError as error:
+            if error.usage is not None:
+                error.usage = self._priced(ModelResponse(_NOTHING, error.usage))
+            raise
+        failed = [
+            each
+            if each.usage is None
+            else replace(each, usage=self._priced(ModelResponse(_NOTHING, each.usage, model=each.model)))
+            for each in response.failed
+        ]
+        return replace(response, usage=self._priced(response), failed=tuple(failed))
+
+    def _priced(self, response: ModelResponse) -> Usage:
+        """Return the tokens of a response with what they cost."""
         usage = response.usage
         if usage.cost or not (usage.input_tokens or usage.output_tokens):
-            return response
+            return usage
         cost = cast("Prices", self.prices).cost(usage) if self._table is None else self._table.cost(response)
-        return replace(response, usage=replace(usage, cost=cost))
+        return replace(usage, cost=cost)
 
     def __repr__(self) -> str:
         return f"<{self.model!r} with {'prices of genai-prices' if self.prices is None else repr(self.prices)}>"

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphagent.errors import ModelRequestError, OutputError, TruncatedError
+from graphagent.errors import ContentFilterError, OutputError, TruncatedError
 from graphagent.llm._messages import Reasoning
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
+
+
+def check_said(response: ModelResponse) -> None:
+    """Check that a response is an answer: it was not withheld, and has parts unless it was cut off at its limit of tokens.
+
+    Raises:
+        ContentFilterError: the content filter of the server withheld it.
+        OutputError: there is nothing in it.
+    """
+    reason = response.finish_reason
+    model = f"model {response.model!r}" if response.model else "the model"
+    if reason == "content_filter":
+        raise ContentFilterError(
+            f"{model} withheld its answer (finish_reason 'content_filter'): the server's content filter objected; "
+            f"ask for something else, or change the filter",
+            usage=response.usage,
+        )
+    if not response.message.parts and reason != "length":
+        raise OutputError(
+            f"{model} neither answered nor called a tool (finish_reason {reason!r}): say in the prompt what it is to do when it has "
+            f"nothing to add, or ask again with .retry(attempts=2, errors=OutputError)",
+            output="",
+            usage=response.usage,
+        )
 
 
 def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bool = True) -> None:
@@ -21,9 +45,10 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
 
     Raises:
         TruncatedError: it was cut off at its limit of tokens.
-        OutputError: the model refused to answer in JSON, or reasoned and said nothing.
-        ModelRequestError: the content filter of the server withheld it.
+        OutputError: the model refused to answer in JSON, or reasoned and said nothing, or did not even that.
+        ContentFilterError: the content filter of the server withheld it.
     """
+    check_said(response)
     message, reason = response.message, response.finish_reason
     model = f"model {response.model!r}" if response.model else "the model"
     if reason == "refusal" and request.output is not None:
@@ -32,7 +57,7 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
             f"or catch it with .on_error(OutputError)",
             output=message.text,
         )
-    if reason not in ("content_filter", "length"):
+    if reason != "length":
         if message.parts and all(isinstance(part, Reasoning) for part in message.parts):
             raise OutputError(
                 f"{model} reasoned and then neither answered nor called a tool (finish_reason {reason!r}): allow it more tokens, by "
@@ -41,11 +66,6 @@ def check_whole(response: ModelResponse, request: ModelRequest, *, half_text: bo
                 output="",
             )
         return
-    if reason == "content_filter":
-        raise ModelRequestError(
-            f"{model} withheld its answer (finish_reason 'content_filter'): the server's content filter objected; "
-            f"ask for something else, or change the filter"
-        )
     if request.output is not None:
         what = "JSON"
     elif message.tool_calls:

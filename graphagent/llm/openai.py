@@ -15,6 +15,7 @@ from graphagent.llm._endpoint import Endpoint, Exchange, WireRequest, request_er
 from graphagent.llm._families import ModelFamily, family_named, is_openai
 from graphagent.llm._openai_moderator import OpenAIModerator as OpenAIModerator  # noqa: PLC0414  a re-export
 from graphagent.llm._responses import ResponsesExchange
+from graphagent.llm._whole import check_said
 
 if TYPE_CHECKING:
     from graphagent.llm._messages import ModelRequest, ModelResponse
@@ -125,9 +126,9 @@ class OpenAIModel:
 
     @property
     def tells_cost(self) -> bool:
-        """Whether its answers say what they cost, as those of OpenRouter do; a budget of money needs that, or a PricedModel."""
+        """Whether its answers say what they cost, as those of OpenRouter and xAI do; a budget of money needs that, or a PricedModel."""
         host = self._host()
-        return host == "openrouter.ai" or host.endswith(".openrouter.ai")
+        return any(host == each or host.endswith(f".{each}") for each in ("openrouter.ai", "x.ai"))
 
     def _host(self) -> str:
         """Return the host that is asked; empty for OpenAI's own, if none is named, and for an invalid address."""
@@ -141,16 +142,20 @@ class OpenAIModel:
         return f"<{type(self).__name__}: {self._endpoint}>"
 
     async def respond(self, request: ModelRequest, on_text: Callable[[str], None] | None = None) -> ModelResponse:
-        """Ask the model. An answer that was cut off at its limit of tokens, or withheld, is returned with that `finish_reason`.
+        """Ask the model. An answer that was cut off at its limit of tokens is returned with that `finish_reason`.
 
         Raises:
+            ContentFilterError: the server's content filter objected to the prompt or to the answer.
+            OutputError: the answer has no part.
             ModelRequestError: the server refused, answered with something other than the protocol, or cannot be reached. The text
                 holds neither the key nor anything that was sent.
         """
         host = self._host()
         exchange = _PROTOCOLS[self._protocol or ("responses" if is_openai(host) else "chat")]
         asked = WireRequest(request, self.name, host, self.parameters, self._family, on_text is not None)
-        return await self._endpoint.ask(exchange(asked), on_text)
+        response = await self._endpoint.ask(exchange(asked), on_text)
+        check_said(response)
+        return response
 
     async def aclose(self) -> None:
         """Close the connections of this event loop as soon as pending requests are answered. A later request opens new ones."""

@@ -27,7 +27,7 @@ from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
-    from graphagent.llm import ModelRequest
+    from graphagent.llm import ModelRequest, Usage
     from graphagent.protocols import Model
     from graphagent.run._effects import Effects
 
@@ -149,18 +149,27 @@ class Asking:
                 self.turns += 1
             on_text = self._stream(partial) if listening else None
             response = run.with_ids(await model.respond(request, on_text))
-        except BaseException:
+        except BaseException as error:
             run.unheard.clear()
+            if isinstance(error, ModelError):
+                self._charge(model.name, error.usage)
             raise
         finally:
             asker.reset(token)
             if self.counts:
                 limits.count_asking(-1)
+        for failed in response.failed:
+            self._charge(failed.model, failed.usage)
         self.charges.append(Charge(node, self.key, response.model, response.usage))
         self._report_answer(response, partial)
         # Before it is recorded: a run that is resumed with a higher limit asks again.
         check_whole(response, request, half_text=purpose != "summary")
         return response
+
+    def _charge(self, model: str, usage: Usage | None) -> None:
+        """Count what a request took that failed."""
+        if usage is not None:
+            self.charges.append(Charge(self.effects.node, self.key, model, usage))
 
     def _report_answer(self, response: ModelResponse, partial: PartialOutput | None) -> None:
         """Report an answer as the model gave it, as far as no middleware is still to pass it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from graphagent import _clock
 from graphagent._features import implementing
-from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError, TruncatedError
+from graphagent.errors import ModelError, ModelRequestError, OutputError, PromptTooLongError
 from graphagent.llm import Message, Usage
 from graphagent.llm._internal import is_overflow
 from graphagent.log._internal import EffectRecorded, Held, Spent
@@ -137,7 +137,7 @@ async def _record_failed(taken: _Turn, error: ModelError) -> None:
     if taken.kind is not ActionStep:
         asking.count_spent()
         return
-    usage = error.usage if isinstance(error, TruncatedError) else sum((each.usage for each in asking.charges), Usage())
+    usage = sum((each.usage for each in asking.charges), Usage())
     failed = taken.step(usage, error=StepFailure(type(error).__name__, str(error)))
     name = f"{taken.key}:{effects.log.state.number}"
     effects.record(taken.entry("failed", name, step=failed, lasting=True, open=effects.run.calls_back(failed)))

@@ -23,7 +23,10 @@ from graphagent.llm import (
     Usage,
     tool,
 )
-from graphagent.llm._chat import Chunks, chat_messages, from_body, to_body
+from graphagent.llm._chat import to_body
+from graphagent.llm._chat_answer import from_body
+from graphagent.llm._chat_messages import chat_messages
+from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._endpoint import Events
 from graphagent.testing._wire import ChatCompletions
 

@@ -173,9 +173,10 @@ async def test_what_the_error_about_reasoning_suggests_works():
 
 @BOTH
 async def test_an_answer_without_anything(streaming):
-    """It is an empty text, since a model that has nothing to add says nothing."""
-    response = await asked(stream(delta("stop")) if streaming else whole(content=None), streaming=streaming)
-    assert (response.message.text, response.message.parts) == ("", ())
+    """It is no answer: the error says why the model stopped, and what it took."""
+    with pytest.raises(OutputError, match=r"neither answered nor called a tool \(finish_reason 'stop'\)") as caught:
+        await asked(stream(delta("stop")) if streaming else whole(content=None), streaming=streaming)
+    assert caught.value.usage == Usage()
 
 
 @BOTH
@@ -217,14 +218,18 @@ async def test_a_call_whose_index_is_no_number(index):
 
 @pytest.mark.parametrize(("content", "text"), [("Hi.", "Hi."), (5, ""), ([5], ""), (None, "")])
 async def test_content_over_responses_that_is_no_list(content, text):
-    """A text is taken for the answer; anything else is nothing."""
+    """A text is taken for the answer; anything else is nothing, which is no answer."""
     items = [{"type": "reasoning", "summary": content}, {"type": "message", "role": "assistant", "content": content}]
     body = json.dumps({"status": "completed", "output": items})
     async with (
         openai_server([RawResponse(200, {"content-type": "application/json"}, body)]) as server,
         OpenAIModel("m", protocol="responses", base_url=server.base_url) as model,
     ):
-        assert (await model.respond(ASK)).message.text == text
+        if text:
+            assert (await model.respond(ASK)).message.text == text
+        else:
+            with pytest.raises(OutputError, match="neither answered nor called a tool"):
+                await model.respond(ASK)
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses"])

@@ -13,7 +13,7 @@ import traceback
 import anyio
 import pytest
 
-from graphagent.errors import ModelRequestError, OutputError
+from graphagent.errors import ContentFilterError, ModelRequestError, OutputError
 from graphagent.llm import (
     Image,
     Message,
@@ -384,10 +384,13 @@ async def test_a_server_that_is_slow():
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_an_answer_that_is_withheld(streaming):
-    """The response says that a content filter objected."""
-    async with openai_server([ModelResponse(Message.assistant("Half"), finish_reason="content_filter")]) as server:
-        answer = await asked(server, on_text=[].append if streaming else None)
-        assert answer.finish_reason == "content_filter"
+    """The error says that a content filter objected, over both protocols, and has the tokens that it took."""
+    answer = ModelResponse(Message.assistant("Half"), Usage(7, 5), "content_filter")
+    async with openai_server([answer] * 2) as server:
+        for protocol in ("chat", "responses"):
+            with pytest.raises(ContentFilterError, match="content filter objected") as caught:
+                await asked(server, on_text=[].append if streaming else None, protocol=protocol)
+            assert (caught.value.categories, caught.value.usage) == ((), Usage(7, 5))
 
 
 CALL = Message.assistant(calls=[ToolCall("add", id="1", malformed='{"a": 1')])

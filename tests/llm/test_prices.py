@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphagent import Agent
 from graphagent.llm import Message, ModelRequest, ModelResponse, PricedModel, Prices, Usage
-from graphagent.llm._chat import read_usage
+from graphagent.llm._chat_answer import read_usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run

@@ -21,7 +21,9 @@ from graphagent.llm import (
     ToolCall,
     ToolResult,
 )
-from graphagent.llm._chat import Chunks, chat_messages, from_body
+from graphagent.llm._chat_answer import from_body
+from graphagent.llm._chat_messages import chat_messages
+from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._families import family_named, family_of
 from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore

@@ -1,0 +1,209 @@
+"""Answers over Chat Completions: the JSON of a whole answer becomes a response, or an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, cast
+
+from graphagent._openai_http import safe_codes
+from graphagent.errors import ContentFilterError, ModelRequestError
+from graphagent.llm._content_filter import categories_of, objection
+from graphagent.llm._endpoint import request_error
+from graphagent.llm._messages import (
+    MONEY,
+    Message,
+    ModelResponse,
+    Part,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+)
+from graphagent.llm._wire import mapping, money, number, read_arguments
+
+if TYPE_CHECKING:
+    from graphagent.llm._families import ModelFamily
+
+
+def from_body(data: object, server: str, family: ModelFamily | None = None) -> ModelResponse:
+    """Read a server's JSON answer; `server` says in errors who answered, `family` what it wants returned.
+
+    Raises:
+        ContentFilterError: the server's content filter withheld the answer.
+        ModelRequestError: it is an error, was broken off, or is not the protocol.
+    """
+    body = mapping(data)
+    choices = body.get("choices")
+    choice = mapping(cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None)
+    check_error(body, server)
+    check_error(choice, server)
+    if not choices or not isinstance(choices, list):
+        raise ModelRequestError(f"{server} answered without a choice; is it an OpenAI-compatible server?")
+    usage, stated = read_usage(usage_in(body, choice)), str(choice.get("finish_reason") or "stop")
+    # Gemini adds to the reason what its filter objects to: "content_filter: PROHIBITED_CONTENT".
+    reason, _, why = stated.partition(": ")
+    reason = _REASONS.get(reason.lower(), stated)
+    said = mapping(choice.get("message"))
+    categories = categories_of([choice.get("content_filter_results"), body.get("prompt_filter_results")])
+    if reason == "content_filter" or (not said and categories):
+        categories = (*categories, why) if why else categories
+        text = f"{server} withheld its answer; {objection(categories)}"
+        raise ContentFilterError(text, categories=categories, usage=usage)
+    if reason in _BROKEN_OFF:
+        error = ModelRequestError(f"{server} broke off its answer (finish_reason {reason!r}); try again")
+        error.usage = usage
+        raise error
+    if not isinstance(choice.get("message"), Mapping):
+        raise ModelRequestError(
+            f"{server} answered with a choice that has no message; is it an OpenAI-compatible server?"
+        )
+    message = _message(said, family)
+    if message.tool_calls and reason in ("stop", "function_call"):
+        reason = "tool_calls"
+    elif reason == "stop" and said.get("refusal") and not said.get("content"):
+        reason = "refusal"
+    return ModelResponse(message, usage, reason, str(body.get("model") or ""))
+
+
+_REASONS = {
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_length"), "length"),
+    **dict.fromkeys(("tool_use", "tool_calls"), "tool_calls"),
+    **dict.fromkeys(("content_filter", "safety", "sensitive"), "content_filter"),
+}
+"""What servers and the models behind them call the reasons of the protocol."""
+_BROKEN_OFF = ("abort", "aborted", "cancelled", "error", "insufficient_system_resource", "network_error")
+"""Reasons of answers that are not finished: of OpenRouter, vLLM, DeepSeek, GLM."""
+
+
+def check_error(said: Mapping[str, Any], server: str) -> None:
+    """Check that there is no error in a whole answer, a chunk or a choice, whatever the status.
+
+    Raises:
+        ModelRequestError: there is one. Its status is that of the error, if it has one.
+    """
+    found = said if said.get("object") == "error" else said.get("error")
+    error = mapping(found)
+    # Servers in Go send an empty object where there is no error.
+    if not found or (error and not any(error.values())):
+        return
+    codes = [error.get(name) for name in ("code", "status", "status_code")]
+    statuses = [int(str(code)) for code in codes if re.fullmatch("[45][0-9]{2}", str(code))]
+    raise request_error(
+        f"{server} answered with an error{safe_codes(error.get('code'), error.get('type'))}",
+        status=next(iter(statuses), None),
+        detail=json.dumps(found, ensure_ascii=False)[:2_000],
+    )
+
+
+def _message(said: Mapping[str, Any], family: ModelFamily | None) -> Message:
+    text, thought = read_content(said.get("content") or said.get("refusal") or "")
+    shown = (said.get(name) for name in reasoning_fields(family))
+    thought = next((each for each in shown if isinstance(each, str) and each), "") + thought
+    details = said.get("reasoning_details")
+    if not thought and isinstance(details, list):
+        each = [mapping(detail) for detail in cast("list[object]", details)]
+        told = [str(detail.get("text") or detail.get("summary") or "") for detail in each]
+        thought = "\n\n".join(filter(None, told))
+    kept = _reasoning(said, thought, family)
+    others = _others(said, family, MESSAGE_FIELDS)
+    if others and not text:
+        kept = ProviderData(others.family, {**(kept.data if kept else {}), **others.data})
+    parts: list[Part] = []
+    if thought or kept:
+        parts.append(Reasoning(thought, provider=kept))
+    if text:
+        parts.append(Text(text, provider=others))
+    calls, legacy = said.get("tool_calls"), mapping(said.get("function_call"))
+    if isinstance(calls, list):
+        parts.extend(_call(mapping(each), family) for each in cast("list[object]", calls))
+    if not calls and legacy.get("name"):
+        parts.append(_call({"function": legacy}, family))
+    return Message("assistant", tuple(parts))
+
+
+MESSAGE_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "audio", "index"))
+"""The fields of a message that are read, besides its reasoning."""
+CALL_FIELDS = frozenset(("id", "type", "function", "index"))
+"""The fields of a tool call that are read."""
+
+
+def reasoning_fields(family: ModelFamily | None) -> tuple[str, ...]:
+    """Return the fields that may have the text of reasoning."""
+    return tuple(dict.fromkeys((*(family.reasoning if family else ()), "reasoning_content", "reasoning")))
+
+
+def _reasoning(said: Mapping[str, Any], thought: str, family: ModelFamily | None) -> ProviderData | None:
+    """Return the field with the reasoning. If it equals the text of the part, its value is None."""
+    for name in family.reasoning if family is not None else ():
+        value = said.get(name)
+        if family is not None and value is not None:
+            # DeepSeek wants an empty one back, too: github.com/Oaklight/llm-rosetta/issues/356
+            names = family.reasoning if family.every else (name,)
+            return ProviderData(family.name, dict.fromkeys(names, None if value == thought else value))
+    return None
+
+
+def _others(said: Mapping[str, Any], family: ModelFamily | None, known: AbstractSet[str]) -> ProviderData | None:
+    """Return the other fields that the family wants back: the one with a signature, or all that are not understood."""
+    if family is None:
+        return None
+    known = {*known, *reasoning_fields(family), "reasoning_details"}
+    kept = {
+        name: value
+        for name, value in said.items()
+        if value and (name == family.signature or (family.whole and name not in known))
+    }
+    return ProviderData(family.name, kept) if kept else None
+
+
+def read_content(content: object) -> tuple[str, str]:
+    """Return text and reasoning; some servers send a list of chunks instead of a string."""
+    if not isinstance(content, list):
+        return str(content), ""
+    text, thought = "", ""
+    for each in map(mapping, cast("list[object]", content)):
+        if each.get("type") == "thinking":
+            thought += "".join(read_content(each.get("thinking") or ""))
+        else:
+            text += str(each.get("text") or "")
+    return text, thought
+
+
+def _call(said: Mapping[str, Any], family: ModelFamily | None) -> ToolCall:
+    function = mapping(said.get("function"))
+    name, identity = str(function.get("name") or ""), str(said.get("id") or "")
+    arguments, malformed = read_arguments(function.get("arguments"))
+    return ToolCall(name, arguments, identity, malformed, provider=_others(said, family, CALL_FIELDS))
+
+
+def usage_in(body: Mapping[str, Any], choice: Mapping[str, Any]) -> Any:
+    """Return the usage in a whole answer or a chunk: of the protocol, of Moonshot's streams, or of Groq's."""
+    return body.get("usage") or choice.get("usage") or mapping(body.get("x_groq")).get("usage")
+
+
+def read_usage(said: object) -> Usage:
+    """Read the tokens that a server counted; missing counts are 0.
+
+    What its total has more than the tokens of prompt and answer was billed too: audio of the prompt (Mistral), or reasoning (xAI,
+    Gemini). OpenRouter and xAI say what they cost (openrouter.ai/docs/use-cases/usage-accounting; docs.x.ai: 10 ** 10 ticks are
+    a dollar).
+    """
+    usage = mapping(said)
+    prompt, completion = mapping(usage.get("prompt_tokens_details")), mapping(usage.get("completion_tokens_details"))
+    sent, answered = number(usage.get("prompt_tokens")), number(usage.get("completion_tokens"))
+    reasoning = number(completion.get("reasoning_tokens") or usage.get("reasoning_tokens"))
+    more = max(0, number(usage.get("total_tokens")) - sent - answered)
+    if more and more == number(prompt.get("audio_tokens")) and more != reasoning:
+        sent += more
+    elif more:
+        answered, reasoning = answered + more, reasoning or more
+    cached = prompt.get("cached_tokens") or usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    ticks = money(usage.get("cost_in_usd_ticks"))
+    return Usage(
+        sent, answered, number(cached), reasoning, MONEY.scaleb(ticks, -10) if ticks else money(usage.get("cost"))
+    )
