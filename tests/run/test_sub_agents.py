@@ -196,6 +196,27 @@ async def test_a_child_has_the_model_the_owner_and_the_features_of_its_parent(tm
     assert [child.owner for child in result.children] == ["ada", "ada"]
 
 
+async def test_an_agent_that_a_node_calls_has_features_of_its_own(tmp_path):
+    """They hold there alone, as those of a tool do."""
+    seen = []
+
+    @tap
+    async def look(ctx: Context, value: object) -> None:
+        seen.append(ctx.feature(AgentMemory).provider)
+
+    inner = Agent(Strategy("inner", START >> look >> END))
+    own = inner.install(AgentMemory, provider=FileMemoryProvider(tmp_path / "own")).provider
+
+    @node
+    async def call(ctx: Context, value: object) -> object:
+        return await ctx.run_agent(inner, value)
+
+    outer = Agent(Strategy("outer", START >> call >> look.named("again") >> END))
+    theirs = outer.install(AgentMemory, provider=FileMemoryProvider(tmp_path / "theirs")).provider
+    await outer.run("x")
+    assert seen == [own, theirs]
+
+
 async def test_a_feature_that_is_missing_inside_is_named_before_the_first_step():
     """The path leads through the agents; a feature of any agent around is enough."""
     learner = helper(Strategy("s", START >> llm_request(tools=False) >> auto_detect_facts() >> END), name="learner")
