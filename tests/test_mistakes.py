@@ -50,7 +50,7 @@ from graphagent.nodes import (
 )
 from graphagent.store import MemoryStore, SqliteStore
 from graphagent.testing import ScriptedModel
-from graphagent_strategies import chat, plan_and_execute, react, reflect, research, verify_with_retry
+from graphagent_strategies import chat, plan_and_execute, react, reflect, research, route, single_run, verify_with_retry
 
 
 @node
@@ -301,6 +301,8 @@ VALUES = [
     (lambda: recall_notes("q", categories=5), TypeError, "categories= is a list of texts"),
     (lambda: remember_notes(scope=5), TypeError, "scope= is a path"),
     (lambda: chat(endings="bye"), TypeError, "endings= is a list of messages"),
+    (lambda: chat(endings=["bye", 3]), TypeError, "endings=['bye', 3] has what is no text"),
+    (lambda: route({"a": single_run()}), TypeError, "experts are made by Expert"),
 ]
 
 MEMORY = [

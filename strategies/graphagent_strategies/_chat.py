@@ -51,10 +51,13 @@ def chat(
         name: How the strategy is called.
 
     Raises:
-        TypeError: the endings are one text.
+        TypeError: the endings are one text, or one of them is none.
     """
     if isinstance(endings, str):
         raise TypeError(f"{name!r}: endings= is a list of messages, such as [{endings!r}]")
+    endings = tuple(endings)
+    if not all(isinstance(each, str) for each in endings):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name!r}: endings={list(endings)!r} has what is no text; write ['bye', 'exit']")
     words = frozenset(ending.casefold() for ending in endings)
 
     def is_farewell(message: str) -> bool:

@@ -69,12 +69,15 @@ def route(
         name: How the strategy is called.
 
     Raises:
+        TypeError: one of the experts is none.
         ValueError: there are no experts, or the default is none of them.
     """
     if not experts or (default is not None and default not in experts):
         raise ValueError(
             f"{name!r}: there are the experts {', '.join(experts) or '(none)'}; name one of them as default="
         )
+    if not all(isinstance(each, Expert) for each in experts.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name!r}: experts are made by Expert; write {{'sales': Expert('its questions', strategy)}}")
     listed = "\n".join(f"- {each}: {expert.description}" for each, expert in experts.items())
     choice: OutputFormat[Any] = OutputFormat.of(Literal[tuple(experts)])
 
@@ -101,14 +104,12 @@ def route(
                 named = ", ".join(experts)
                 raise OutputError(f"no expert was chosen, of {named}: {error}", output=error.output) from error
             chosen = default
-        # A step without a message is in the transcript, and no model is sent it.
-        await ctx.add(ActionStep(action_output=chosen))
+        await ctx.add(ActionStep(action_output=chosen))  # it has no message, so no model is sent it
         return prompt
 
     def is_for(expert: str) -> Callable[[Context, Prompt], bool]:
         def test(ctx: Context, prompt: Prompt) -> bool:
-            step = ctx.memory.steps[-1]
-            return isinstance(step, ActionStep) and step.action_output == expert
+            return getattr(ctx.memory.steps[-1], "action_output", None) == expert
 
         test.__name__ = expert
         return test
@@ -116,5 +117,4 @@ def route(
     deciding = Node(decide, name="decide", input_type=Prompt, output_type=Prompt, asks_model=choose is None)
     *others, last = experts
     paths = [deciding.when(is_for(each)) >> experts[each].strategy.named(each) >> END for each in others]
-    paths.append(deciding.otherwise() >> experts[last].strategy.named(last) >> END)
-    return Strategy(name, START >> deciding, *paths)
+    return Strategy(name, START >> deciding, *paths, deciding.otherwise() >> experts[last].strategy.named(last) >> END)

@@ -9,7 +9,17 @@ from graphagent.events import TextStreamed
 from graphagent.llm import ToolCall
 from graphagent.nodes import Accepted, Rejected
 from graphagent.testing import ScriptedModel
-from graphagent_strategies import plan_and_execute, react, reflect, research, verify_with_retry
+from graphagent_strategies import (
+    Expert,
+    chat,
+    plan_and_execute,
+    react,
+    reflect,
+    research,
+    route,
+    single_run,
+    verify_with_retry,
+)
 
 BETTER, FINE = {"improvements": ["more"]}, {"improvements": []}
 REFUSED, ACCEPTED = {"feedback": "more", "passed": False}, {"feedback": "", "passed": True}
@@ -28,6 +38,9 @@ def is_long(answer):
 @pytest.mark.parametrize(
     ("strategy", "replies", "drafts"),
     [
+        (single_run(), [ToolCall("look"), "Answer"], 0),
+        (chat(), [ToolCall("look"), "Answer"], 0),
+        (route({"a": Expert("these", single_run()), "b": Expert("those", single_run())}), ['"b"', "Answer"], 0),
         (reflect(), ["One", BETTER, ToolCall("look"), "Answer", FINE], 2),
         (reflect(rounds=1), ["One", BETTER, "Answer"], 2),
         (plan_and_execute(), [{"steps": ["a"]}, "Found", {"steps": ["b"]}, "More", {"steps": []}, "Answer"], 2),
