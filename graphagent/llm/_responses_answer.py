@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from graphagent._openai_http import safe_codes
-from graphagent.errors import ModelRequestError, OutputError, TruncatedError
+from graphagent.errors import ModelRequestError, TruncatedError
 from graphagent.llm._endpoint import request_error
 from graphagent.llm._messages import Message, ModelResponse, Part, Reasoning, ToolCall, Usage
 from graphagent.llm._responses_items import part_of, pieces_of, text_of
@@ -24,18 +24,16 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
     """Read a server's JSON answer; `server` says in errors who answered, and `family` names the data that it wants back.
 
     Raises:
-        ModelRequestError: it is an error, is not finished, was withheld, or is not the protocol.
-        OutputError: nothing is said in it.
+        ContentFilterError: the server's content filter withheld the answer.
+        ModelRequestError: it is an error, is not finished, or is not the protocol.
+        TruncatedError: it was cut off at its limit of tokens before anything was said.
     """
     body = mapping(data)
-    status, output = body.get("status"), body.get("output")
-    if body.get("error") or status in ("failed", "cancelled"):
-        raise _failure(mapping(body.get("error")), server, str(status or ""))
-    if status in _UNFINISHED:
-        raise ModelRequestError(
-            f"the answer of {server} broke off before its end (status {status!r}), and one that is made in the background is not waited "
-            f"for; try again"
-        )
+    status, output, usage = body.get("status"), body.get("output"), read_usage(body.get("usage"))
+    error = _error_in(body, server)
+    if error is not None:
+        error.usage = usage if usage != Usage() else None
+        raise error
     if not isinstance(output, list):
         raise ModelRequestError(
             f"{server} answered without an output; if it speaks Chat Completions only, use protocol='chat'"
@@ -43,27 +41,49 @@ def from_body(data: object, server: str, family: str) -> ModelResponse:
     parts: list[Part] = []
     refused = reasoned = False
     for each in map(mapping, cast("list[object]", output)):
-        parts.append(part_of(each, family, reasoned=reasoned))
+        part = part_of(each, family, reasoned=reasoned)
+        if part != Reasoning(""):  # nothing of it is shown, and nothing can be returned
+            parts.append(part)
         refused = refused or _is_refusal(each)
         reasoned = reasoned or each.get("type") == "reasoning"
-    # Reasoning of which nothing is shown or can be returned only says that there was some, where nothing else is said.
-    said = Message("assistant", tuple(part for part in parts if part != Reasoning("")))
-    is_said = bool(said.text) or any(isinstance(part, Reasoning | ToolCall) for part in said.parts)
-    message = said if is_said else Message("assistant", tuple(parts))
-    usage = read_usage(body.get("usage"))
+    message = Message("assistant", tuple(parts))
+    if not message.text and not any(isinstance(part, Reasoning | ToolCall) for part in parts):
+        message = Message("assistant", ())
     if status == "incomplete":
-        reason = str(mapping(body.get("incomplete_details")).get("reason") or "length")
+        reason = _reason_in(body)
         reason = _REASONS.get(reason, reason)
     elif message.tool_calls:
         reason = "tool_calls"
     else:
         reason = "refusal" if refused else "stop"
-    if reason == "content_filter":
-        why = {"code": reason, "content_filters": body.get("content_filters")}
-        raise request_error(f"{server} withheld its answer", detail=json.dumps(why, ensure_ascii=False))
-    if not is_said and not reasoned:
-        raise _nothing(server, str(status or "completed"), reason, usage)
+    if reason == "length" and not message.parts:
+        raise TruncatedError(
+            f"{server} stopped at its limit of tokens before it said anything (status {status!r}): allow it more, by "
+            f"parameters={{'max_completion_tokens': …}}",
+            output="",
+            usage=usage,
+        )
     return ModelResponse(message, usage, reason, str(body.get("model") or ""))
+
+
+def _reason_in(body: Mapping[str, Any]) -> str:
+    return str(mapping(body.get("incomplete_details")).get("reason") or "length")
+
+
+def _error_in(body: Mapping[str, Any], server: str) -> ModelRequestError | None:
+    """Return the error that a response is instead of an answer, if it is one."""
+    status = body.get("status")
+    if body.get("error") or status in ("failed", "cancelled"):
+        return _failure(mapping(body.get("error")), server, str(status or ""))
+    if status in _UNFINISHED:
+        return ModelRequestError(
+            f"the answer of {server} broke off before its end (status {status!r}), and one that is made in the background is not waited "
+            f"for; try again"
+        )
+    if status == "incomplete" and _reason_in(body) == "content_filter":
+        why = {"code": "content_filter", "content_filters": body.get("content_filters")}
+        return request_error(f"{server} withheld its answer", detail=json.dumps(why, ensure_ascii=False))
+    return None
 
 
 def _is_refusal(item: Mapping[str, Any]) -> bool:
@@ -78,22 +98,6 @@ def _failure(error: Mapping[str, Any], server: str, state: str = "failed") -> Mo
     what = "cancelled its answer" if state == "cancelled" else "failed while it answered"
     text = f"{server} {what}{safe_codes(code, error.get('type'))}"
     return request_error(text, status=status, detail=json.dumps(dict(error), ensure_ascii=False)[:2_000])
-
-
-def _nothing(server: str, status: str, reason: str, usage: Usage) -> OutputError:
-    """Return the error for an answer in which nothing is said."""
-    if reason == "length":
-        return TruncatedError(
-            f"{server} stopped at its limit of tokens before it said anything (status {status!r}): allow it more, by "
-            f"parameters={{'max_completion_tokens': …}}",
-            output="",
-            usage=usage,
-        )
-    return OutputError(
-        f"{server} neither answered nor called a tool (status {status!r}, {reason}): say in the prompt what it is to do when it has "
-        f"nothing to add, or ask again with .retry(attempts=2, errors=OutputError)",
-        output="",
-    )
 
 
 def read_usage(said: object) -> Usage:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from graphagent.errors import ModelRequestError, OutputError, TruncatedError
-from graphagent.llm import Message, ModelRequest, Reasoning, ToolResult, Usage
+from graphagent.errors import ContentFilterError, ModelRequestError, OutputError, TruncatedError
+from graphagent.llm import Message, ModelRequest, ToolResult, Usage
 from graphagent.llm.openai import OpenAIModel
 
 ASK = (Message.user("Hello?"),)
@@ -263,11 +263,14 @@ async def test_an_answer_that_is_not_finished_is_an_error(case, streaming, size)
     assert "topsecret" not in str(caught.value)
 
 
+TOOK = '{"input_tokens":3,"output_tokens":500,"output_tokens_details":{"reasoning_tokens":500},"total_tokens":503}'
 EMPTY = {
-    "nothing": ((), "completed", "null", OutputError),
-    "no text": ((said(""),), "completed", "null", OutputError),
-    "no piece": (('{"id":"msg_1","type":"message","role":"assistant","content":[]}',), "completed", "null", OutputError),
-    "cut off": ((), "incomplete", '{"input_tokens":3,"output_tokens":5,"total_tokens":8}', TruncatedError),
+    "nothing": ((), "completed", OutputError),
+    "no text": ((said(""),), "completed", OutputError),
+    "no piece": (('{"id":"msg_1","type":"message","role":"assistant","content":[]}',), "completed", OutputError),
+    "hidden reasoning": (('{"id":"rs_1","type":"reasoning","summary":[]}',), "completed", OutputError),
+    "cut off": ((), "incomplete", TruncatedError),
+    "cut off while reasoning": (('{"id":"rs_1","type":"reasoning","summary":[]}',), "incomplete", TruncatedError),
 }  # fmt: skip
 
 
@@ -275,23 +278,52 @@ EMPTY = {
 @BOTH
 @pytest.mark.parametrize("case", EMPTY)
 async def test_an_answer_without_parts_is_none(case, streaming, size):
-    """The error says in which state it ended; one at the limit of tokens also how many it took."""
-    items, status, usage, kind = EMPTY[case]
-    body = stream(*items, end=status, usage=usage) if streaming else response(*items, status=status, usage=usage)
+    """The error has what it took."""
+    items, status, kind = EMPTY[case]
+    body = stream(*items, end=status, usage=TOOK) if streaming else response(*items, status=status, usage=TOOK)
     async with service(body.encode(), size=size) as (model, _):
-        with pytest.raises(OutputError, match=status) as caught:
+        with pytest.raises(OutputError, match=r"neither answered nor called a tool|before it said anything") as caught:
             await model.respond(ModelRequest(ASK), [].append if streaming else None)
-    assert type(caught.value) is kind
-    assert kind is OutputError or caught.value.usage == Usage(3, 5)
+    assert (type(caught.value), caught.value.usage) == (kind, Usage(3, 500, 0, 500))
 
 
-async def test_reasoning_that_cannot_be_returned_is_still_a_part():
-    """So that what it took is counted, whoever refuses an answer of nothing else."""
-    thought = '{"id":"rs_1","type":"reasoning","summary":[]}'
-    usage = '{"input_tokens":3,"output_tokens":500,"output_tokens_details":{"reasoning_tokens":500}}'
-    async with service(response(thought, usage=usage).encode()) as (model, _):
-        answer = await model.respond(ModelRequest(ASK))
-    assert (answer.message.parts, answer.usage) == ((Reasoning(""),), Usage(3, 500, 0, 500))
+HATE = '"content_filter_results":{"hate":{"filtered":true,"severity":"high"},"violence":{"filtered":false,"severity":"safe"}}'
+WITHHELD = (
+    f'"error":null,"incomplete_details":{{"reason":"content_filter"}},"content_filters":[{{"blocked":true,"source_type":"completion",'
+    f"{HATE}}}]"
+)
+FAILED = '"error":{"code":"content_filter","message":"topsecret"}'
+FILTERED = {
+    "withheld": (response(said("Half."), status="incomplete", more=WITHHELD), ("hate",)),
+    "withheld, streamed": (stream(said("Half."), end="incomplete", more=WITHHELD), ("hate",)),
+    "failed, streamed": (stream(end="failed", more=FAILED), ()),
+    "refused": (
+        (f'{{"error":{{"message":"topsecret","type":null,"param":"prompt","code":"content_filter","status":400,"innererror":{{"code":'
+        f'"ResponsibleAIPolicyViolation",{HATE.replace("content_filter_results", "content_filter_result")}}}}}}}'),
+        ("hate",),
+    ),
+}  # fmt: skip
+
+
+@SIZES
+@pytest.mark.parametrize("case", FILTERED)
+async def test_a_content_filter_is_a_refusal_that_names_what_it_objects_to(case, size):
+    """As Azure says it; the error repeats nothing that was sent."""
+    body, categories = FILTERED[case]
+    async with service(body.encode(), size=size) as (model, _):
+        with pytest.raises(ContentFilterError, match="content filter objected") as caught:
+            await model.respond(ModelRequest(ASK), [].append if "streamed" in case else None)
+    assert caught.value.categories == categories
+    assert "topsecret" not in str(caught.value)
+
+
+async def test_a_failed_answer_has_what_it_took():
+    """Its tokens count in the run."""
+    more = '"error":{"code":"server_error","message":"x"}'
+    async with service(response(status="failed", more=more, usage=TOOK).encode()) as (model, _):
+        with pytest.raises(ModelRequestError) as caught:
+            await model.respond(ModelRequest(ASK))
+    assert caught.value.usage == Usage(3, 500, 0, 500)
 
 
 @pytest.mark.parametrize("given", [{"background": True}, {"extra_body": {"background": True}}])
