@@ -88,10 +88,10 @@ class RetryModel:
                 response = await self.model.respond(request, relay)
             except self.retry.errors as error:
                 attempt = len(failed) + 1
-                if attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error):
-                    raise
-                pause = self.retry.pause(attempt, error)
+                last = attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error)
+                pause = None if last else self.retry.pause(attempt, error)
                 if pause is None:
+                    _add_usage(error, failed)
                     raise
                 failed.append(_failure(self.model, error))
             else:
@@ -162,6 +162,7 @@ class FallbackModel:
                 response = await model.respond(request, relay)
             except Exception as error:
                 if isinstance(error, _NEVER) or (relay and relay.has_heard) or not self._takes(error):
+                    _add_usage(error, failed)
                     raise
                 errors.append(error)
                 failed.append(_failure(model, error))
@@ -199,6 +200,14 @@ def _failure(model: Model, error: Exception) -> FailedRequest:
     # The text of an error of another library may repeat what was sent, and its key.
     reason = str(error) if isinstance(error, GraphAgentError) else type(error).__name__
     return FailedRequest(model.name, reason, error.usage if isinstance(error, ModelError) else None)
+
+
+def _add_usage(error: Exception, failed: list[FailedRequest]) -> None:
+    """Add to the error what the requests before it took."""
+    if isinstance(error, ModelError):
+        for each in failed:
+            if each.usage is not None:
+                error.usage = each.usage if error.usage is None else error.usage + each.usage
 
 
 def _reporting(response: ModelResponse, failed: list[FailedRequest]) -> ModelResponse:

@@ -10,7 +10,7 @@ from itertools import repeat
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
-from graphagent.errors import ModelRequestError, ScriptError
+from graphagent.errors import ContentFilterError, ModelRequestError, ScriptError
 from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
 from graphagent.testing._responses import Responses
@@ -176,7 +176,8 @@ class OpenAIServer:
             return _events(sent) if body.get("stream") else _json(sent[0]), after
         except ModelRequestError as error:
             wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
-            return _refusal(error, error.status or 500, wait), after
+            status = error.status or (400 if isinstance(error, ContentFilterError) else 500)
+            return _refusal(error, status, wait), after
         except Exception as error:  # noqa: BLE001 — a server answers whatever goes wrong in it
             return _refusal(error, 500), after
 
@@ -223,8 +224,12 @@ class OpenAIServer:
 
 
 def _refusal(error: Exception, status: int, headers: Mapping[str, str] | None = None) -> RawResponse:
-    said = {"error": {"message": str(error), "type": type(error).__name__, "param": None, "code": None}}
-    return _json(said, status, headers)
+    said: dict[str, Any] = {"message": str(error), "type": type(error).__name__, "param": None, "code": None}
+    if isinstance(error, ContentFilterError):  # as Azure says it
+        filtered = {name: {"filtered": True, "severity": "high"} for name in error.categories}
+        inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": filtered}
+        said |= {"code": "content_filter", "status": status, "innererror": inner}
+    return _json({"error": said}, status, headers)
 
 
 def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawResponse:

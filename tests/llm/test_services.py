@@ -317,12 +317,31 @@ async def test_what_no_answer_came_of_counts_all_the_same(service, name, kind, u
     assert resumed.usage.total_tokens > usage.total_tokens
 
 
-async def test_models_that_all_fail_say_what_they_took():
-    """The error of a fallback has the tokens of all of them."""
+@pytest.mark.parametrize("wrapped", [lambda model: FallbackModel(model, model), lambda model: RetryModel(model, 2),
+                                     lambda model: FallbackModel(model, model, on=lambda error: "broke off" in str(error))])  # fmt: skip
+async def test_the_last_error_says_what_all_requests_took(wrapped):
+    """The error of a fallback and of a retry has the tokens of those before, also if it is raised as it is."""
+    replies = [recorded("deepseek", "failing"), recorded("azure", "whole")]
     async with (
-        openai_server([recorded("azure", "whole"), recorded("deepseek", "failing")]) as server,
+        openai_server(replies) as server,
         OpenAIModel("m", base_url=server.base_url, max_retries=0) as model,
     ):
-        with pytest.raises(AllModelsFailedError) as caught:
-            await FallbackModel(model, model).respond(ASK)
+        with pytest.raises((AllModelsFailedError, ContentFilterError)) as caught:
+            await wrapped(model).respond(ASK)
     assert caught.value.usage == Usage(23, 23)
+
+
+@pytest.mark.parametrize(("host", "tells"), [("api.x.ai", True), ("openrouter.ai", True), ("api.ax.ai", False)])
+def test_a_budget_of_money_can_rely_on_servers_that_say_what_they_take(host, tells):
+    """By their hosts."""
+    assert OpenAIModel("m", base_url=f"https://{host}/v1").tells_cost == tells
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_script_of_the_local_server_can_object(streaming):
+    """A ContentFilterError among its replies arrives as one."""
+    objection = ContentFilterError("no", categories=("violence",), status=400)
+    async with openai_server([objection]) as server, OpenAIModel("m", base_url=server.base_url) as model:
+        found = await respond(model, streaming=streaming)
+    assert isinstance(found, ContentFilterError)
+    assert (found.categories, found.status) == (("violence",), 400)
