@@ -46,11 +46,13 @@ def objection(categories: Iterable[str]) -> str:
 def categories_of(said: object) -> tuple[str, ...]:
     """Return the categories that are marked as filtered, anywhere in an answer or an error, as Azure names them."""
     found: dict[str, None] = {}
-    if isinstance(said, list):
-        return tuple(dict.fromkeys(name for each in cast("list[object]", said) for name in categories_of(each)))
-    for name, value in mapping(said).items():
-        if mapping(value).get("filtered") is True:
-            found[name] = None
-        else:
-            found.update(dict.fromkeys(categories_of(value)))
+    found, seen = dict[str, None](), [said]
+    for each in seen:  # which grows, since servers may nest as deep as they like
+        if isinstance(each, list):
+            seen.extend(cast("list[object]", each))
+        for name, value in mapping(each).items():
+            if mapping(value).get("filtered") is True:
+                found[name] = None
+            else:
+                seen.append(value)
     return tuple(found)
