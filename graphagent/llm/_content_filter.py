@@ -45,11 +45,11 @@ def objection(categories: Iterable[str]) -> str:
 
 def categories_of(said: object) -> tuple[str, ...]:
     """Return the categories that are marked as filtered, anywhere in an answer or an error, as Azure names them."""
-    found: dict[str, None] = {}
     found, seen = dict[str, None](), [said]
     for each in seen:  # which grows, since servers may nest as deep as they like
         if isinstance(each, list):
             seen.extend(cast("list[object]", each))
+            continue
         for name, value in mapping(each).items():
             if mapping(value).get("filtered") is True:
                 found[name] = None
