@@ -130,7 +130,7 @@ async def test_so_many_parts_are_researched_at_once(limit):
             working -= 1
             if isinstance(said, dict):
                 return ScriptedModel([said]).answer(request)
-            return ModelResponse(Message.assistant("" if isinstance(said, ToolCall) else said))
+            return ModelResponse(Message.assistant("found" if isinstance(said, ToolCall) else said))
 
     await Agent(research(parallel_questions=limit), model=Slow()).run("Tell me.")
     assert most == limit
