@@ -54,7 +54,8 @@ class Chunks:
             ModelRequestError: it is an error.
         """
         if event == DONE:
-            self.finished = self.finished or self._index is not None  # Snowflake gives no reason
+            # Snowflake gives no reason. Where others give none, they broke off, which shows in half a call.
+            self.finished = self.finished or (self._index is not None and self._are_calls_whole())
             self._is_over = True
             return ""
         chunk = mapping(event)
@@ -132,6 +133,12 @@ class Chunks:
         if isinstance(given, Mapping):
             given = json.dumps(given, ensure_ascii=False)
         self._arguments[at].append(str(given or ""))
+
+    def _are_calls_whole(self) -> bool:
+        try:
+            return all(isinstance(json.loads("".join(pieces) or "{}"), dict) for pieces in self._arguments)
+        except ValueError:
+            return False
 
     def body(self) -> dict[str, Any]:
         """Return the whole response, as if it had not been streamed."""

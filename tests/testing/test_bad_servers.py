@@ -72,7 +72,8 @@ async def test_an_error_in_the_middle_of_a_stream():
     error = {"error": {"message": "overloaded", "code": 502}}
     with pytest.raises(ModelRequestError) as caught:
         await answered(Edit("Well then.", lambda given: [*given[:2], error]))
-    assert (caught.value.status, caught.value.detail) == (502, "overloaded")
+    assert caught.value.status == 502
+    assert "overloaded" in caught.value.detail
 
 
 async def test_a_text_and_calls():
