@@ -1,24 +1,45 @@
-"""Lines of a server that cannot be read, although somebody waits for them: they name the request that they answer, or ask for an answer."""
+"""What is wrong with answers: they cannot be read, are too large, or never come, although somebody waits for them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from enum import Enum
 from typing import Any, cast
 
 from mcp import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 from pydantic import ValidationError
 
-_UNREADABLE = object()
-"""What the error of a request has as its data if its answer cannot be read."""
+
+class Fault(Enum):
+    """Why the error of a request is not what its code says. It is the data of the error."""
+
+    UNREADABLE = "it cannot be read"
+    TOO_LARGE = "it is too large"
+    MISSING = "it was begun over HTTP, and did not come"
+    SAID = "the server chose the code of an error that its end would have"
 
 
-def is_unreadable(error: Exception) -> bool:
-    """Return whether an error of a request says that its answer cannot be read."""
-    return isinstance(error, MCPError) and error.data is _UNREADABLE
+_OF_CLIENT = {
+    "Failed to parse SSE message": Fault.UNREADABLE,
+    "SSE stream failed": Fault.TOO_LARGE,
+    "SSE stream ended": Fault.MISSING,
+}
+"""How the errors begin that the client makes over HTTP in the place of an answer."""
+
+
+def fault_of(error: Exception) -> Fault | None:
+    """Return what is wrong with the answer to a request that failed; None if nothing is, or the connection ended."""
+    return error.data if isinstance(error, MCPError) and isinstance(error.data, Fault) else None
+
+
+def failed(number: int | str, fault: Fault) -> SessionMessage:
+    """Return the error of a request whose answer is not used."""
+    error = ErrorData(code=PARSE_ERROR, message=fault.value, data=fault)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
 def settled(item: object) -> object:
@@ -29,6 +50,11 @@ def settled(item: object) -> object:
     Raises:
         RecursionError: it is nested too deeply for anyone to say what it is.
     """
+    if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError):
+        error = item.message.error
+        if error.code in (CONNECTION_CLOSED, PARSE_ERROR) and not isinstance(error.data, Fault):
+            made = next((fault for begin, fault in _OF_CLIENT.items() if error.message.startswith(begin)), Fault.SAID)
+            item.message.error = error.model_copy(update={"data": made})
     if not isinstance(item, ValidationError):
         return item
     said = _said(item)
@@ -36,8 +62,7 @@ def settled(item: object) -> object:
     if "jsonrpc" not in said or isinstance(number, bool) or not isinstance(number, int | str):
         return item
     if "method" not in said:
-        error = ErrorData(code=PARSE_ERROR, message="the answer cannot be read", data=_UNREADABLE)
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+        return failed(number, Fault.UNREADABLE)
     if isinstance(number, str) and not number.isascii():  # the refusal could not be sent
         return item
     return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method="unreadable"))

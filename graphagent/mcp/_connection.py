@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, cast
@@ -11,14 +11,14 @@ from typing import Any, Self, cast
 import anyio
 from mcp import Client, MCPError
 from mcp.client.caching import CacheConfig
-from mcp_types import Implementation
+from mcp_types import CONNECTION_CLOSED, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from graphagent._concurrency import OwnTask
 from graphagent._version import __version__
 from graphagent.errors import ToolServerError
-from graphagent.mcp._answers import settled
-from graphagent.mcp._transports import Streams, Transport, statuses
+from graphagent.mcp._answers import fault_of, settled
+from graphagent.mcp._transports import Exchange, Streams, Transport, exchange
 
 _DAY = 24 * 60 * 60 * 1000
 """The longest time, in milliseconds, for which a list of tools is kept: the SDK allows no more."""
@@ -27,14 +27,14 @@ _DAY = 24 * 60 * 60 * 1000
 class MCPConnection:
     """A connection, which is opened at once and ends with its event loop, when it is closed, or when the server ends it."""
 
-    def __init__(self, server: str, transport: Transport, start_timeout: float) -> None:
+    def __init__(self, server: str, transport: Transport, start_timeout: float | None) -> None:
         self._server = server
         self._transport = transport
         self._start_timeout = start_timeout
         self._opened, self._over, self._closed = anyio.Event(), anyio.Event(), anyio.Event()
         self._client: Client | None = None
-        self._failure: Exception | None = None
-        self._status: int | None = None
+        self._failure: BaseException | None = None
+        self._exchange = Exchange()
         self._timed_out = self._dismissed = False
         self._rubbish = 0
         self._users = 0
@@ -79,49 +79,82 @@ class MCPConnection:
             self._over.set()
             await self._closed.wait()
 
-    def dismiss(self, asked: str) -> ToolServerError:
-        """Have it closed as soon as nobody uses it, and return the error that says that the server did not answer in time."""
+    def dismiss(self) -> None:
+        """Have it closed as soon as nobody uses it: calls that are pending are waited for, and further ones are made on another."""
         self._dismissed = True
         if not self._users:
             self._over.set()
+
+    def too_slow(self, asked: str) -> ToolServerError:
+        """Return the error that says that the server did not answer in time."""
         return ToolServerError(self._server, self._too_slow("" if self._client is None else f" when {asked}"))
 
+    def heard(self, item: object) -> object:
+        """Return what the server sent as whoever waits for it is to get it; None if nobody can."""
+        try:
+            found = settled(item)
+        except RecursionError:
+            self.ended()  # nobody can say who waits for it
+            return None
+        if isinstance(found, Exception):
+            self._rubbish += 1  # servers print to their stdout by mistake
+            return None
+        return found
+
     def ended(self) -> None:
-        """Note that the server ended it, or does not know it any more."""
-        self._over.set()
+        """Note that the server ended it."""
+        if self._client is not None:  # until then, it may be begun in another way
+            self._over.set()
 
     def _why_not(self) -> str:
-        return self._too_slow("") if self._timed_out else self._transport.failure(_first(self._failure), self._status)
+        if self._timed_out:
+            return self._too_slow("")
+        return self._transport.failure(self._exchange.error or self._failure, self._exchange.status)
 
     def _too_slow(self, during: str) -> str:
         heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
         return f"did not answer within {self._start_timeout:g} seconds{during}{heard}; try again, or give it start_timeout="
 
     async def _own(self) -> None:
-        responses = statuses()
+        self._exchange = exchange()
+        deadline = anyio.current_time() + (self._start_timeout or math.inf)
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + self._start_timeout) as limit:
-                client = Client(
-                    _Watched(self._transport.open(), self.ended),
-                    message_handler=self._note,
-                    client_info=Implementation(name="graphagent", version=__version__),
-                    # A server that asks for input is refused in the first round.
-                    input_required_max_rounds=0,
-                    # A list without a time of its own is kept until the server says that it has changed.
-                    cache=CacheConfig(default_ttl_ms=_DAY),
-                )
-                async with client:
-                    limit.deadline = math.inf
-                    self._client = client
-                    self._opened.set()
-                    await self._until_over(client)
+            with anyio.CancelScope(deadline=deadline) as limit:
+                try:
+                    await self._use("legacy" if self._transport.is_legacy else "auto", limit)
+                except Exception as error:
+                    # Servers of earlier versions may end at any other message than `initialize`.
+                    if self._client is not None or self._transport.is_legacy or not is_end(_first(error)):
+                        raise
+                    await self._use("legacy", limit)
             self._timed_out = limit.cancelled_caught and self._client is None
         except Exception as error:  # noqa: BLE001  raised where the connection is used: nobody awaits this task
-            self._failure, self._status = error, responses[-1] if responses else None
+            self._failure = _first(error)
         finally:
+            if self._client is None:
+                self._transport.is_legacy = False
             self._over.set()
             self._opened.set()
             self._closed.set()
+
+    async def _use(self, mode: str, limit: anyio.CancelScope) -> None:
+        """Open the connection, and keep it open until it is to end."""
+        client = Client(
+            _Watched(self._transport.open(), self),
+            mode=mode,
+            client_info=Implementation(name="graphagent", version=__version__),
+            # A server that asks for input is refused in the first round.
+            input_required_max_rounds=0,
+            # A list without a time of its own is kept until the server says that it has changed.
+            cache=CacheConfig(default_ttl_ms=_DAY),
+        )
+        async with client:
+            limit.deadline = math.inf
+            # Some never answer what they do not know: the next connection does not wait for that again.
+            self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            self._client = client
+            self._opened.set()
+            await self._until_over(client)
 
     async def _until_over(self, client: Client) -> None:
         """Wait until the connection is to end, and have the client hear of changes of the list that it keeps."""
@@ -133,10 +166,6 @@ class MCPConnection:
             group.start_soon(_hear_changes, client)
             await self._over.wait()
             group.cancel_scope.cancel()
-
-    async def _note(self, message: object) -> None:
-        """Count what is no message: servers print to their stdout by mistake."""
-        self._rubbish += isinstance(message, Exception)
 
 
 async def _hear_changes(client: Client) -> None:
@@ -154,16 +183,21 @@ def _first(error: BaseException | None) -> BaseException | None:
     return error
 
 
-class _Watched:
-    """The streams of a transport, of which the end of the first is noticed: the client has no sign of it but errors of calls."""
+def is_end(error: BaseException | None) -> bool:
+    """Return whether an error says that the server ended the connection."""
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and fault_of(error) is None
 
-    def __init__(self, inner: AbstractAsyncContextManager[Streams], ended: Callable[[], None]) -> None:
+
+class _Watched:
+    """The streams of a transport, of which a connection sees what the first brings, and its end."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Streams], connection: MCPConnection) -> None:
         self._inner = inner
-        self._ended = ended
+        self._connection = connection
 
     async def __aenter__(self) -> Streams:
         received, sent = await self._inner.__aenter__()
-        return _Received(received, self._ended), sent
+        return _Received(received, self._connection), sent
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,18 +206,20 @@ class _Watched:
 
 
 class _Received:
-    """A stream that says when it has ended, and in which every answer reaches whoever waits for it, also if it cannot be read."""
+    """A stream in which every answer reaches whoever waits for it, also if it cannot be read, and nobody else."""
 
-    def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, connection: MCPConnection) -> None:
         self._inner = inner
-        self._ended = ended
+        self._connection = connection
 
     async def receive(self) -> Any:
         try:
-            return self._settled(await self._inner.receive())
+            while (found := self._connection.heard(await self._inner.receive())) is None:
+                pass
         except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._ended()
+            self._connection.ended()
             raise
+        return found
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -193,17 +229,9 @@ class _Received:
 
     async def __anext__(self) -> Any:
         try:
-            return self._settled(await self._inner.__anext__())
-        except (StopAsyncIteration, anyio.ClosedResourceError):
-            self._ended()
-            raise
-
-    def _settled(self, item: object) -> object:
-        try:
-            return settled(item)
-        except RecursionError:
-            self._ended()  # nobody can say who waits for it
-            return item
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
 
     def __getattr__(self, name: str) -> Any:  # such as the context of the sender
         return getattr(self._inner, name)

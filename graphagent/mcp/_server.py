@@ -13,33 +13,35 @@ import anyio
 from anyio.lowlevel import current_token
 
 from graphagent._retry import Retry
-from graphagent.errors import MissingExtraError, ToolError, ToolServerError
+from graphagent.errors import GraphAgentError, MissingExtraError, ToolError, ToolServerError
 from graphagent.events import ToolProgressed
 
 try:
     from mcp import Client, InputRequiredRoundsExceededError, MCPError
-    from mcp_types import CONNECTION_CLOSED
 except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
 from pydantic import ValidationError
 
 from graphagent._options import check_options
 from graphagent.llm import Tool
-from graphagent.mcp._answers import is_unreadable
-from graphagent.mcp._connection import MCPConnection
+from graphagent.mcp._answers import Fault, fault_of
+from graphagent.mcp._connection import MCPConnection, is_end
+from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
-from graphagent.mcp._transports import Http, Stdio, advice, statuses
+from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
     from graphagent.llm import InFlight, ToolResult
-    from graphagent.mcp._transports import Transport
+    from graphagent.mcp._transports import Exchange, Transport
 
 T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "annotations")
 """What is kept of the description of a tool."""
 _LISTING = "it was asked for its tools"
+_TIMEOUT = 300.0
+_START_TIMEOUT = 30.0
 _LONGEST = 200
 _MOST_CHARACTERS = 100_000
 _MOST_PAGES = 100
@@ -64,7 +66,7 @@ class MCPServerOptions(TypedDict, total=False):
     """What happens to a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
     `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect."""
     timeout: float | None
-    """Seconds that an attempt may take before it is cancelled, also on the server; None for any time."""
+    """Seconds that an attempt may take before it is cancelled, also on the server, by default 300; None for any time."""
     retry: Retry | int | None
     """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is
     not tried again."""
@@ -72,9 +74,9 @@ class MCPServerOptions(TypedDict, total=False):
     """How many calls of each tool are made at once, by all runs of one event loop; None for any number. The others wait."""
     max_size: int | None
     """How many characters of a result the model sees, by default 100,000; None for all. `ToolResult.full` is the whole."""
-    start_timeout: float
-    """Seconds after which a run is told that the server did not list its tools, its start and the connection included; by default 30.
-    A call waits as long for a connection."""
+    start_timeout: float | None
+    """Seconds after which a run is told that the server did not list its tools, its start and the connection included; by default 30,
+    None for any time. A call waits as long for a connection."""
 
 
 class MCPServer:
@@ -103,12 +105,12 @@ class MCPServer:
         self._in_flight: InFlight | None = options.get("in_flight")
         retry = options.get("retry")
         self._limits: dict[str, Any] = {
-            "timeout": options.get("timeout"), "retry": Retry(retry) if type(retry) is int else retry,
+            "timeout": options.get("timeout", _TIMEOUT), "retry": Retry(retry) if type(retry) is int else retry,
             "concurrency": options.get("concurrency"), "max_size": options.get("max_size", _MOST_CHARACTERS),
         }  # fmt: skip
         Tool("any", "", {}, partial(self._call, ""), in_flight=self._in_flight or "fail", **self._limits)  # checks them
-        self._start_timeout = options.get("start_timeout", 30.0)
-        if not self._start_timeout > 0:
+        self._start_timeout = options.get("start_timeout", _START_TIMEOUT)
+        if self._start_timeout is not None and not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
         self._connections: dict[object, MCPConnection] = {}
         # Nobody else would end them before their event loops end.
@@ -145,7 +147,7 @@ class MCPServer:
         Raises:
             ValueError: `url` is no address. It is not shown: it may hold a password.
         """
-        transport = Http(url, headers or {})
+        transport = Http(url, headers or {}, options.get("timeout", _TIMEOUT))
         return MCPServer(transport, transport.host, options)
 
     @property
@@ -227,28 +229,30 @@ class MCPServer:
         with anyio.move_on_after(self._start_timeout) as limit:
             while True:
                 async with connection.client() as client:
-                    responses = statuses()
+                    noted = exchange()
                     try:
                         if called:
                             await self._list_before(connection, client, limit)
                         answer = await ask(client)
-                    except (MCPError, RuntimeError, ValidationError) as error:
-                        status = responses[-1] if responses else 0
-                        if not (again and status == 404 and isinstance(error, MCPError)):
-                            raise self._failed(error, connection, called, status) from None
+                    except GraphAgentError:
+                        raise
+                    except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
+                        if not (again and noted.is_lost):
+                            raise self._failed(error, connection, called, noted) from None
                     else:
                         connection.is_listed = True
                         return answer
-                # It does not know the session any more, and so did nothing: asked again on a new connection, it does.
-                connection.ended()
+                # The server does not know the session any more, and so did nothing: asked again on a new connection, it does.
+                connection.dismiss()
                 connection = self._connection()
                 again = False
-        raise connection.dismiss(_LISTING)
+        connection.dismiss()
+        raise connection.too_slow(_LISTING)
 
     async def _list_before(self, connection: MCPConnection, client: Client, limit: anyio.CancelScope) -> None:
         """Ask for the tools before the first call of a connection: after it, the client would, and wait for any time."""
         if not connection.is_listed:
-            limit.deadline = anyio.current_time() + self._start_timeout
+            limit.deadline = anyio.current_time() + (self._start_timeout or math.inf)
             await self._pages(client)
             connection.is_listed = True
         limit.deadline = math.inf
@@ -280,19 +284,29 @@ class MCPServer:
             connection = self._connections[loop] = MCPConnection(self._name, self._transport, self._start_timeout)
         return connection
 
-    def _failed(self, error: Exception, connection: MCPConnection, called: str, status: int) -> Exception:
+    def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
         """Return what to raise for an error of the client. It repeats nothing that was sent."""
         during = f"{called!r} was called" if called else _LISTING
+        fault = fault_of(error)
         if isinstance(error, InputRequiredRoundsExceededError):
             reason = (
                 f"asks for input when {during}, which is not supported; use a tool that takes all it needs as arguments"
             )
-        elif not connection.is_open or (isinstance(error, MCPError) and error.code == CONNECTION_CLOSED):
-            connection.ended()
+        elif fault is Fault.TOO_LARGE:
+            reason = f"gave an answer when {during} that is larger than the limit of {LARGEST // 1024**2} MiB"
+            if called:  # and another attempt would be no smaller
+                return ToolError(f"the tool server {self._name!r} {reason}; ask it for less")
+        elif fault is Fault.MISSING and noted.is_unreachable:
+            connection.dismiss()
+            reason = self._transport.failure(noted.error, 0)
+        elif fault is Fault.MISSING or not connection.is_open or is_end(error):
+            # Calls that are pending over HTTP have connections of their own.
+            (connection.dismiss if fault else connection.ended)()
             reason = f"ended, or the connection to it did, when {during}; nobody knows whether it took effect. The next call connects again"
-        elif remedy := advice(status):
-            reason = f"answered {status} when {during}{remedy}"
-        elif isinstance(error, MCPError) and not is_unreadable(error):
+        elif noted.status >= 300 and not noted.is_answer:
+            words = f": {noted.words[:_LONGEST]}" if noted.words else advice(noted.status)
+            reason = f"answered {noted.status} when {during}{words}"
+        elif isinstance(error, MCPError) and fault is not Fault.UNREADABLE:
             if called:
                 return ToolError(f"the tool server {self._name!r} refused: {error.message}")
             reason = f"refused when {during}: {error.message[:_LONGEST]}"

@@ -1,82 +1,91 @@
-"""How an MCP server is reached: in a process of its own, or over HTTP."""
+"""How an MCP server is reached, and all of it that concerns HTTP."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, Protocol, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
-from mcp import MCPError, StdioServerParameters, stdio_client
+from mcp import MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CONNECTION_CLOSED
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 Streams = tuple[Any, Any]
 """The stream of messages that a server sends, and the stream of those that it is sent."""
 
-_REPLY = 30
-"""Seconds that a server may take to accept a connection, or a request."""
-_PAUSE = 300
-"""Seconds for which a server may send nothing while it is being waited for: most send a sign of life in between."""
-_GOODBYE = 5
-"""Seconds that a server may take to end a session: whoever closes the connection waits for it."""
-_LARGEST = 64 * 1024 * 1024
-"""The largest message over HTTP, in bytes."""
-_statuses: ContextVar[list[int] | None] = ContextVar("statuses", default=None)
+LARGEST = 64 * 1024 * 1024
+"""The largest message of a server, in bytes."""
+_LARGEST_REFUSAL = 1024 * 1024
+"""The largest body of a response that is an error, in bytes."""
+_NOTICE = 5
+"""Seconds that a server may take to accept what it does not answer, and to end a session: others wait for that."""
+_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+_EVENTS = {"content-type": "text/event-stream"}
+_OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
+"""The headers that say how a body was sent."""
 
 
 class Transport(Protocol):
     """How a server is reached."""
 
+    is_legacy: bool
+    """Whether it was found to speak an earlier version of the protocol, which begins with `initialize`."""
+
     def open(self) -> AbstractAsyncContextManager[Streams]:
         """Open the streams."""
         ...
 
-    def failure(self, error: BaseException | None, status: int | None) -> str:
+    def failure(self, error: BaseException | None, status: int) -> str:
         """Return why it could not be opened, or ended, without what is secret. `status` is that of the last response over HTTP."""
         ...
 
 
-class Stdio:
-    """A server in a process of its own, which is spoken to over its standard input and output."""
+@dataclass
+class Exchange:
+    """What became of the last request of a task over HTTP."""
 
-    def __init__(
-        self, command: str, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | str | None
-    ) -> None:
-        self.command = command
-        if not all(isinstance(each, str) for each in (command, *arguments, *env, *env.values())):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(
-                "a command, its arguments and the variables of env= are texts; write str(…)"
-            )  # they may be secret
-        # Otherwise, a byte that is not UTF-8 ends what reads its output, and nobody hears of it.
-        self._parameters = StdioServerParameters(
-            command=command, args=list(arguments), env=dict(env), cwd=cwd, encoding_error_handler="replace"
-        )
+    status: int = 0
+    """The status of the response; 0 if there was none."""
+    is_answer: bool = True
+    """Whether the response answers the request. Otherwise it is one of the web, or of a server that did not read the request."""
+    words: str = ""
+    """What a response says that is an error and no answer."""
+    is_lost: bool = False
+    """Whether the server does not know the session any more, and so did nothing."""
+    error: Exception | None = None
+    """Why there was no response."""
+    is_given_up: bool = False
+    """Whether nobody waits for the answer any more."""
 
-    def open(self) -> AbstractAsyncContextManager[Streams]:
-        """Start the process."""
-        return stdio_client(self._parameters, errlog=_stderr())
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the request was not even sent."""
+        return isinstance(self.error, httpx2.ConnectError)
 
-    def failure(self, error: BaseException | None, status: int | None) -> str:
-        """Return why the process could not be started, or ended."""
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return f"cannot be started: there is no program {self.command!r}, or cwd= is no folder"
-        if isinstance(error, OSError | ValueError):
-            return f"cannot be started ({type(error).__name__}); check the command {self.command!r}, env= and cwd="
-        if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-            return f"refused the connection (code {error.code}); check that {self.command!r} starts an MCP server"
-        return f"ended before it answered; start {self.command!r} by hand to see why (it prints to stderr)"
+
+_exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+def exchange() -> Exchange:
+    """Return a new exchange, which has what becomes of the requests of this task from now on."""
+    found = Exchange()
+    _exchange.set(found)  # the client sends each message in the context of the task that made it
+    return found
 
 
 class Http:
     """A server that is spoken to over streamable HTTP."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """Set the address, and headers of each request.
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float | None) -> None:
+        """Set the address, headers of each request, and the seconds that a call may take.
 
         Raises:
             ValueError: it is no address. It is not shown: it may hold a password.
@@ -91,24 +100,29 @@ class Http:
         self.host = known
         self._url = url
         self._headers = dict(headers)
+        self._timeout = timeout
+        self.is_legacy = False
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams]:
         """Open a client of HTTP, which connects with its first request."""
-        timeout = httpx2.Timeout(_REPLY, read=_PAUSE)
-        hooks = {"response": [_note_status]}
+        # What limits the time of a request is the wait for its answer. Calls that hang must not keep others from being made.
+        timeout, limits = httpx2.Timeout(None, read=self._timeout), httpx2.Limits(max_keepalive_connections=20)
         async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=timeout, event_hooks=hooks) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=_LARGEST) as streams,
+            _Client(headers=self._headers, timeout=timeout, limits=limits) as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=LARGEST) as streams,
+            anyio.create_task_group() as group,
         ):
+            client.group = group
             try:
                 yield streams
             finally:
-                client.timeout = httpx2.Timeout(_GOODBYE)
+                group.cancel_scope.cancel()
+                client.timeout = httpx2.Timeout(_NOTICE)
 
-    def failure(self, error: BaseException | None, status: int | None) -> str:
+    def failure(self, error: BaseException | None, status: int) -> str:
         """Return why the server could not be reached, or refused."""
-        if status is not None and status >= 300:
+        if status >= 300:
             return f"at {self.host} answered {status}{advice(status)}"
         if isinstance(error, MCPError):
             return f"at {self.host} refused the connection (code {error.code}); check that the url is that of an MCP server"
@@ -117,17 +131,123 @@ class Http:
         )
 
 
-def statuses() -> list[int]:
-    """Return a new list, to which the statuses of responses to requests of this task are added from now on."""
-    found: list[int] = []
-    _statuses.set(found)
+class _Client(httpx2.AsyncClient):
+    """A client of HTTP in which no request ends the others: one that fails has a response without an answer."""
+
+    group: TaskGroup
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request, and note what becomes of it."""
+        noted = _exchange.get() or Exchange()
+        if request.method != "POST":
+            if request.method == "GET" and "last-event-id" not in request.headers:
+                _wait(request)  # for what a server says by itself
+            elif request.method == "GET" and noted.is_given_up:
+                raise httpx2.RequestError("nobody waits for the rest of the answer")
+            return await super().send(request, **options)
+        message = json.loads(request.content)
+        try:
+            if message.get("method") == "notifications/cancelled":
+                noted.is_given_up = True
+                self.group.start_soon(self._tell, request)
+                return httpx2.Response(202, request=request)
+            if message.get("method") != "tools/call":
+                _wait(request)
+            # The messages that follow wait for those that have no answer.
+            with anyio.move_on_after(None if "method" in message and "id" in message else _NOTICE):
+                noted.error = None
+                response = await super().send(request, **options)
+                return await _answered(response, message, noted)
+        except Exception as error:  # noqa: BLE001  it is noted; raised, it would end the requests of all
+            noted.error = error
+        return httpx2.Response(200, headers=_EVENTS, request=request)
+
+    async def _tell(self, request: httpx2.Request) -> None:
+        """Tell a server what it need not answer."""
+        with suppress(httpx2.RequestError), anyio.move_on_after(_NOTICE):
+            await (await super().send(request, stream=True)).aclose()
+
+
+def _wait(request: httpx2.Request) -> None:
+    """Let a server be silent for any time before it answers a request."""
+    request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
+
+
+async def _answered(response: httpx2.Response, message: Mapping[str, Any], noted: Exchange) -> httpx2.Response:
+    """Note what a response is, and return one with the same answer, in a form that the client reads to its end whatever it is."""
+    status, request = response.status_code, response.request
+    kind = response.headers.get("content-type", "").lower()
+    is_json = kind.startswith("application/json")
+    headers = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
+    noted.status, noted.is_answer, noted.is_lost, noted.words = status, True, False, ""
+    if response.is_success and (is_json or kind.startswith("text/event-stream")):
+        events = _Events(response, noted, is_json)
+        return httpx2.Response(status, headers=headers | _EVENTS, stream=events, request=request)
+    if response.is_success:
+        return response
+    try:
+        body = await _refusal(response) if response.is_error and is_json else b""
+    finally:
+        await response.aclose()
+    said = _object(_object(body).get("error"))
+    noted.is_answer = bool(said) and _object(body).get("id") == message.get("id")
+    noted.words = str(said.get("message", ""))
+    noted.is_lost = status in (400, 404) and not noted.is_answer and "mcp-session-id" in request.headers
+    found = httpx2.Response(status, headers=headers, content=body, request=request)
+    found.next_request = response.next_request
     return found
 
 
-async def _note_status(response: Any) -> None:
-    found = _statuses.get()  # the client sends each message in the context of the task that made it
-    if found is not None:
-        found.append(response.status_code)
+async def _refusal(response: httpx2.Response) -> bytes:
+    """Return the body of a response that is an error; nothing of one that is too large."""
+    found = b""
+    async with aclosing(response.aiter_bytes()) as pieces:
+        async for each in pieces:
+            found += each
+            if len(found) > _LARGEST_REFUSAL:
+                return b""
+    return found
+
+
+def _object(given: object) -> Mapping[str, Any]:
+    """Return a JSON object, given as it is or as bytes; an empty one if it is none."""
+    if isinstance(given, bytes):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {}
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+
+
+class _Events(httpx2.AsyncByteStream):
+    """The body of a response as a stream of events, which ends when nobody waits for it any more.
+
+    A body in JSON is one event: so it has the same limit, answers the request whose response it is, whatever id it has, and is
+    an error of that request alone if it breaks off.
+    """
+
+    def __init__(self, response: httpx2.Response, noted: Exchange, is_json: bool) -> None:
+        self._response = response
+        self._noted = noted
+        self._is_json = is_json
+        self._pieces = self._read()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()
+        await self._response.aclose()
+
+    async def _read(self) -> AsyncGenerator[bytes]:
+        begin, end = (b"data: ", b"\n\n") if self._is_json else (b"", b"")
+        yield begin
+        async with aclosing(self._response.aiter_bytes()) as pieces:
+            async for each in pieces:
+                if self._noted.is_given_up:
+                    return
+                yield each.translate(_IN_ONE_LINE) if self._is_json else each
+        yield end
 
 
 def advice(status: int) -> str:
@@ -137,8 +257,3 @@ def advice(status: int) -> str:
     if status in (404, 405) or 300 <= status < 400:
         return ": check the url (most end in /mcp)"
     return ": the server failed" if status >= 500 else ""
-
-
-def _stderr() -> TextIO:
-    """Return the stderr of this process, for that of a server: a notebook's, or a test's, is no file."""
-    return sys.__stderr__ or sys.stderr
