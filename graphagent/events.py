@@ -221,6 +221,15 @@ class ToolProgressed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolServerLeftOut(Event):
+    """A run does without a tool server: it is not required, and its tools cannot be had."""
+
+    server: str
+    reason: str
+    """What went wrong, as the ToolServerError of a server that is required says it."""
+
+
+@dataclass(frozen=True, slots=True)
 class FactsLoaded(Event):
     """Facts were put before the model."""
 

@@ -111,6 +111,11 @@ class ToolServer(Protocol):
         """Identifies it among the servers of an agent, and in the logs of its runs."""
         ...
 
+    @property
+    def required(self) -> bool:
+        """Whether a run fails that cannot get its tools. Otherwise the run has none of them."""
+        ...
+
     async def list_tools(self) -> Sequence[Mapping[str, Any]]:
         """Return the descriptions of its tools, as JSON data. They are recorded, so that a run keeps the tools that it began with.
 

@@ -22,7 +22,7 @@ except ModuleNotFoundError:
     raise MissingExtraError("MCPServer", "mcp") from None
 from pydantic import ValidationError
 
-from graphagent._options import check_options
+from graphagent._options import check_flag, check_options
 from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._connection import MCPConnection, is_end
@@ -59,6 +59,8 @@ class MCPServerOptions(TypedDict, total=False):
     """Other names of tools, by their names on the server. In those without one, points and slashes become `_`."""
     only: Collection[str] | None
     """The names, on the server, of the tools that the model may call; None: all of them."""
+    required: bool
+    """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerLeftOut."""
     approve: bool | Literal["destructive"] | Collection[str]
     """Whether a person is asked before each call: of all tools, of those named, or of those that may destroy something: all whose
     annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
@@ -102,6 +104,8 @@ class MCPServer:
                 raise TypeError(f"{what}= is a list of names, such as [{given!r}], not one name")
         self._only = None if only is None else frozenset(only)
         self._approve = approve
+        self._required = options.get("required", True)
+        check_flag("an MCP server: required", self._required)
         self._in_flight: InFlight | None = options.get("in_flight")
         retry = options.get("retry")
         self._limits: dict[str, Any] = {
@@ -154,6 +158,11 @@ class MCPServer:
     def name(self) -> str:
         """Identifies it in journals and errors."""
         return self._name
+
+    @property
+    def required(self) -> bool:
+        """Whether a run ends if it cannot get the tools."""
+        return self._required
 
     def __repr__(self) -> str:
         return f"<MCP server {self._name!r}>"

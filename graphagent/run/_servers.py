@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphagent._features import implementing
 from graphagent.errors import ToolServerError
+from graphagent.events import ToolServerLeftOut
 from graphagent.log._internal import ToolsListed
 from graphagent.protocols import ToolServer
+from graphagent.run._concurrently import together
 from graphagent.run._sites import sites
 
 if TYPE_CHECKING:
@@ -47,17 +49,33 @@ def take_tools(run: Runtime) -> Mapping[str, Sequence[Tool]]:
 
 
 async def list_tools(run: Runtime) -> None:
-    """Ask the servers that the run has not asked yet for their tools, and record these.
+    """Ask the servers that the run has not asked yet for their tools, all at the same time, and record these.
+
+    A server that is not required and fails is recorded as one without tools.
 
     Raises:
         ToolServerError: one cannot be reached, or a tool of it is not valid, or has the name of another tool.
     """
     listed = dict(take_tools(run))
-    for server in run.config.servers:
-        if server.name not in listed:
+    asked = [server for server in run.config.servers if server.name not in listed]
+    answers: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    async def ask(number: int) -> None:
+        server = asked[number]
+        try:
             found = await server.list_tools()
             listed[server.name] = server.tools_from(found)
-            run.log.append(ToolsListed(at=run.frame.path, server=server.name, value=run.log.keep(list(found))))
+        except ToolServerError as error:
+            if server.required:
+                raise
+            run.emit(ToolServerLeftOut(run.run_id, server.name, str(error)))
+            found = listed[server.name] = ()
+        answers[server.name] = found
+
+    await together(ask, len(asked))
+    for server in asked:
+        value = run.log.keep(list(answers[server.name]))
+        run.log.append(ToolsListed(at=run.frame.path, server=server.name, value=value))
     run.listed = listed
     of_features = {tool.name for feature in implementing(run.features, "tools") for tool in feature.tools}
     for site in sites(run.config.strategy, run.config.tools):

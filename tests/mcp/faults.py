@@ -1,6 +1,6 @@
 """A server that does what each call asks it to do wrong: `python faults.py stdio [BEGIN]` or `python faults.py http PORT`.
 
-`BEGIN` is what it does wrong before it is called.
+`BEGIN` is what it does wrong before it is called; with `two`, it answers nothing before two servers have started.
 A call of `wait` is answered when `go` is called.
 """
 
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 LARGE = b" " * 65 * 1024 * 1024
 TOOL = {"name": "tool", "inputSchema": {"type": "object"}}
@@ -109,6 +110,8 @@ def stdio():
             sys.exit(1)
         if "id" not in message or "method" not in message:
             continue
+        while BEGIN == "two" and Path(os.environ["LOG"]).read_text().count("started") < 2:
+            time.sleep(0.01)
         if BEGIN == "list" and message["method"] == "tools/list":
             write(said(message["id"], {"tools": [{**TOOL, "description": LARGE.decode()}]}) + b"\n")
         elif message["method"] == "tools/call":

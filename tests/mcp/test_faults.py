@@ -10,11 +10,13 @@ import anyio
 import pytest
 
 from graphagent.errors import ToolError, ToolServerError, ToolTimeoutError
+from graphagent.events import ToolServerLeftOut
 from graphagent.graph import Retry
 from graphagent.llm import ToolCall
 from graphagent.mcp import MCPServer
+from graphagent.store import SqliteStore
 from tests.mcp.test_http import free_port, serving
-from tests.mcp.test_stdio import agent, only, results
+from tests.mcp.test_stdio import agent, only, results, stdio
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
@@ -259,3 +261,32 @@ async def test_a_call_to_a_server_that_is_gone_was_not_made():
     with serving(port, "faults.py"):
         assert (await tool.call({})).content
         await server.aclose()
+
+
+async def test_servers_are_asked_at_the_same_time(tmp_path):
+    """Each of these answers when both have started."""
+    log = tmp_path / "log"
+    first, second = (faulty("two", log, name=name, prefix=name, start_timeout=60) for name in "ab")
+    async with agent(first, tools=[second]) as running:
+        await running.run("hello")
+        assert {each.name for each in running.model.requests[0].tools} == {"atool", "btool"}
+
+
+async def test_a_server_that_is_not_required_is_left_out(tmp_path):
+    """The run has none of its tools, also when it is resumed, and an event says why."""
+    store, seen = SqliteStore(tmp_path / "runs.db"), []
+    gone = MCPServer.stdio("no-such-program", name="gone", required=False)
+    call = ToolCall("add", {"a": 1, "b": 2})
+    async with agent(stdio(only=["add"], approve=True), call, tools=[gone], store=store) as running:
+        running.on(ToolServerLeftOut, seen.append)
+        assert (await running.run("hello", run_id="r")).status == "waiting"
+    assert [(each.run_id, each.server) for each in seen] == [("r", "gone")]
+    assert "cannot be started: there is no program 'no-such-program'" in seen[0].reason
+    back = faulty(name="gone", required=False)
+    async with agent(stdio(only=["add"], approve=True), tools=[back], store=store) as later:
+        later.on(ToolServerLeftOut, seen.append)
+        assert (await later.resume("r", answer=True)).output == "done"
+        assert [each.name for each in later.model.requests[0].tools] == ["add"]
+    assert len(seen) == 1
+    with pytest.raises(TypeError, match="an MCP server: required='no' is neither True nor False"):
+        faulty(required="no")

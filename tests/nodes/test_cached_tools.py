@@ -202,6 +202,7 @@ async def test_without_a_store_a_run_is_refused():
 
     class Server:
         name = "server"
+        required = True
 
         async def list_tools(self):
             return [{"name": "weather"}]

@@ -247,6 +247,7 @@ class Server:
     """A server of tools, which are known when it is asked."""
 
     name = "server"
+    required = True
 
     async def list_tools(self):
         return [{"name": each.name} for each in TOOLS]
