@@ -136,7 +136,7 @@ class Chunks:
 
     def _are_calls_whole(self) -> bool:
         try:
-            return all(isinstance(json.loads("".join(pieces) or "{}"), dict) for pieces in self._arguments)
+            return all(isinstance(json.loads("".join(pieces)), dict) for pieces in self._arguments)
         except ValueError:
             return False
 

@@ -60,7 +60,7 @@ async def test_calls_of_one_index():
     assert list(response.message.tool_calls) == CALLS
 
 
-@pytest.mark.parametrize("reply", [Edit(CALLS, lambda given: given[:3]), Cut(CALLS, 700)])
+@pytest.mark.parametrize("reply", [Edit(CALLS, lambda given: given[:4]), Cut(CALLS, 700)])
 async def test_half_a_call(reply):
     """A stream that ends in the middle of a call, neatly or not, is no answer."""
     with pytest.raises(ModelRequestError, match=r"broke off|cannot be reached|connection"):
