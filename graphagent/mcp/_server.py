@@ -220,7 +220,7 @@ class MCPServer:
         """Call a tool of the server.
 
         Raises:
-            ToolError: the tool failed, or the server refuses the call.
+            ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
         call = partial(Client.call_tool, name=name, arguments=dict(arguments), progress_callback=_progress(context))

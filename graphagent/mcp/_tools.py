@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
-from mcp_types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from mcp_types import AudioContent, BlobResourceContents, ImageContent, ResourceLink, TextContent
 from pydantic_core import PydanticSerializationError, to_json
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from graphagent.errors import ArgumentsError, ToolError, ToolServerError
+from graphagent.errors import ArgumentsError, ToolServerError
 from graphagent.llm import Image, Tool, ToolResult
+from graphagent.llm._internal import image_of
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -59,7 +59,7 @@ class MCPTool(Tool):
         Raises:
             ArgumentsError: the arguments do not fit.
             ToolTimeoutError: the last attempt took longer than `timeout`.
-            ToolError: the tool failed, or the server refuses the call.
+            ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
         self.check(arguments)
@@ -109,58 +109,42 @@ def validator_of(server: str, name: str, schema: dict[str, Any]) -> Any:
 
 
 def result_of(result: CallToolResult) -> ToolResult:
-    """Return the result of a call: text and images for the model, and the structured content, if there is any, as its value.
-
-    Raises:
-        ToolError: the server says that the tool failed.
-    """
+    """Return the result of a call: text and images for the model, and the structured content, if there is any, as its value."""
     structured = result.structured_content
-    texts = [text for text in map(_text, result.content) if text]
-    images = tuple(image for image in map(_image, result.content) if image is not None)
-    # The text of a result is its structured content in words, so the model is not shown both.
-    if not texts and structured is not None:
-        texts = [json.dumps(structured, ensure_ascii=False)]
-    content = "\n".join(texts)
-    if result.is_error:
-        raise ToolError(content or "the tool failed, and its server does not say why")
-    shown = content or ("(an image)" if len(images) == 1 else f"({len(images)} images)" if images else "")
+    shown = [each for each in map(_shown, result.content) if each]
+    images = tuple(each for each in shown if isinstance(each, Image))
+    # The content of a result is its structured content for readers, so the model is not shown both.
+    if not shown and structured is not None:
+        shown = [json.dumps(structured, ensure_ascii=False)]
+    content = "\n".join(each for each in shown if isinstance(each, str))
     value: Any = structured if structured is not None else [content, *images] if images else content
-    return ToolResult("", "", shown, images=images, value=value)
+    content = content or ("(an image)" if len(images) == 1 else f"({len(images)} images)" if images else "")
+    if result.is_error:
+        content = f"Error: {content or 'the tool failed, and its server does not say why'}"
+    return ToolResult("", "", content, result.is_error, images, value)
 
 
-def _text(block: ContentBlock) -> str:
+def _shown(block: ContentBlock) -> str | Image:
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ResourceLink):
         return f"{block.title or block.name}: {block.uri}"
     if isinstance(block, AudioContent):
         return f"(a sound, {block.mime_type}, which is not shown)"
-    if isinstance(block, EmbeddedResource):
-        inside = block.resource
-        if not isinstance(inside, BlobResourceContents):
-            return inside.text
-        if not _is_image(inside.mime_type):
-            return f"(a file, {inside.mime_type or 'of unknown type'}, which is not shown: {inside.uri})"
-    return ""
-
-
-def _image(block: ContentBlock) -> Image | None:
     if isinstance(block, ImageContent):
-        data, kind = block.data, block.mime_type
-    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
-        data, kind = block.resource.blob, block.resource.mime_type or ""
-        if not _is_image(kind):
-            return None
-    else:
-        return None
+        return _image(block.data, f"an image, {block.mime_type}", "")
+    inside = block.resource
+    if isinstance(inside, BlobResourceContents):
+        return _image(inside.blob, f"a file, {inside.mime_type or 'of unknown type'}", f": {inside.uri}")
+    return inside.text
+
+
+def _image(encoded: str, what: str, where: str) -> str | Image:
+    """Return an image as models take it; of anything else, a text that names it, since no model could be sent the result."""
     try:
-        return Image(base64.b64decode(data, validate=True), media_type=kind)
-    except binascii.Error:
-        raise ToolError("the tool returned an image that is not base64") from None
-
-
-def _is_image(media_type: str | None) -> bool:
-    return (media_type or "").startswith("image/")
+        return image_of(base64.b64decode("".join(encoded.split()), validate=True))
+    except ValueError:  # not base64, or of another kind
+        return f"({what}, which is not shown{where})"
 
 
 def check_once(server: str, names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import time
 
 TROUBLE = sys.argv[1]
 OBJECT = {"type": "object", "properties": {}}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAA\nDElEQVQI12P4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"  # of two lines, as e-mail has it
 TOOL = {"name": "tool", "inputSchema": OBJECT}
 TOOLS = {
     "twice": [TOOL, TOOL],
@@ -66,8 +67,16 @@ def answer(message):
             return {"nonsense": True}
         if TROUBLE == "result":
             return {"content": [], "structuredContent": {"b": 1}}
-        if TROUBLE == "bad-image":
-            return {"content": [{"type": "image", "data": "%%%", "mimeType": "image/png"}]}
+        if TROUBLE == "bad-images":
+            kinds = (("%%%", "png"), ("AAAA", "svg+xml"), ("", "png"), (PIXEL, "svg+xml"))
+            return {"content": [{"type": "image", "data": each, "mimeType": f"image/{kind}"} for each, kind in kinds]}
+        if TROUBLE == "image-twice":
+            content = [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]
+            return {"content": content, "structuredContent": {"content": content}}
+        if TROUBLE == "image-error":
+            return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}], "isError": True}
+        if TROUBLE == "long-error":
+            return {"content": [{"type": "text", "text": "x" * 5000}], "isError": True}
         if TROUBLE == "kinds":
             return {
                 "content": [
@@ -76,7 +85,7 @@ def answer(message):
                     {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
                     {"type": "resource", "resource": {"uri": "file:///b", "text": "inside"}},
                     {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA", "mimeType": "text/csv"}},
-                    {"type": "resource", "resource": {"uri": "file:///d", "blob": "AAAA", "mimeType": "image/png"}},
+                    {"type": "resource", "resource": {"uri": "file:///d", "blob": PIXEL, "mimeType": "image/png"}},
                 ]
             }
         return {"content": [{"type": "text", "text": "fine"}]}

@@ -444,11 +444,35 @@ async def test_arguments_that_cannot_be_sent_do_not_end_the_connection():
     assert first.content == second.content
 
 
-async def test_an_image_that_is_none_is_an_error_of_the_call():
-    """Bytes that cannot be decoded are not passed on."""
-    async with agent(raw("bad-image"), ToolCall("tool")) as running:
+async def test_an_image_that_models_do_not_take_is_named():
+    """What is no PNG, JPEG, GIF or WebP becomes a text, so that the run can go on; the bytes decide, and not what the server says."""
+    async with agent(raw("bad-images"), ToolCall("tool")) as running:
         await running.run("try")
-    assert "an image that is not base64" in results(running)[0].content
+    [result] = results(running)
+    png, svg = [f"(an image, image/{kind}, which is not shown)" for kind in ("png", "svg+xml")]
+    assert result.content.splitlines() == [png, svg, png]
+    assert [(each.media_type, each.data) for each in result.images] == [("image/png", PIXEL)]
+
+
+async def test_an_image_is_shown_once():
+    """Where structured content repeats it, the model is shown the image alone."""
+    server = raw("image-twice")
+    result = await (await only(server)).call({})
+    assert (result.content, len(result.images)) == ("(an image)", 1)
+    assert list(result.value) == ["content"]
+    await server.aclose()
+
+
+async def test_an_error_of_a_tool_is_shown_whole():
+    """Its images and its whole text reach the model, as those of other results do."""
+    async with agent(raw("image-error"), ToolCall("tool")) as running:
+        await running.run("try")
+    [result] = results(running)
+    assert (result.content, result.is_error) == ("Error: (an image)", True)
+    assert [each.data for each in result.images] == [PIXEL]
+    async with agent(raw("long-error"), ToolCall("tool")) as running:
+        await running.run("try")
+    assert results(running)[0].content == f"Error: {'x' * 5000}"
 
 
 async def test_a_server_that_nobody_uses_any_more_ends():
