@@ -27,7 +27,7 @@ from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._stdio import Stdio
-from graphagent.mcp._tools import MCPTool, called_as, check_once, result_of, validator_of
+from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 
 if TYPE_CHECKING:
@@ -277,7 +277,9 @@ class MCPServer:
         for _ in range(_MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
             given = page.model_dump(mode="json", by_alias=True, exclude_none=True)
-            found += [{key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"]]
+            found += [
+                {key: each[key] for key in _KEPT if each.get(key)} for each in given["tools"] if can_be_called(each)
+            ]
             cursor = page.next_cursor
             if not cursor:
                 return found

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import getitem
+from typing import TYPE_CHECKING, Any, cast
 
 from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
-from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]
 from mcp_types import AudioContent, BlobResourceContents, ImageContent, ResourceLink, TextContent
 from pydantic_core import PydanticSerializationError, to_json
 from referencing import Registry
@@ -41,17 +45,7 @@ class MCPTool(Tool):
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check that arguments fit the schema of the server, and can be sent."""
-        try:
-            # Half a surrogate pair, such as a model makes of a cut emoji, would end the connection of all calls.
-            to_json(arguments)
-        except PydanticSerializationError:
-            raise ArgumentsError(self.name, ["all of it: is not JSON"]) from None
-        try:
-            problems = [_problem(error) for error in self.validator.iter_errors(dict(arguments))]
-        except Unresolvable:  # the server knows what it means
-            return
-        if problems:
-            raise ArgumentsError(self.name, problems)
+        self._fitted(arguments)
 
     async def call(self, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Check the arguments, and call the tool of the server, again where `retry` says so.
@@ -62,8 +56,39 @@ class MCPTool(Tool):
             ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
-        self.check(arguments)
-        return await super().call(arguments, context)
+        return await super().call(self._fitted(arguments), context)
+
+    def _fitted(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments as the server takes them: without the nulls that models write for what they leave out.
+
+        Raises:
+            ArgumentsError: they do not fit the schema, or cannot be sent.
+        """
+        try:
+            # Half a surrogate pair, such as a model makes of a cut emoji, would end the connection of all calls.
+            to_json(arguments)
+        except PydanticSerializationError:
+            raise ArgumentsError(self.name, ["all of it: is not JSON"]) from None
+        errors = mismatches(self.validator, dict(arguments))
+        if not errors:
+            return arguments
+        fitted = deepcopy(dict(arguments))
+        for path in (error.absolute_path for error in errors if error.instance is None and error.absolute_path):
+            *above, last = path
+            holder: Any = reduce(getitem, above, fitted)
+            if isinstance(holder, dict):
+                cast("dict[str, Any]", holder).pop(last, None)
+        if mismatches(self.validator, fitted):  # what was null is required
+            raise ArgumentsError(self.name, [_problem(error) for error in errors])
+        return fitted
+
+
+def mismatches(validator: Any, value: object) -> list[Any]:
+    """Return the errors of a value, as the validator of a schema says it; none where only the server knows what the schema means."""
+    try:
+        return list(validator.iter_errors(value))
+    except (Unresolvable, RecursionError):  # it refers to elsewhere, or to itself
+        return []
 
 
 def _problem(error: Any) -> str:
@@ -72,6 +97,11 @@ def _problem(error: Any) -> str:
     if error.validator in ("required", "additionalProperties"):  # these name properties alone
         return f"{place}: {error.message[:_LONGEST]}"
     return f"{place}: does not fit {error.validator} {json.dumps(error.validator_value)[:_LONGEST]}"
+
+
+def can_be_called(described: Mapping[str, Any]) -> bool:
+    """Return whether a tool can be called at all: it has a name, and does not demand a task, which clients of one call do not make."""
+    return bool(described["name"]) and described.get("execution", {}).get("taskSupport") != "required"
 
 
 def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str]) -> str:
@@ -89,23 +119,36 @@ def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str])
     return found
 
 
-def validator_of(server: str, name: str, schema: dict[str, Any]) -> Any:
-    """Return what checks arguments by the schema of a tool.
+def validator_of(server: str, name: str, schema: Mapping[str, Any]) -> Any:
+    """Return what checks arguments by the schema of a tool, except for what depends on patterns.
 
     Raises:
         ToolServerError: it is no JSON schema.
     """
-    kind = validator_for(schema)
+    kind: Any = validator_for(schema)
     try:
-        kind.check_schema(schema)
+        with suppress(RecursionError):  # deeper than Python can look
+            kind.check_schema(schema, format_checker=None)  # which would try to read the patterns
     except SchemaError as error:
         where = "/".join(map(str, error.absolute_path))[:_LONGEST]
         reason = (
             f"has a tool {name!r} whose input schema is no valid JSON schema, at {where!r}; leave it out by only=[…]"
         )
         raise ToolServerError(server, reason) from None
-    # With a registry of its own, no schema is ever fetched from elsewhere.
-    return kind(schema, registry=Registry())
+
+    def others(validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+        if "patternProperties" not in schema:
+            yield from kind.VALIDATORS["additionalProperties"](validator, allowed, instance, schema)
+
+    # Patterns are those of ECMA-262, which mean other things to Python, and may take it hours: the server checks them.
+    unchecked = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"), _nothing)
+    lenient = cast("Any", extend(kind, {**unchecked, "additionalProperties": others}))
+    # With a registry of its own, no schema is ever fetched from elsewhere; and a part that names its version is of another class.
+    return lenient({key: each for key, each in schema.items() if key != "$schema"}, registry=Registry[Any]())
+
+
+def _nothing(*_: Any) -> Iterator[Any]:
+    yield from ()
 
 
 def result_of(result: CallToolResult) -> ToolResult:

@@ -11,6 +11,24 @@ TROUBLE = sys.argv[1]
 OBJECT = {"type": "object", "properties": {}}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAA\nDElEQVQI12P4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"  # of two lines, as e-mail has it
 TOOL = {"name": "tool", "inputSchema": OBJECT}
+PATTERNS = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "letters": {"type": "string", "pattern": "^\\p{L}+$"},
+        "year": {"type": "string", "pattern": "^(?<year>\\d{4})$"},
+        "slow": {"type": "string", "pattern": "^(a+)+$"},
+        "more": {"$ref": "#"},
+    },
+    "patternProperties": {"^\\p{Lu}": {"type": "string"}},
+    "additionalProperties": False,
+}
+MAYBE = {"size": {"type": "number"}, "mode": {"enum": ["a", "b"]}, "note": {"type": ["string", "null"]}}
+OPTIONAL = {
+    "type": "object",
+    "properties": {**MAYBE, "path": {"type": "string"}, "inner": {"type": "object", "properties": MAYBE}},
+    "required": ["path"],
+}
 TOOLS = {
     "twice": [TOOL, TOOL],
     "points": [{**TOOL, "name": "files.read"}, {**TOOL, "name": "files/write"}],
@@ -19,6 +37,10 @@ TOOLS = {
     "schema": [{**TOOL, "inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}}],
     "no-object": [{**TOOL, "inputSchema": {"type": "string"}}],
     "nameless": [{"inputSchema": OBJECT}],
+    "empty-name": [TOOL, {**TOOL, "name": ""}, {**TOOL, "name": "task", "execution": {"taskSupport": "required"}}],
+    "itself": [{**TOOL, "inputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/properties/a"}}}}],
+    "patterns": [{**TOOL, "inputSchema": PATTERNS}],
+    "optional": [{**TOOL, "inputSchema": OPTIONAL}],
     "reference": [{**TOOL, "inputSchema": {**OBJECT, "properties": {"a": {"$ref": "https://example.com/a.json"}}}}],
     "half-list": [{**TOOL, "description": "\ud83c"}],
     "result": [{**TOOL, "outputSchema": {"type": "object", "properties": {}, "required": ["a"]}}],
@@ -33,6 +55,32 @@ UNREADABLE = {
     "deepest": f'"result": {{"content": {"[" * 200_000}{"]" * 200_000}}}',
 }
 """What an answer has besides its id."""
+IMAGE = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+RESULTS = {
+    "no-result": {"nonsense": True},
+    "result": {"content": [], "structuredContent": {"b": 1}},
+    "bad-images": {
+        "content": [
+            {**IMAGE, "data": "%%%"},
+            {**IMAGE, "data": "AAAA", "mimeType": "image/svg+xml"},
+            {**IMAGE, "data": ""},
+            {**IMAGE, "mimeType": "image/svg+xml"},
+        ]
+    },
+    "image-twice": {"content": [IMAGE], "structuredContent": {"content": [IMAGE]}},
+    "image-error": {"content": [IMAGE], "isError": True},
+    "long-error": {"content": [{"type": "text", "text": "x" * 5000}], "isError": True},
+    "kinds": {
+        "content": [
+            {"type": "text", "text": "see"},
+            {"type": "resource_link", "uri": "file:///a.txt", "name": "a"},
+            {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+            {"type": "resource", "resource": {"uri": "file:///b", "text": "inside"}},
+            {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA", "mimeType": "text/csv"}},
+            {"type": "resource", "resource": {"uri": "file:///d", "blob": PIXEL, "mimeType": "image/png"}},
+        ]
+    },
+}
 HANGS = TROUBLE == "list-hang"
 if TROUBLE == "list-hang-once":
     with open(os.environ["LOG"], "a+") as log:
@@ -63,32 +111,9 @@ def answer(message):
             asked = '"method": "elicitation/create", "params": {"message": "\\ud83c"}'
             print(f'{{"jsonrpc": "2.0", "id": "mine", {asked}}}', flush=True)
             return {"content": [{"type": "text", "text": json.loads(sys.stdin.readline())["error"]["message"]}]}
-        if TROUBLE == "no-result":
-            return {"nonsense": True}
-        if TROUBLE == "result":
-            return {"content": [], "structuredContent": {"b": 1}}
-        if TROUBLE == "bad-images":
-            kinds = (("%%%", "png"), ("AAAA", "svg+xml"), ("", "png"), (PIXEL, "svg+xml"))
-            return {"content": [{"type": "image", "data": each, "mimeType": f"image/{kind}"} for each, kind in kinds]}
-        if TROUBLE == "image-twice":
-            content = [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]
-            return {"content": content, "structuredContent": {"content": content}}
-        if TROUBLE == "image-error":
-            return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}], "isError": True}
-        if TROUBLE == "long-error":
-            return {"content": [{"type": "text", "text": "x" * 5000}], "isError": True}
-        if TROUBLE == "kinds":
-            return {
-                "content": [
-                    {"type": "text", "text": "see"},
-                    {"type": "resource_link", "uri": "file:///a.txt", "name": "a"},
-                    {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
-                    {"type": "resource", "resource": {"uri": "file:///b", "text": "inside"}},
-                    {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA", "mimeType": "text/csv"}},
-                    {"type": "resource", "resource": {"uri": "file:///d", "blob": PIXEL, "mimeType": "image/png"}},
-                ]
-            }
-        return {"content": [{"type": "text", "text": "fine"}]}
+        if TROUBLE in ("patterns", "optional"):
+            return {"content": [{"type": "text", "text": json.dumps(message["params"]["arguments"])}]}
+        return RESULTS.get(TROUBLE, {"content": [{"type": "text", "text": "fine"}]})
     return None
 
 

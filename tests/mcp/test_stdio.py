@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Strategy
-from graphagent.errors import AnswerError, ToolServerError
+from graphagent.errors import AnswerError, ArgumentsError, ToolServerError
 from graphagent.events import ToolProgressed, ToolReturned
 from graphagent.graph import Retry
 from graphagent.llm import Approve, ToolCall, ToolCalls, ToolResult, tool
@@ -490,6 +490,46 @@ async def test_no_schema_is_fetched_from_elsewhere():
     server = raw("reference")
     assert (await (await only(server)).call({"a": 1})).content == "fine"
     await server.aclose()
+
+
+@pytest.mark.parametrize(
+    "given", [{"letters": "é"}, {"year": "2026"}, {"slow": "a" * 40 + "!"}, {"Á": "x"}, {"more": {"letters": "é"}}]
+)
+async def test_patterns_are_left_to_the_server(given):
+    """They are those of ECMA-262: Python need not know them, and one that takes it long does not block the loop."""
+    server = raw("patterns")
+    tool = await only(server)
+    assert json.loads((await tool.call(given)).content) == given
+    with pytest.raises(ArgumentsError, match="letters: does not fit type"):
+        await tool.call({"letters": 1})
+    await server.aclose()
+
+
+async def test_a_schema_that_refers_to_itself_is_left_to_the_server():
+    """Arguments that nobody can check are sent."""
+    server = raw("itself")
+    assert (await (await only(server)).call({"a": 1})).content == "fine"
+    await server.aclose()
+
+
+async def test_null_stands_for_what_a_model_leaves_out():
+    """It is not sent where the schema does not allow it, at any depth; where it is allowed it is, and where a value is required it is an error."""
+    server = raw("optional")
+    tool = await only(server)
+    nulls = {"size": None, "mode": None, "note": None}
+    sent = json.loads((await tool.call({"path": "a.txt", **nulls, "inner": nulls})).content)
+    assert sent == {"path": "a.txt", "note": None, "inner": {"note": None}}
+    with pytest.raises(ArgumentsError) as caught:
+        await tool.call({"path": None, "size": None})
+    assert sorted(caught.value.problems) == ['path: does not fit type "string"', 'size: does not fit type "number"']
+    await server.aclose()
+
+
+async def test_tools_that_cannot_be_called_are_not_offered():
+    """One without a name, and one that wants a task for each call, are left out, and the others serve the run."""
+    async with agent(raw("empty-name")) as running:
+        assert (await running.run("try")).output == "done"
+        assert [each.name for each in running.model.requests[0].tools] == ["tool"]
 
 
 async def test_a_server_that_asks_for_input_is_refused():
