@@ -223,7 +223,10 @@ class MCPServer:
             ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
-        call = partial(Client.call_tool, name=name, arguments=dict(arguments), progress_callback=_progress(context))
+        meta: Any = None if context is None else {"idempotencyKey": context.idempotency_key}
+        call = partial(
+            Client.call_tool, name=name, arguments=dict(arguments), progress_callback=_progress(context), meta=meta
+        )
         return result_of(await self._ask(name, call))
 
     async def _ask(self, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:

@@ -98,8 +98,9 @@ def answer(message):
             "serverInfo": {"name": "raw", "version": "1"},
         }
     if method == "tools/list":
-        with open(os.environ.get("LOG", os.devnull), "a") as file:
-            file.write("listed\n")
+        if TROUBLE == "changes":
+            with open(os.environ["LOG"], "a") as file:
+                file.write("listed\n")
         if TROUBLE == "endless":
             return {"tools": [TOOL], "nextCursor": "more"}
         return {"tools": TOOLS}
@@ -131,6 +132,12 @@ for line in sys.stdin:
     if TROUBLE == "bytes":
         sys.stdout.buffer.write(b"caf\xe9\n")
     request = json.loads(line)
+    if TROUBLE == "keys" and request["method"] == "tools/call":
+        with open(os.environ["LOG"], "a+") as log:
+            log.write(f"{request['params']['_meta']['idempotencyKey']}\n")
+            log.seek(0)
+            if len(log.readlines()) == 1:
+                continue
     if "id" not in request or (HANGS and request["method"] == "tools/list"):
         continue
     if TROUBLE in UNREADABLE and request["method"] == "tools/call" and not request["params"]["arguments"]:

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from graphagent import END, START, Agent, Strategy
@@ -19,7 +21,7 @@ from graphagent.mcp import MCPServer
 from graphagent.store import SqliteStore
 from graphagent.testing import ScriptedModel
 from graphagent_strategies import single_run
-from tests.mcp.test_stdio import agent, results, stdio
+from tests.mcp.test_stdio import agent, raw, results, stdio
 
 HERE = Path(__file__).parent
 
@@ -137,3 +139,20 @@ async def test_a_model_chooses_among_the_tools_of_a_server(tmp_path):
     async with Agent(outer, model=answering, tools=[stdio(log, approve=["add"])], store=store) as later:
         assert (await later.resume("r", answer=True)).output == "done"
     assert [each.name for each in answering.requests[0].tools] == ["add"]
+
+
+async def test_a_call_that_is_made_again_has_the_same_idempotency_key(tmp_path):
+    """The server is told it in `_meta`, and can recognise the call after a restart of the run."""
+    store, log = SqliteStore(tmp_path / "runs.db"), tmp_path / "log"
+    log.touch()
+    async with agent(raw("keys", log, in_flight="retry"), ToolCall("tool"), store=store) as first:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(first.run, "try", run_id="r"))
+            while not log.read_text():  # noqa: ASYNC110  another process writes it
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        await first.resume("r")
+    assert [each.content for each in results(first)] == ["fine"]
+    one, other = log.read_text().splitlines()
+    assert one == other
+    assert one.startswith("r:")
