@@ -169,6 +169,10 @@ class Tool:
             ArgumentsError: they do not.
         """
 
+    def is_held(self, key: str) -> bool:
+        """Return whether the call of this idempotency key, whose run has stopped, still waits in this process, to be continued."""
+        return False
+
     def result_of(self, call: ToolCall, value: Any) -> ToolResult:
         """Return the result of a call that was answered from outside, as the model sees it."""
         return capped(answered(call, value), self.max_size)

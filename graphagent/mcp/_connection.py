@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
 from mcp import Client, MCPError
@@ -20,6 +20,9 @@ from graphagent.errors import ToolServerError
 from graphagent.mcp._answers import fault_of, settled
 from graphagent.mcp._transports import Exchange, Streams, Transport, exchange
 
+if TYPE_CHECKING:
+    from mcp.client.session import ElicitationFnT
+
 _DAY = 24 * 60 * 60 * 1000
 """The longest time, in milliseconds, for which a list of tools is kept: the SDK allows no more."""
 
@@ -27,8 +30,9 @@ _DAY = 24 * 60 * 60 * 1000
 class MCPConnection:
     """A connection, which is opened at once and ends with its event loop, when it is closed, or when the server ends it."""
 
-    def __init__(self, server: str, transport: Transport, start_timeout: float | None) -> None:
+    def __init__(self, server: str, transport: Transport, start_timeout: float | None, elicit: ElicitationFnT) -> None:
         self._server = server
+        self._elicit = elicit
         self._transport = transport
         self._start_timeout = start_timeout
         self._opened, self._over, self._closed = anyio.Event(), anyio.Event(), anyio.Event()
@@ -143,8 +147,7 @@ class MCPConnection:
             _Watched(self._transport.open(), self),
             mode=mode,
             client_info=Implementation(name="graphagent", version=__version__),
-            # A server that asks for input is refused in the first round.
-            input_required_max_rounds=0,
+            elicitation_callback=self._elicit,
             # A list without a time of its own is kept until the server says that it has changed.
             cache=CacheConfig(default_ttl_ms=_DAY),
         )

@@ -14,7 +14,6 @@ from anyio.lowlevel import current_token
 
 from graphagent._retry import Retry
 from graphagent.errors import GraphAgentError, MissingExtraError, ToolError, ToolServerError
-from graphagent.events import ToolProgressed
 
 try:
     from mcp import Client, InputRequiredRoundsExceededError, MCPError
@@ -26,13 +25,12 @@ from graphagent._options import check_flag, check_options
 from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._connection import MCPConnection, is_end
+from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from graphagent.llm import InFlight, ToolResult
     from graphagent.mcp._transports import Exchange, Transport
 
@@ -112,10 +110,13 @@ class MCPServer:
             "timeout": options.get("timeout", _TIMEOUT), "retry": Retry(retry) if type(retry) is int else retry,
             "concurrency": options.get("concurrency"), "max_size": options.get("max_size", _MOST_CHARACTERS),
         }  # fmt: skip
-        Tool("any", "", {}, partial(self._call, ""), in_flight=self._in_flight or "fail", **self._limits)  # checks them
+        Tool(
+            "any", "", {}, partial(self._call, "", False), in_flight=self._in_flight or "fail", **self._limits
+        )  # checks them
         self._start_timeout = options.get("start_timeout", _START_TIMEOUT)
         if self._start_timeout is not None and not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
+        self._calls = Calls(self._name)
         self._connections: dict[object, MCPConnection] = {}
         # Nobody else would end them before their event loops end.
         weakref.finalize(self, _cancel, self._connections).atexit = False
@@ -193,7 +194,8 @@ class MCPServer:
         return tools
 
     async def aclose(self) -> None:
-        """Close the connection in this event loop, after the calls that are pending. It is opened again where it is needed."""
+        """Close the connection in this event loop, after the calls for which runs wait. It is opened again where it is needed."""
+        await self._calls.aclose()
         connection = self._connections.pop(current_token().native_token, None)
         if connection is not None:
             await connection.aclose()
@@ -209,25 +211,37 @@ class MCPServer:
             approve = not read_only and hints.get("destructiveHint") is not False
         elif not isinstance(approve, bool):
             approve = called in approve
-        in_flight: InFlight = "retry" if read_only or hints.get("idempotentHint") is True else "fail"
+        in_flight = self._in_flight or ("retry" if read_only or hints.get("idempotentHint") is True else "fail")
         return MCPTool(
-            name, described.get("description") or described.get("title") or called, schema, partial(self._call, called),
-            approve=approve, in_flight=self._in_flight or in_flight, server=self._name, called=called, annotations=hints,
+            name, described.get("description") or described.get("title") or called, schema,
+            partial(self._call, called, in_flight == "retry"), holds=self._calls.holds,
+            approve=approve, in_flight=in_flight, server=self._name, called=called, annotations=hints,
             validator=validator_of(self._name, called, schema), **self._limits,
         )  # fmt: skip
 
-    async def _call(self, name: str, arguments: Mapping[str, Any], context: Any) -> ToolResult:
-        """Call a tool of the server.
+    async def _call(self, name: str, again: bool, arguments: Mapping[str, Any], context: Any) -> ToolResult:
+        """Call a tool of the server. If the run stops meanwhile, the call is held, unless it may be made `again`.
 
         Raises:
             ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
-        meta: Any = None if context is None else {"idempotencyKey": context.idempotency_key}
-        call = partial(
-            Client.call_tool, name=name, arguments=dict(arguments), progress_callback=_progress(context), meta=meta
-        )
-        return result_of(await self._ask(name, call))
+        key = "" if context is None else context.idempotency_key
+        call = self._calls.take(key) or Call(self._calls, partial(self._ask, name), name, arguments, context)
+        call.context, call.is_awaited, held = context, True, False
+        try:
+            return result_of(await call.result())
+        except (Exception, anyio.get_cancelled_exc_class()):
+            raise
+        except BaseException:  # the run stops, since a question has no answer yet
+            held = not again and context is not None
+            raise
+        finally:
+            call.is_awaited = False
+            if held:
+                self._calls.hold(key, call, self._limits["timeout"])
+            else:
+                call.task.cancel()
 
     async def _ask(self, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         """Ask the server to call a tool, or, if none is named, for its tools.
@@ -295,7 +309,9 @@ class MCPServer:
         if connection is None or not connection.is_usable:
             for each in [loop for loop, each in self._connections.items() if not each.is_usable]:
                 del self._connections[each]
-            connection = self._connections[loop] = MCPConnection(self._name, self._transport, self._start_timeout)
+            connection = self._connections[loop] = MCPConnection(
+                self._name, self._transport, self._start_timeout, self._calls.elicit
+            )
         return connection
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
@@ -303,9 +319,7 @@ class MCPServer:
         during = f"{called!r} was called" if called else _LISTING
         fault = fault_of(error)
         if isinstance(error, InputRequiredRoundsExceededError):
-            reason = (
-                f"asks for input when {during}, which is not supported; use a tool that takes all it needs as arguments"
-            )
+            reason = f"asks for input again and again when {during}; use another tool"
         elif fault is Fault.TOO_LARGE:
             reason = f"gave an answer when {during} that is larger than the limit of {LARGEST // 1024**2} MiB"
             if called:  # and another attempt would be no smaller
@@ -334,14 +348,3 @@ class MCPServer:
 def _cancel(connections: Mapping[object, MCPConnection]) -> None:
     for each in connections.values():
         each.task.cancel()
-
-
-def _progress(context: Any) -> ProgressFnT | None:
-    """Return what reports the progress of a call as events; None outside of a run."""
-    if context is None or context.call is None:
-        return None
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        context.emit(ToolProgressed(context.run_id, context.node, context.call, progress, total, message or ""))
-
-    return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -42,6 +42,11 @@ class MCPTool(Tool):
     """What the server says of its effects, such as `readOnlyHint`. Nothing guarantees that this is true."""
     validator: Any = field(kw_only=True, repr=False)
     """Checks arguments by the schema."""
+    holds: Callable[[str], bool] = field(kw_only=True, repr=False)
+
+    def is_held(self, key: str) -> bool:
+        """Return whether a call of this idempotency key waits in this process for the answer to a question of the server."""
+        return self.holds(key)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check that arguments fit the schema of the server, and can be sent."""
@@ -79,7 +84,7 @@ class MCPTool(Tool):
             if isinstance(holder, dict):
                 cast("dict[str, Any]", holder).pop(last, None)
         if mismatches(self.validator, fitted):  # what was null is required
-            raise ArgumentsError(self.name, [_problem(error) for error in errors])
+            raise ArgumentsError(self.name, [problem_of(error) for error in errors])
         return fitted
 
 
@@ -91,7 +96,7 @@ def mismatches(validator: Any, value: object) -> list[Any]:
         return []
 
 
-def _problem(error: Any) -> str:
+def problem_of(error: Any) -> str:
     """Return the place and the reason of what does not fit, without the value."""
     place = ".".join(map(str, error.absolute_path)) or "all of it"
     if error.validator in ("required", "additionalProperties"):  # these name properties alone
@@ -120,21 +125,30 @@ def called_as(server: str, name: str, *, prefix: str, rename: Mapping[str, str])
 
 
 def validator_of(server: str, name: str, schema: Mapping[str, Any]) -> Any:
-    """Return what checks arguments by the schema of a tool, except for what depends on patterns.
+    """Return what checks arguments by the schema of a tool.
 
     Raises:
         ToolServerError: it is no JSON schema.
     """
-    kind: Any = validator_for(schema)
     try:
-        with suppress(RecursionError):  # deeper than Python can look
-            kind.check_schema(schema, format_checker=None)  # which would try to read the patterns
+        return checker_of(schema)
     except SchemaError as error:
         where = "/".join(map(str, error.absolute_path))[:_LONGEST]
         reason = (
             f"has a tool {name!r} whose input schema is no valid JSON schema, at {where!r}; leave it out by only=[…]"
         )
         raise ToolServerError(server, reason) from None
+
+
+def checker_of(schema: Mapping[str, Any]) -> Any:
+    """Return what checks values by a schema, except for what depends on patterns.
+
+    Raises:
+        SchemaError: it is no JSON schema.
+    """
+    kind: Any = validator_for(schema)
+    with suppress(RecursionError):  # deeper than Python can look
+        kind.check_schema(schema, format_checker=None)  # which would try to read the patterns
 
     def others(validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
         if "patternProperties" not in schema:

@@ -89,7 +89,7 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResu
 async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult | None:
     """Return the result of a call that was broken off and is not repeated; None if it is made now."""
     times = effects.times_started("tool", f"{effects.scope}{call.id}")
-    if not times:
+    if not times or tool.is_held(effects.within(call.id, call).context().idempotency_key):
         return None
     if tool.in_flight == "fail":
         return refused(call, BROKEN_OFF)

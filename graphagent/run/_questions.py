@@ -119,6 +119,10 @@ class Question:
         """Return an answer as JSON has it. Its type is known to the node, which makes it of the answer."""
         from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+        from graphagent.llm import Deny
+
+        if isinstance(answer, Deny):  # the code that asked knows whether one may refuse
+            return answer
         try:
             plain = to_jsonable_python(answer)
             fits = fits_schema(plain, self.json_schema, self.json_schema.get("$defs", {}))

@@ -15,7 +15,7 @@ from mcp.server import MCPServer
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
+from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
 PIXEL = bytes.fromhex(
@@ -110,23 +110,6 @@ async def grow(ctx: Context) -> str:
     server.add_tool(add, name="add_more")
     await ctx.notify_tools_changed()
     return "grown"
-
-
-class Answer(BaseModel):
-    sure: bool
-
-
-@server.tool()
-async def ask(ctx: Context) -> str:
-    """Ask the user."""
-    return str(await ctx.elicit("Are you sure?", Answer))
-
-
-@server.tool(structured_output=False)
-def insist() -> InputRequiredResult:
-    """Ask the user, whether the client can do that or not."""
-    asked = ElicitRequestFormParams(message="Sure?", requested_schema={"type": "object", "properties": {}})
-    return InputRequiredResult(input_requests={"sure": ElicitRequest(params=asked)}, request_state="state")
 
 
 def locked(app):

@@ -532,19 +532,6 @@ async def test_tools_that_cannot_be_called_are_not_offered():
         assert [each.name for each in running.model.requests[0].tools] == ["tool"]
 
 
-async def test_a_server_that_asks_for_input_is_refused():
-    """There is nobody to ask within a call: the model sees that, and can do something else."""
-    async with agent(stdio(), ToolCalls([ToolCall("ask"), ToolCall("insist"), ToolCall("pid")])) as running:
-        await running.run("try")
-    polite, insistent, other = results(running)
-    assert "tool server 'tests' refused: Cannot send 'elicitation/create'" in polite.content
-    assert (
-        "tool server 'tests' asks for input when 'insist' was called, which is not supported; use a tool"
-        in insistent.content
-    )
-    assert not other.is_error
-
-
 async def test_tools_of_one_name_are_told_apart_by_a_prefix():
     """A tool of the agent and one of a server cannot both be called `add`."""
 

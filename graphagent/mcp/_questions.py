@@ -1,0 +1,249 @@
+"""Questions that a server asks during a call: they are questions of the run, which stops until they are answered.
+
+A call is made in a task of its own. If it may be made again, it is given up when the run stops, and the answer is there when it is
+made again. Otherwise it is held: it waits in this process, and the run finds it when it is continued.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+from anyio.lowlevel import current_token
+from jsonschema import SchemaError  # type: ignore[import-untyped]  # the package has no types
+from mcp import MCPError, UrlElicitationRequiredError
+from mcp_types import INVALID_REQUEST, URL_ELICITATION_REQUIRED, ElicitRequestURLParams, ElicitResult, ErrorData
+from pydantic import AfterValidator, InstanceOf, WithJsonSchema
+
+from graphagent._concurrency import OwnTask
+from graphagent.events import ToolProgressed
+from graphagent.llm import Approve, Deny
+from graphagent.mcp._tools import checker_of, mismatches, problem_of
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client import ClientRequestContext
+    from mcp_types import CallToolResult, ElicitRequestParams
+
+_MOST_VISITS = 10
+"""How often a call is made again for an address that the user is to visit first."""
+_Form = dict[str, str | int | float | bool | list[str] | None]
+_calling: ContextVar[Call | None] = ContextVar("calling", default=None)
+
+
+class Calls:
+    """The calls that are being made, by all connections of a server."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.made: set[Call] = set()
+        self._held: dict[tuple[object, str], Call] = {}
+
+    async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        """Answer a question of the server."""
+        call = _calling.get()  # known where the question comes with the answer, or with the stream, of the call
+        if call is None:
+            here = [each for each in self.made if each.session is context.session]
+            if len(here) != 1:
+                many = f"{len(here)} calls are being made, and nobody knows which of them this is about"
+                return _refusal(f"{many}; make them one after the other" if here else "no call is being made")
+            [call] = here
+        return await call.ask(params)
+
+    def hold(self, key: str, call: Call, seconds: float | None) -> None:
+        """Keep a call whose run has stopped, for so many seconds."""
+        self._held = {each: held for each, held in self._held.items() if not held.limit.cancel_called}
+        self._held[current_token().native_token, key] = call
+        call.limit.deadline = math.inf if seconds is None else anyio.current_time() + seconds
+
+    def holds(self, key: str) -> bool:
+        """Return whether a call is held in this event loop."""
+        call = self._held.get((current_token().native_token, key))
+        return call is not None and not call.limit.cancel_called
+
+    def take(self, key: str) -> Call | None:
+        """Return a call that was held, and hold it no longer."""
+        call = self._held.pop((current_token().native_token, key), None)
+        if call is None or call.limit.cancel_called:
+            return None
+        call.limit.deadline = math.inf
+        return call
+
+    async def aclose(self) -> None:
+        """Give up the calls in this event loop whose runs have stopped."""
+        for each in [each for each in self.made if not each.is_awaited]:
+            await each.task.stop()
+
+
+class Call:
+    """A call of a tool that is being made."""
+
+    def __init__(
+        self, calls: Calls, make: Callable[[Callable[[Client], Awaitable[CallToolResult]]], Awaitable[CallToolResult]], name: str,
+        arguments: Mapping[str, Any], context: Any,
+    ) -> None:  # fmt: skip
+        self._calls, self._make = calls, make
+        self._name, self._arguments = name, dict(arguments)
+        self.context = context
+        """The Context of the tool in the run that waits for it; None if it is made outside of a run."""
+        self.is_awaited = True
+        """Whether a run waits for its result: otherwise it has stopped."""
+        self._meta: Any = None if context is None else {"idempotencyKey": context.idempotency_key}
+        self.session: object = None
+        """The session in which it is being made."""
+        self.limit = anyio.CancelScope()
+        self._news = anyio.Event()
+        self._asked: deque[_Asked] = deque()
+        self._numbers: Counter[str] = Counter()
+        self._result: CallToolResult | None = None
+        self._error: Exception | None = None
+        self.task = OwnTask(self._own)
+
+    async def result(self) -> CallToolResult:
+        """Return the result, after the questions that the server asks.
+
+        Raises:
+            ToolError, ToolServerError: see `MCPServer._ask`.
+        """
+        while self.task.is_running:
+            if self._asked:
+                asked = self._asked[0]
+                asked.give(await self._answer(asked))
+                self._asked.popleft()
+            else:
+                self._news = anyio.Event()
+                await self._news.wait()
+        if self._result is not None:
+            return self._result
+        raise self._error or RuntimeError("the call was given up")
+
+    async def ask(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        """Return the answer to a question of the server. It is refused where the call ends, or is made outside of a run."""
+        if self.context is None:
+            return _refusal("the call is not made by a run, so there is nobody to ask")
+        asked = _Asked(params)
+        self._numbers[asked.digest] += 1
+        asked.number = self._numbers[asked.digest]
+        self._asked.append(asked)
+        self._news.set()
+        try:
+            await asked.answered.wait()
+        finally:  # the server may withdraw it
+            if asked in self._asked:
+                self._asked.remove(asked)
+        return asked.answer
+
+    async def _answer(self, asked: _Asked) -> ElicitResult | ErrorData:
+        """Return the answer of a person. The run stops if there is none yet."""
+        params, context = asked.params, self.context
+        server, id_ = self._calls.server, f"{context.call.id if context.call else context.node}:{asked.digest}"
+        id_ = id_ if asked.number == 1 else f"{id_}:{asked.number}"
+        if isinstance(params, ElicitRequestURLParams):
+            question = f"The tool server {server!r} asks you to visit {params.url}: {params.message}"
+            said: Any = await context.ask(question, kind="approval", about=params.url, id=id_)
+            return ElicitResult(action="accept" if isinstance(said, Approve) else "decline")
+        try:
+            form = _form(params.requested_schema)
+        except SchemaError:
+            return _refusal("the schema of the question is no valid JSON schema")
+        said = await context.ask(f"The tool server {server!r} asks: {params.message}", form, about=context.call, id=id_)
+        return ElicitResult(action="decline") if isinstance(said, Deny) else ElicitResult(action="accept", content=said)
+
+    async def _own(self) -> None:
+        self._calls.made.add(self)
+        try:
+            with self.limit:
+                self._result = await self._make(self._made)
+        except Exception as error:  # noqa: BLE001  raised where the result is waited for
+            self._error = error
+        finally:
+            del self._make  # or the server would be there as long as the call
+            self._calls.made.discard(self)
+            for each in self._asked:
+                each.give(_refusal("the user is asked; the call is made again, or given up"))
+            self._news.set()
+
+    async def _made(self, client: Client) -> CallToolResult:
+        self.session, token = client.session, _calling.set(self)
+        try:
+            for _ in range(_MOST_VISITS):
+                try:
+                    return await self._sent(client)
+                except MCPError as error:
+                    if error.code != URL_ELICITATION_REQUIRED or not await self._visited(error):
+                        raise
+            return await self._sent(client)
+        finally:
+            self.session = None
+            _calling.reset(token)
+
+    async def _sent(self, client: Client) -> CallToolResult:
+        return await client.call_tool(self._name, self._arguments, progress_callback=self._report, meta=self._meta)
+
+    async def _visited(self, error: MCPError) -> bool:
+        """Return whether the user has visited the addresses that an error names."""
+        pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+        for each in pages:
+            answer = await self.ask(each)
+            if isinstance(answer, ErrorData) or answer.action != "accept":
+                return False
+        return bool(pages)
+
+    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        context = self.context
+        if self.is_awaited and context is not None and context.call is not None:
+            context.emit(ToolProgressed(context.run_id, context.node, context.call, progress, total, message or ""))
+
+
+class _Asked:
+    """A question of a server, and its answer."""
+
+    def __init__(self, params: ElicitRequestParams) -> None:
+        self.params = params
+        asks = params.url if isinstance(params, ElicitRequestURLParams) else params.requested_schema
+        text = json.dumps([params.message, asks], sort_keys=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Stands for the message, and for the schema or the address: an answer that was recorded is for the same question alone."""
+        self.number = 1
+        """Which of the questions of the call with this digest it is."""
+        self.answered = anyio.Event()
+        self.answer: ElicitResult | ErrorData = _refusal("")
+
+    def give(self, answer: ElicitResult | ErrorData) -> None:
+        """Answer it."""
+        self.answer = answer
+        self.answered.set()
+
+
+def _form(schema: Mapping[str, Any]) -> Any:
+    """Return the type of the answers that fit a schema, which is its JSON schema too, or refuse with `Deny`.
+
+    Raises:
+        SchemaError: it is no JSON schema.
+    """
+    checker = checker_of(schema)
+    parts: Mapping[str, Any] = schema.get("properties", {})
+    defaults = {
+        name: each["default"] for name, each in parts.items() if not isinstance(each, bool) and "default" in each
+    }
+
+    def fitting(answer: Any) -> Any:
+        if isinstance(answer, Deny):
+            return answer
+        answer = defaults | answer
+        wrong = [problem_of(each) for each in mismatches(checker, answer)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return answer
+
+    return Annotated[_Form | InstanceOf[Deny], AfterValidator(fitting), WithJsonSchema(dict(schema))]
+
+
+def _refusal(why: str) -> ErrorData:
+    return ErrorData(code=INVALID_REQUEST, message=why)
