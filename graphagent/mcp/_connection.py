@@ -22,6 +22,7 @@ from graphagent.mcp._transports import Exchange, Streams, Transport, exchange
 
 if TYPE_CHECKING:
     from mcp.client.session import ElicitationFnT
+    from mcp_types import CallToolResult
 
 _DAY = 24 * 60 * 60 * 1000
 """The longest time, in milliseconds, for which a list of tools is kept: the SDK allows no more."""
@@ -152,6 +153,7 @@ class MCPConnection:
             cache=CacheConfig(default_ttl_ms=_DAY),
         )
         async with client:
+            client.session.validate_tool_result = _checked_elsewhere  # type: ignore[method-assign]  # there is no option
             limit.deadline = math.inf
             # Some never answer what they do not know: the next connection does not wait for that again.
             self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
@@ -169,6 +171,10 @@ class MCPConnection:
             group.start_soon(_hear_changes, client)
             await self._over.wait()
             group.cancel_scope.cancel()
+
+
+async def _checked_elsewhere(name: str, result: CallToolResult) -> None:
+    """Leave the check of structured content to the tool: here, it would read patterns as if they were Python's."""
 
 
 async def _hear_changes(client: Client) -> None:

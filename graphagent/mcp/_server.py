@@ -27,7 +27,7 @@ from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._stdio import Stdio
-from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, result_of, validator_of
+from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, fits_output, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graphagent.mcp._transports import Exchange, Transport
 
 T = TypeVar("T")
-_KEPT = ("name", "title", "description", "inputSchema", "annotations")
+_KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What is kept of the description of a tool."""
 _LISTING = "it was asked for its tools"
 _TIMEOUT = 300.0
@@ -110,9 +110,8 @@ class MCPServer:
             "timeout": options.get("timeout", _TIMEOUT), "retry": Retry(retry) if type(retry) is int else retry,
             "concurrency": options.get("concurrency"), "max_size": options.get("max_size", _MOST_CHARACTERS),
         }  # fmt: skip
-        Tool(
-            "any", "", {}, partial(self._call, "", False), in_flight=self._in_flight or "fail", **self._limits
-        )  # checks them
+        # It checks them.
+        Tool("any", "", {}, partial(self._call, "", False, None), in_flight=self._in_flight or "fail", **self._limits)
         self._start_timeout = options.get("start_timeout", _START_TIMEOUT)
         if self._start_timeout is not None and not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
@@ -214,12 +213,14 @@ class MCPServer:
         in_flight = self._in_flight or ("retry" if read_only or hints.get("idempotentHint") is True else "fail")
         return MCPTool(
             name, described.get("description") or described.get("title") or called, schema,
-            partial(self._call, called, in_flight == "retry"), holds=self._calls.holds,
+            partial(self._call, called, in_flight == "retry", described.get("outputSchema")), holds=self._calls.holds,
             approve=approve, in_flight=in_flight, server=self._name, called=called, annotations=hints,
             validator=validator_of(self._name, called, schema), **self._limits,
         )  # fmt: skip
 
-    async def _call(self, name: str, again: bool, arguments: Mapping[str, Any], context: Any) -> ToolResult:
+    async def _call(
+        self, name: str, again: bool, schema: Mapping[str, Any] | None, arguments: Mapping[str, Any], context: Any
+    ) -> ToolResult:
         """Call a tool of the server. If the run stops meanwhile, the call is held, unless it may be made `again`.
 
         Raises:
@@ -230,7 +231,10 @@ class MCPServer:
         call = self._calls.take(key) or Call(self._calls, partial(self._ask, name), name, arguments, context)
         call.context, call.is_awaited, held = context, True, False
         try:
-            return result_of(await call.result())
+            result = await call.result()
+            if schema is not None and not fits_output(result, schema):
+                raise self._breach(f"{name!r} was called", "")
+            return result_of(result)
         except (Exception, anyio.get_cancelled_exc_class()):
             raise
         except BaseException:  # the run stops, since a question has no answer yet
@@ -341,7 +345,11 @@ class MCPServer:
         else:
             at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
             where = f", at {at[:_LONGEST]!r}" if at else ""
-            reason = f"gave an answer when {during} that is not what the protocol, or its own schema, says{where}; it must be corrected"
+            return self._breach(during, where)
+        return ToolServerError(self._name, reason)
+
+    def _breach(self, during: str, where: str) -> ToolServerError:
+        reason = f"gave an answer when {during} that is not what the protocol, or its own schema, says{where}; it must be corrected"
         return ToolServerError(self._name, reason)
 
 

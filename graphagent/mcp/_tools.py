@@ -161,6 +161,17 @@ def checker_of(schema: Mapping[str, Any]) -> Any:
     return lenient({key: each for key, each in schema.items() if key != "$schema"}, registry=Registry[Any]())
 
 
+def fits_output(result: CallToolResult, schema: Mapping[str, Any]) -> bool:
+    """Return whether the structured content of a result fits the schema of its tool, as far as that can be checked."""
+    if result.is_error:
+        return True
+    try:
+        checker = checker_of(schema)
+    except SchemaError:
+        return True
+    return "structured_content" in result.model_fields_set and not mismatches(checker, result.structured_content)
+
+
 def _nothing(*_: Any) -> Iterator[Any]:
     yield from ()
 

@@ -38,6 +38,8 @@ TOOLS = {
     "no-object": [{**TOOL, "inputSchema": {"type": "string"}}],
     "nameless": [{"inputSchema": OBJECT}],
     "empty-name": [TOOL, {**TOOL, "name": ""}, {**TOOL, "name": "task", "execution": {"taskSupport": "required"}}],
+    "output": [{**TOOL, "outputSchema": PATTERNS}],
+    "output-itself": [{**TOOL, "outputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/properties/a"}}}}],
     "itself": [{**TOOL, "inputSchema": {**OBJECT, "properties": {"a": {"$ref": "#/properties/a"}}}}],
     "patterns": [{**TOOL, "inputSchema": PATTERNS}],
     "optional": [{**TOOL, "inputSchema": OPTIONAL}],
@@ -59,6 +61,8 @@ IMAGE = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
 RESULTS = {
     "no-result": {"nonsense": True},
     "result": {"content": [], "structuredContent": {"b": 1}},
+    "output": {"content": [], "structuredContent": {"letters": "é", "slow": "a" * 40 + "!"}},
+    "output-itself": {"content": [], "structuredContent": {"a": 1}},
     "bad-images": {
         "content": [
             {**IMAGE, "data": "%%%"},

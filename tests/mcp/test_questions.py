@@ -42,6 +42,7 @@ async def stopped(kind, call, store=None, log=None, **options):
 
 
 @either
+@pytest.mark.every_loop
 async def test_a_question_is_answered_in_another_process(kind, tmp_path):
     """The run stops with the schema of the server; the call is made again, and the recorded answer is for the same question."""
     store, log = SqliteStore(tmp_path / "runs.db"), tmp_path / "log"
@@ -69,6 +70,7 @@ async def test_an_answer_is_of_the_schema_or_a_refusal(elsewhere, tmp_path):
 
 
 @either
+@pytest.mark.every_loop
 async def test_a_call_that_may_not_be_repeated_waits_in_its_process(kind, tmp_path):
     """The run is continued with the answer while the call is still being made, so the server hears of it once."""
     log = tmp_path / "log"
@@ -92,6 +94,7 @@ async def test_a_call_that_may_not_be_repeated_is_not_made_again_elsewhere(tmp_p
     assert log.read_text().splitlines().count("{}") == 1
 
 
+@pytest.mark.every_loop
 async def test_a_call_waits_as_long_as_it_may_take(tmp_path):
     """`timeout=` ends the wait of a call that may not be repeated, and the server is told."""
     log = tmp_path / "log"
@@ -104,6 +107,7 @@ async def test_a_call_waits_as_long_as_it_may_take(tmp_path):
         assert BROKEN in results(running)[0].content
 
 
+@pytest.mark.every_loop
 async def test_the_end_of_the_agent_ends_calls_that_wait(tmp_path):
     """Nobody would answer them: the server is told, and its process ends."""
     log = tmp_path / "log"
@@ -164,6 +168,7 @@ async def test_questions_over_http_are_those_of_their_calls(name):
             assert [each["content"]["sure"] for each in answers(running)] == [True, False]
 
 
+@pytest.mark.every_loop
 async def test_a_question_of_which_nobody_knows_the_call_is_refused():
     """Over stdio, a question does not say its call, so while there are several nobody is asked."""
     calls = [ToolCall("once", {"with_next": True}) for _ in range(2)]
