@@ -64,9 +64,11 @@ class MCPServerOptions(TypedDict, total=False):
     annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
     in_flight: InFlight | None
     """What happens to a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
-    `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect."""
+    `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect. It also says whether a call
+    is made again after the run has stopped for a question of the server: otherwise it waits in this process."""
     timeout: float | None
-    """Seconds that an attempt may take before it is cancelled, also on the server, by default 300; None for any time."""
+    """Seconds that an attempt may take before it is cancelled, also on the server, and that a call waits for the answer to a question,
+    by default 300; None for any time."""
     retry: Retry | int | None
     """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is
     not tried again."""

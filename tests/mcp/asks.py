@@ -15,7 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KIND = sys.argv[1]
 ROUNDS = ("rounds", "endless")
-SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}, "note": {"type": "string", "default": "-"}}}
+SURE = {
+    "type": "object",
+    "properties": {"sure": {"type": "boolean"}, "note": {"type": "string", "default": "-", "maxLength": 5}},
+}
 SCHEMA = {**SURE, "required": ["sure"]}
 OBJECT = {"type": "object"}
 TOOLS = [

@@ -65,6 +65,8 @@ async def test_an_answer_is_of_the_schema_or_a_refusal(elsewhere, tmp_path):
         running = later if elsewhere else first
         with pytest.raises(AnswerError, match="does not fit"):
             await running.resume("r", answers={question.id: {"sure": "yes"}})
+        if elsewhere:  # what only the whole schema says is asked again
+            assert (await running.resume("r", answer={"sure": True, "note": "too long"})).status == "waiting"
         await running.resume("r", answer=Deny("no"))
         assert answers(running) == [{"action": "decline"}]
 
