@@ -102,7 +102,7 @@ class Call:
         self._asked: deque[_Asked] = deque()
         self._numbers: Counter[str] = Counter()
         self._result: CallToolResult | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self.task = OwnTask(self._own)
 
     async def result(self) -> CallToolResult:
@@ -160,7 +160,9 @@ class Call:
         try:
             with self.limit:
                 self._result = await self._make(self._made)
-        except Exception as error:  # noqa: BLE001  raised where the result is waited for
+        except (anyio.get_cancelled_exc_class(), KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  raised where the result is waited for; a run may stop here, too
             self._error = error
         finally:
             del self._make  # or the server would be there as long as the call

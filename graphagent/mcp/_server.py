@@ -240,7 +240,7 @@ class MCPServer:
         except (Exception, anyio.get_cancelled_exc_class()):
             raise
         except BaseException:  # the run stops, since a question has no answer yet
-            held = not again and context is not None
+            held = not again and context is not None and call.task.is_running
             raise
         finally:
             call.is_awaited = False
