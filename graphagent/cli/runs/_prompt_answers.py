@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from graphagent.run import Question
 
 _YES, _NO = ("yes", "y", "true"), ("no", "n", "false")
+_OF_FORMS: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
 _LEFT_OUT = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A field of the dataclass, or the model, that a question asks for."""
+    """A field of the dataclass, the model or the form that a question asks for."""
 
     question: Question
     """Asks for this field alone; its id is the field's name."""
@@ -129,12 +130,19 @@ def read_answer(question: Question, text: str) -> object:
 
 
 def parts_of(question: Question) -> list[Part]:
-    """Return the fields of the dataclass or the model that a question asks for; none if it asks for another type."""
+    """Return the fields of the dataclass, the model or the form that a question asks for; none if it asks for another type."""
     from pydantic import BaseModel
 
     kind = question.type
-    if question.kind != "question" or not isinstance(kind, type):
+    if question.kind != "question":
         return []
+    if kind is Any or not isinstance(kind, type):
+        schema, needed = question.json_schema, question.json_schema.get("required", ())
+        return [
+            Part(replace(question, id=name, type=_type_of(each), json_schema=each), name not in needed)
+            for name, each in schema.get("properties", {}).items()
+            if not isinstance(each, bool)
+        ]
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         named = [
@@ -149,6 +157,12 @@ def parts_of(question: Question) -> list[Part]:
     else:
         return []
     return [Part(replace(question, id=name, type=hint), optional) for name, hint, optional in named]
+
+
+def _type_of(schema: Mapping[str, Any]) -> Any:
+    """Return the type of a value of a form; Any where it is no text, number or choice."""
+    choices = schema.get("enum", [each["const"] for each in schema.get("oneOf", ()) if "const" in each])
+    return Literal[tuple(choices)] if choices else _OF_FORMS.get(str(schema.get("type")), Any)
 
 
 def read_part(part: Part, text: str) -> object:

@@ -11,13 +11,13 @@ import sys
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import pexpect
 import pytest
 from pydantic import Field
 
-from graphagent.cli.runs._prompt_answers import parts_of, read_answer, read_answers, wanted
+from graphagent.cli.runs._prompt_answers import parts_of, read_answer, read_answers, read_part, wanted
 from graphagent.errors import AnswerError
 from graphagent.llm import Approve, Deny
 from graphagent.run import Question
@@ -180,6 +180,22 @@ def test_an_enum_is_asked_for_by_its_members():
         read_answer(count, "2")
     parts = parts_of(Question("q", "?", "n", type=Shirt))
     assert [each.described for each in parts] == ["size: 's' | 'l'", "spare: 's' | 'l' | None, may be left out"]
+
+
+def test_a_form_is_asked_for_by_its_fields():
+    """Where only its JSON schema is known, such as that of a question of a tool server."""
+    sizes = {"oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]}
+    properties = {"sure": {"type": "boolean"}, "size": sizes, "colour": {"enum": ["red"]}, "tags": {"type": "array"}}
+    question = Question("q", "?", "n", type=Any, json_schema={"properties": properties, "required": ["sure"]})
+    sure, size, colour, tags = parts_of(question)
+    assert [each.described for each in (sure, size, colour)] == [
+        "sure: bool",
+        "size: 's' | 'l', may be left out",
+        "colour: 'red', may be left out",
+    ]
+    assert [read_part(sure, "yes"), read_part(size, "l"), read_part(tags, '["a"]')] == [True, "l", ["a"]]
+    with pytest.raises(AnswerError, match=r"'size' is 's' \| 'l'"):
+        read_part(size, "m")
 
 
 @pytest.mark.parametrize(
