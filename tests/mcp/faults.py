@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             GO.wait()
             right = text("waited")
         elif kind == "waits":
-            right = text(str("wait" in IDS))
+            right = text(str((detail or "wait") in IDS))
         elif kind == "go":
             del IDS["wait"]
             GO.set()
@@ -178,15 +178,26 @@ class Handler(BaseHTTPRequestHandler):
             right = quota(detail)
         elif kind == "silent":
             time.sleep(1000)
+        elif kind == "endless":
+            self.flood()
         elif kind == "nothing":
             self.close_connection = True
         elif kind == "garbage":
             self.wfile.write(b"\x00\x01\x02 hello\r\n\r\n")
-        if kind not in ("nothing", "garbage"):
+        if kind not in ("endless", "nothing", "garbage"):
             status, body, options = WRONG.get(kind, lambda right, number, detail: (200, right, {}))(
                 said(number, right), number, detail
             )
             self.answer(status, body, **options)
+
+    def flood(self):
+        """Send events without an end, and note when nobody reads them any more."""
+        self.answer(200, b"", length="", **EVENTS)
+        try:
+            while True:
+                self.wfile.write(b"id: 1\nretry: 0\ndata: " + LOG_LINE.encode() + b"\n\n")
+        except OSError:
+            IDS["over"] = 0
 
     def do_GET(self):
         self.answer(405, b"")
@@ -197,7 +208,8 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status, body, kind="application/json", length=None, coding="", location=""):
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
+        if length != "":
+            self.send_header("Content-Length", str(len(body) if length is None else length))
         self.send_header("Mcp-Session-Id", SESSION)
         for name, value in (("Content-Encoding", coding), ("Location", location)):
             if value:

@@ -248,6 +248,18 @@ async def test_calls_that_are_given_up_over_http_do_not_delay_others():
         await server.aclose()
 
 
+async def test_a_flood_of_events_ends_with_the_call_that_nobody_waits_for():
+    """The server sees that nobody reads it any more, though it is not read to its end."""
+    with serving(program="faults.py") as url:
+        server = MCPServer.http(url, timeout=1)
+        tool = await only(server)
+        with pytest.raises(ToolTimeoutError):
+            await tool.call({"fault": "endless"})
+        while (await tool.call({"fault": "waits over"})).content == "False":  # noqa: ASYNC110  another process knows
+            await anyio.sleep(0.01)
+        await server.aclose()
+
+
 async def test_a_call_to_a_server_that_is_gone_was_not_made():
     """Nobody need wonder whether it took effect, and the next one connects again."""
     port = free_port()
