@@ -88,7 +88,9 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResu
 
 async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult | None:
     """Return the result of a call that was broken off and is not repeated; None if it is made now."""
-    times = effects.times_started("tool", f"{effects.scope}{call.id}")
+    key = f"{effects.scope}{call.id}"
+    # One that waited with the run was not broken off: it begins again, as a node does, or is held where it was made.
+    times = effects.times_started("tool", key) - effects.times_started("suspended", key)
     if not times or tool.is_held(effects.within(call.id, call).context().idempotency_key):
         return None
     if tool.in_flight == "fail":
@@ -150,7 +152,13 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
     started, inside = _clock.ticks(), effects.within(call.id, call)
     known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
-    result = await execute_tool(tool, call, known=known, context=inside.context())
+    context = inside.context()
+    try:
+        result = await execute_tool(tool, call, known=known, context=context)
+    except Suspend:
+        if tool is not None and tool.in_flight != "retry" and not tool.is_held(context.idempotency_key):
+            await effects.start("suspended", key, durable=False)
+        raise
     if _ends_run(result.value, run):
         raise result.value
     if named and not result.is_error:

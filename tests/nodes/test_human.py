@@ -752,6 +752,45 @@ async def test_a_call_that_ended_is_never_asked_about(life):
     assert [message.text for message in model.requests[1].messages[2:]] == ["paid 1", "paid 2", "paid 3"]
 
 
+@pytest.mark.parametrize("in_flight", ["retry", "ask", "fail"])
+async def test_a_call_that_waits_for_an_answer_was_not_broken_off(life, in_flight):
+    """Whatever `in_flight` says of a process that dies: the call gets its answers, one after the other, and is told as it ended."""
+
+    @tool(in_flight=in_flight)
+    async def pay(ctx: Context) -> str:
+        """Pay."""
+        return f"paid {await ctx.ask('How much?', int)} to {await ctx.ask('To whom?')}"
+
+    model = ScriptedModel([ToolCall("pay", id="p"), "Done."])
+    assert (await life.begin(react, model=model, tools=[pay])).pending.question == "How much?"
+    assert (await life.go_on(5)).pending.question == "To whom?"
+    assert (await life.go_on("Ada")).output == "Done."
+    assert model.requests[1].messages[-1].text == "paid 5 to Ada"
+
+
+async def test_a_call_that_waited_and_is_broken_off_then_is_asked_about(life):
+    """What it did since the answer is uncertain, as that of any other call."""
+
+    @tool(in_flight="ask")
+    async def pay(ctx: Context) -> str:
+        """Pay."""
+        amount = await ctx.ask("How much?", int)
+        payments.made.append(amount)
+        if len(payments.made) == 1:
+            payments.scope.cancel()
+            await anyio.sleep_forever()
+        return f"paid {amount}"
+
+    payments = Payments("ask")
+    model = ScriptedModel([ToolCall("pay", id="p"), "Done."])
+    assert (await life.begin(react, model=model, tools=[pay])).pending.question == "How much?"
+    await payments.broken_off(life.go_on, 5)
+    result = await life.go_on()
+    assert (result.pending.id, result.pending.kind, payments.made) == ("p:again", "in_flight", [5])
+    assert (await life.go_on(True)).output == "Done."
+    assert payments.made == [5, 5]
+
+
 # ---- together
 
 
