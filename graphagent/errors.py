@@ -30,7 +30,7 @@ GraphAgentError
 ├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
 ├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
-├ ToolServerError                     .server; a server of tools cannot be reached, or its answer is not valid
+├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
 ├ ToolError                           raised in a tool, it is shown to the model and is not fatal
 │  ├ ArgumentsError                   .tool, .problems; a call's arguments do not fit the tool
 │  └ ToolTimeoutError (TimeoutError)  .tool, .seconds; a call took longer than the tool allows
@@ -455,9 +455,11 @@ class ToolServerError(GraphAgentError):
     Raised when a run begins, it ends the run, which can be resumed; raised by a call, it is shown to the model.
     """
 
-    def __init__(self, server: str, reason: str) -> None:
+    def __init__(self, server: str, reason: str, *, status: int = 0) -> None:
         self.server = server
         """The name of the server."""
+        self.status = status
+        """The status of HTTP that it answered last, such as 401; 0 if there is none."""
         super().__init__(f"the tool server {server!r} {reason}")
 
 

@@ -116,8 +116,11 @@ class ToolServer(Protocol):
         """Whether a run fails that cannot get its tools. Otherwise the run has none of them."""
         ...
 
-    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+    async def list_tools(self, ctx: Context[Any]) -> Sequence[Mapping[str, Any]]:
         """Return the descriptions of its tools, as JSON data. They are recorded, so that a run keeps the tools that it began with.
+
+        Args:
+            ctx: The run that has them listed, which may be asked to wait for a person.
 
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.

@@ -31,7 +31,7 @@ from graphagent.log._internal import (
 )
 from graphagent.run._internal import thread_record
 from graphagent.store import Delete, DeleteAll, Put, Receipt
-from graphagent.store._internal import cached_of, erase_expired
+from graphagent.store._internal import cached_of, erase_expired, grants_of
 
 if TYPE_CHECKING:
     from graphagent.protocols import Store
@@ -99,9 +99,9 @@ async def prune_runs(
 async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str] | None = None) -> Receipt:
     """Remove all runs of an owner, or some, from the disk; in a sealed store, with their keys.
 
-    All that was cached for the owner is removed with them: outputs of nodes, results of tools, answers of models. Of all runs of an
-    owner, one that is executed breaks off. Where some runs are named, those that continue them show `[forgotten]` in the place of
-    their steps.
+    All that was cached for the owner is removed with them: outputs of nodes, results of tools, answers of models; of all runs of an
+    owner, also the access to servers that the owner granted, and a run that is executed breaks off. Where some runs are named, those
+    that continue them show `[forgotten]` in the place of their steps.
 
     Raises:
         RunNotFoundError: there is no run of an id.
@@ -111,15 +111,16 @@ async def forget_runs(store: Store, *, owner: str = "", run_ids: Collection[str]
     if run_ids is not None:
         runs, size = await _remove(store, owner, list(run_ids), forget=True)
         return Receipt(runs=runs, bytes=size)
-    size, found = 0, set[str]()
+    size, found, beside = 0, set[str](), (cached_of(owner), grants_of(owner))
     with suppress(DamagedStoreError):  # what cannot be read can be forgotten; the receipt says what was counted
         async for item in store.scan((ROOM, owner)):
             size += len(item.value)
             if item.key[2] == HEADERS:
                 found.add(str(item.key[3]) if len(item.key) == 4 else f"{item.key[3]}/{item.key[4]}")
-        async for item in store.scan(cached_of(owner)):
-            size += len(item.value)
-    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), DeleteAll(cached_of(owner)))
+        for prefix in beside:
+            async for item in store.scan(prefix):
+                size += len(item.value)
+    await store.commit(DeleteAll((ROOM, owner)), DeleteAll((LEARNING, owner)), *map(DeleteAll, beside))
     return Receipt(runs=len(found), bytes=size)
 
 

@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
+from graphagent.mcp._auth import OAuth as OAuth
 from graphagent.mcp._server import MCPServer as MCPServer
 from graphagent.mcp._server import MCPServerOptions as MCPServerOptions

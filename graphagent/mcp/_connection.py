@@ -68,7 +68,7 @@ class MCPConnection:
         try:
             await self._opened.wait()
             if self._client is None:
-                raise ToolServerError(self._server, self._why_not())
+                raise ToolServerError(self._server, self._why_not(), status=self._exchange.status)
             yield self._client
         finally:
             self._users -= 1

@@ -7,28 +7,26 @@ import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.lowlevel import current_token
-
-from graphagent._retry import Retry
-from graphagent.errors import GraphAgentError, MissingExtraError, ToolError, ToolServerError
-
-try:
-    from mcp import Client, InputRequiredRoundsExceededError, MCPError
-except ModuleNotFoundError:
-    raise MissingExtraError("MCPServer", "mcp") from None
+from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from pydantic import ValidationError
 
 from graphagent._options import check_flag, check_options
+from graphagent._retry import Retry
+from graphagent.errors import GraphAgentError, ToolError, ToolServerError
 from graphagent.llm import Tool
 from graphagent.mcp._answers import Fault, fault_of
+from graphagent.mcp._auth import Access, OAuth
 from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, fits_output, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, advice, exchange
+from graphagent.store import MemoryStore
 
 if TYPE_CHECKING:
     from graphagent.llm import InFlight, ToolResult
@@ -42,6 +40,8 @@ _TIMEOUT = 300.0
 _START_TIMEOUT = 30.0
 _LONGEST = 200
 _MOST_CHARACTERS = 100_000
+_MOST_OWNERS = 100
+"""Owners whose connections are kept."""
 _MOST_PAGES = 100
 """Pages of a list of tools after which it is taken for one without end."""
 
@@ -92,7 +92,9 @@ class MCPServer:
     says that it has changed, or that it is no longer valid, and later runs have the new one.
     """
 
-    def __init__(self, transport: Transport, default_name: str, options: MCPServerOptions) -> None:
+    def __init__(
+        self, transport: Transport, default_name: str, options: MCPServerOptions, auth: OAuth | None = None
+    ) -> None:
         # A mistyped approve= must not mean that nobody is asked.
         check_options("an MCP server", options, MCPServerOptions.__annotations__)
         self._transport = transport
@@ -118,7 +120,10 @@ class MCPServer:
         if self._start_timeout is not None and not self._start_timeout > 0:
             raise ValueError(f"start_timeout={self._start_timeout} must be more than 0 seconds")
         self._calls = Calls(self._name)
-        self._connections: dict[object, MCPConnection] = {}
+        self._auth = auth
+        self._without_store = MemoryStore()
+        self._accesses: dict[tuple[int, str], Access] = {}
+        self._connections: dict[tuple[object, Access | None], MCPConnection] = {}
         # Nobody else would end them before their event loops end.
         weakref.finalize(self, _cancel, self._connections).atexit = False
 
@@ -142,19 +147,30 @@ class MCPServer:
         return MCPServer(Stdio(command, arguments, env or {}, cwd), Path(command).name, options)
 
     @staticmethod
-    def http(url: str, *, headers: Mapping[str, str] | None = None, **options: Unpack[MCPServerOptions]) -> MCPServer:
+    def http(
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: OAuth | None = None,
+        **options: Unpack[MCPServerOptions],
+    ) -> MCPServer:
         """Return a server that is reached over streamable HTTP.
 
         Args:
             url: Its address; most end in `/mcp`.
             headers: Sent with each request, such as `{"Authorization": "Bearer …"}`.
+            auth: How the owner of a run grants access, where the server wants that. Each owner has connections of their own.
             **options: As `MCPServerOptions` has them.
 
         Raises:
-            ValueError: `url` is no address. It is not shown: it may hold a password.
+            ValueError: `url` is no address. It is not shown: it may hold a password. Or there is a password besides `auth`.
         """
         transport = Http(url, headers or {}, options.get("timeout", _TIMEOUT))
-        return MCPServer(transport, transport.host, options)
+        if auth is not None and (
+            "@" in urlsplit(url).netloc or any(each.lower() == "authorization" for each in headers or {})
+        ):
+            raise ValueError("auth= is for a server without a password in its url or headers=; leave one of them out")
+        return MCPServer(transport, transport.host, options, auth)
 
     @property
     def name(self) -> str:
@@ -169,13 +185,16 @@ class MCPServer:
     def __repr__(self) -> str:
         return f"<MCP server {self._name!r}>"
 
-    async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+    async def list_tools(self, ctx: Any = None) -> Sequence[Mapping[str, Any]]:
         """Return the descriptions of the tools that the model may call, as the server has them.
+
+        Args:
+            ctx: The run that needs them; without one, no owner can be asked for access.
 
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.
         """
-        found = await self._ask("", self._pages)
+        found = await self._ask(ctx, "", self._pages)
         if self._only is None:
             return found
         missing = sorted(self._only - {each["name"] for each in found})
@@ -195,11 +214,11 @@ class MCPServer:
         return tools
 
     async def aclose(self) -> None:
-        """Close the connection in this event loop, after the calls for which runs wait. It is opened again where it is needed."""
+        """Close the connections in this event loop, after the calls for which runs wait. They are opened again where they are needed."""
         await self._calls.aclose()
-        connection = self._connections.pop(current_token().native_token, None)
-        if connection is not None:
-            await connection.aclose()
+        loop = current_token().native_token
+        for each in [each for each in self._connections if each[0] == loop]:
+            await self._connections.pop(each).aclose()
 
     def _tool(self, described: Mapping[str, Any]) -> MCPTool:
         called = described["name"]
@@ -230,7 +249,7 @@ class MCPServer:
             ToolServerError: the connection ended, or the answer is not valid.
         """
         key = "" if context is None else context.idempotency_key
-        call = self._calls.take(key) or Call(self._calls, partial(self._ask, name), name, arguments, context)
+        call = self._calls.take(key) or Call(self._calls, partial(self._ask, context, name), name, arguments, context)
         call.context, call.is_awaited, held = context, True, False
         try:
             result = await call.result()
@@ -249,7 +268,41 @@ class MCPServer:
             else:
                 call.task.cancel()
 
-    async def _ask(self, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+    async def _ask(self, ctx: Any, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Ask the server, with the access that the owner of a run has or grants.
+
+        Raises:
+            ToolError: it refuses the call.
+            ToolServerError: the connection ended, the answer is not valid, or there is no access.
+        """
+        if self._auth is None:
+            return await self._asked(called, ask, None)
+        access = self._access(self._auth, ctx)
+        for may_refresh in (True, False):
+            try:
+                return await self._asked(called, ask, access)
+            except ToolServerError as error:
+                refused = access.refused if error.status in (401, 403) else None
+                if refused is None:
+                    raise
+            if await access.renew(refused, ctx, may_refresh=may_refresh):
+                break
+        return await self._asked(called, ask, access)
+
+    def _access(self, auth: OAuth, ctx: Any) -> Access:
+        """Return the access of the owner of a run. That which was not used for longest is dropped, and what it connected."""
+        store, owner = (self._without_store, "") if ctx is None else (ctx.store or self._without_store, ctx.owner)
+        place, url = (id(store), owner), cast("Http", self._transport).url
+        found = self._accesses.pop(place, None) or Access(self._name, url, auth, store, owner)
+        self._accesses[place] = found
+        if len(self._accesses) > _MOST_OWNERS:
+            dropped = self._accesses.pop(next(iter(self._accesses)))
+            for each in [each for each in self._connections if each[1] is dropped]:
+                if (connection := self._connections.pop(each)).is_usable:
+                    connection.dismiss()
+        return found
+
+    async def _asked(self, called: str, ask: Callable[[Client], Awaitable[T]], access: Access | None) -> T:
         """Ask the server to call a tool, or, if none is named, for its tools.
 
         Raises:
@@ -257,7 +310,7 @@ class MCPServer:
             ToolServerError: the connection ended, or the answer is not valid.
         """
         again = True
-        connection = self._connection()
+        connection = self._connection(access)
         with anyio.move_on_after(self._start_timeout) as limit:
             while True:
                 async with connection.client() as client:
@@ -276,7 +329,7 @@ class MCPServer:
                         return answer
                 # The server does not know the session any more, and so did nothing: asked again on a new connection, it does.
                 connection.dismiss()
-                connection = self._connection()
+                connection = self._connection(access)
                 again = False
         connection.dismiss()
         raise connection.too_slow(_LISTING)
@@ -308,15 +361,16 @@ class MCPServer:
                 return found
         raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
 
-    def _connection(self) -> MCPConnection:
+    def _connection(self, access: Access | None) -> MCPConnection:
         """Return the connection in this event loop, opened anew if it has ended."""
-        loop = current_token().native_token
-        connection = self._connections.get(loop)
+        place = (current_token().native_token, access)
+        connection = self._connections.get(place)
         if connection is None or not connection.is_usable:
-            for each in [loop for loop, each in self._connections.items() if not each.is_usable]:
+            for each in [place for place, each in self._connections.items() if not each.is_usable]:
                 del self._connections[each]
-            connection = self._connections[loop] = MCPConnection(
-                self._name, self._transport, self._start_timeout, self._calls.elicit
+            reached = self._transport if access is None else cast("Http", self._transport).with_access(access)
+            connection = self._connections[place] = MCPConnection(
+                self._name, reached, self._start_timeout, self._calls.elicit
             )
         return connection
 
@@ -348,13 +402,13 @@ class MCPServer:
             at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
             where = f", at {at[:_LONGEST]!r}" if at else ""
             return self._breach(during, where)
-        return ToolServerError(self._name, reason)
+        return ToolServerError(self._name, reason, status=noted.status)
 
     def _breach(self, during: str, where: str) -> ToolServerError:
         reason = f"gave an answer when {during} that is not what the protocol, or its own schema, says{where}; it must be corrected"
         return ToolServerError(self._name, reason)
 
 
-def _cancel(connections: Mapping[object, MCPConnection]) -> None:
+def _cancel(connections: Mapping[tuple[object, Access | None], MCPConnection]) -> None:
     for each in connections.values():
         each.task.cancel()

@@ -84,8 +84,10 @@ def exchange() -> Exchange:
 class Http:
     """A server that is spoken to over streamable HTTP."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float | None) -> None:
-        """Set the address, headers of each request, and the seconds that a call may take.
+    def __init__(
+        self, url: str, headers: Mapping[str, str], timeout: float | None, auth: httpx2.Auth | None = None
+    ) -> None:
+        """Set the address, headers of each request, the seconds that a call may take, and what gives access.
 
         Raises:
             ValueError: it is no address. It is not shown: it may hold a password.
@@ -98,10 +100,15 @@ class Http:
         if not known:
             raise ValueError("url is no address such as 'http://localhost:8000/mcp'")
         self.host = known
-        self._url = url
+        self.url = url
         self._headers = dict(headers)
         self._timeout = timeout
+        self._auth = auth
         self.is_legacy = False
+
+    def with_access(self, auth: httpx2.Auth) -> Http:
+        """Return the same server, reached with the access of an owner."""
+        return Http(self.url, self._headers, self._timeout, auth)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Streams]:
@@ -109,8 +116,8 @@ class Http:
         # What limits the time of a request is the wait for its answer. Calls that hang must not keep others from being made.
         timeout, limits = httpx2.Timeout(None, read=self._timeout), httpx2.Limits(max_keepalive_connections=20)
         async with (
-            _Client(headers=self._headers, timeout=timeout, limits=limits) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=LARGEST) as streams,
+            _Client(headers=self._headers, auth=self._auth, timeout=timeout, limits=limits) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=LARGEST) as streams,
             anyio.create_task_group() as group,
         ):
             client.group = group
@@ -253,7 +260,7 @@ class _Events(httpx2.AsyncByteStream):
 def advice(status: int) -> str:
     """Return what to do about a status of HTTP."""
     if status in (401, 403):
-        return ": check headers=, such as {'Authorization': 'Bearer …'}"
+        return ": check headers=, such as {'Authorization': 'Bearer …'}, or give auth=OAuth()"
     if status in (404, 405) or 300 <= status < 400:
         return ": check the url (most end in /mcp)"
     return ": the server failed" if status >= 500 else ""

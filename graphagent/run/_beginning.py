@@ -32,6 +32,7 @@ from graphagent.run._effects import RunEditor
 from graphagent.run._past import new_rules
 from graphagent.run._reading import look_up_again, look_up_again_in
 from graphagent.run._runtime import Beginning, Draft, Runtime
+from graphagent.run._servers import SCOPE
 from graphagent.run._threads import continued, continued_by_steps
 
 if TYPE_CHECKING:
@@ -252,7 +253,12 @@ def _record_answers(run: Runtime) -> None:
         kind = question.type if question.kind == "question" else Any
         if question.kind in ("approval", "in_flight"):
             kind = Approve | Deny
-        log.append(EffectRecorded(at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind)))
+        log.append(
+            EffectRecorded(
+                at=stored.at, kind="answer", key=stored.key, value=log.keep(answer, kind),
+                lasting=stored.key.startswith(f"{SCOPE}/"),
+            )
+        )  # fmt: skip
         run.asked.pop(id_, None)
     run.answers.clear()
     run.idle = False  # the commit may fail, and the answers are there all the same

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from graphagent.memory import Step
     from graphagent.memory._internal import RunMemory
-    from graphagent.protocols import Model
+    from graphagent.protocols import Model, Store
     from graphagent.run._budgets import Budgets
     from graphagent.run._config import RunConfig
     from graphagent.run._scope import Execution
@@ -133,6 +133,11 @@ class Context(Generic[Deps]):
     def deps(self) -> Deps:
         """The object that was passed to the run as `deps=`."""
         return cast("Deps", self._effects.run.config.deps)
+
+    @property
+    def store(self) -> Store | None:
+        """The store of the agent, where runs are kept; None if it has none."""
+        return self._effects.run.config.store
 
     @property
     def model(self) -> Model | None:

@@ -11,12 +11,16 @@ from graphagent.events import ToolServerLeftOut
 from graphagent.log._internal import ToolsListed
 from graphagent.protocols import ToolServer
 from graphagent.run._concurrently import together
+from graphagent.run._effects import Effects
 from graphagent.run._sites import sites
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool
     from graphagent.run._runtime import Runtime
     from graphagent.run._sites import Site
+
+SCOPE = "servers"
+"""The beginning of the keys of answers to servers that list their tools, for which the node that comes next never looks."""
 
 
 def tool_servers(sites: Iterable[Site]) -> tuple[ToolServer, ...]:
@@ -59,11 +63,12 @@ async def list_tools(run: Runtime) -> None:
     listed = dict(take_tools(run))
     asked = [server for server in run.config.servers if server.name not in listed]
     answers: dict[str, Sequence[Mapping[str, Any]]] = {}
+    context = Effects(run.execution()).within(SCOPE).context()
 
     async def ask(number: int) -> None:
         server = asked[number]
         try:
-            found = await server.list_tools()
+            found = await server.list_tools(context)
             listed[server.name] = server.tools_from(found)
         except ToolServerError as error:
             if server.required:

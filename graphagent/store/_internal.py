@@ -13,3 +13,4 @@ from graphagent.store._checksum import checked as checked
 from graphagent.store._checksum import is_intact as is_intact
 from graphagent.store._checksum import unchecked as unchecked
 from graphagent.store._fork_safety import in_use as in_use
+from graphagent.store._grants import grants_of as grants_of

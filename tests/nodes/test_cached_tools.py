@@ -204,7 +204,7 @@ async def test_without_a_store_a_run_is_refused():
         name = "server"
         required = True
 
-        async def list_tools(self):
+        async def list_tools(self, ctx):
             return [{"name": "weather"}]
 
         def tools_from(self, listed):

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tool
 from graphagent.errors import AnswerError, NodeFailedError, QuestionError, RunError, Veto
-from graphagent.events import RunSuspended, ToolCalled
+from graphagent.events import Event, RunSuspended, ToolCalled
 from graphagent.history import read_run
-from graphagent.llm import Approve, Deny, ToolCall, ToolCalls
+from graphagent.llm import Approve, Deny, Tool, ToolCall, ToolCalls
 from graphagent.nodes import Approved, Denied, approval, ask_human, execute_tools, llm_request
 from graphagent.run import Question
 from graphagent.store import MemoryStore, SqliteStore
@@ -789,6 +789,37 @@ async def test_a_call_that_waited_and_is_broken_off_then_is_asked_about(life):
     assert (result.pending.id, result.pending.kind, payments.made) == ("p:again", "in_flight", [5])
     assert (await life.go_on(True)).output == "Done."
     assert payments.made == [5, 5]
+
+
+async def test_a_server_of_tools_may_ask_before_it_lists_them():
+    """The run waits before its first node, which then is executed as if nobody had been asked."""
+
+    class Said(Event):
+        pass
+
+    class Server:
+        name = "server"
+
+        async def list_tools(self, ctx):
+            return [{"name": await ctx.ask("Which?")}]
+
+        def tools_from(self, listed):
+            return [Tool(each["name"], "A tool.", {"type": "object"}, str) for each in listed]
+
+        async def aclose(self): ...
+
+    @node
+    async def tell(ctx: Context, said: str) -> str:
+        ctx.emit(Said(ctx.run_id))
+        return ctx.tools[0].name
+
+    heard = []
+    agent = Agent(Strategy("s", START >> tell >> END), tools=[Server()], store=MemoryStore())
+    agent.on(Said, heard.append)
+    assert (await agent.run("x", run_id="r")).pending.question == "Which?"
+    assert heard == []
+    assert (await agent.resume("r", answer="pay")).output == "pay"
+    assert len(heard) == 1
 
 
 # ---- together

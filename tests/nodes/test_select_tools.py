@@ -249,7 +249,7 @@ class Server:
     name = "server"
     required = True
 
-    async def list_tools(self):
+    async def list_tools(self, ctx):
         return [{"name": each.name} for each in TOOLS]
 
     def tools_from(self, listed):

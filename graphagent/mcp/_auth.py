@@ -1,0 +1,485 @@
+"""Access to MCP servers by OAuth: what owners have granted is in the store, and the visit to the browser is a question of the run.
+
+The flow is that of the SDK. It is executed again when the run is resumed: then it finds the answer, and the state and the verifier
+of the visit that were stored with the question. Requests of a connection only carry the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from secrets import compare_digest
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import anyio
+
+from graphagent.errors import ConflictError, MissingExtraError, ToolServerError
+
+try:  # the first file of the room that is imported
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+    from mcp.client.auth.oauth2 import PKCEParameters
+    from mcp.client.auth.utils import extract_field_from_www_auth
+    from mcp.shared.auth import (
+        AuthorizationCodeResult,
+        OAuthClientInformationFull,
+        OAuthClientMetadata,
+        OAuthMetadata,
+        OAuthToken,
+        ProtectedResourceMetadata,
+    )
+except ModuleNotFoundError:
+    raise MissingExtraError("MCPServer", "mcp") from None
+from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ValidationError
+
+from graphagent import _clock
+from graphagent.store import Put
+from graphagent.store._internal import grants_of
+
+if TYPE_CHECKING:
+    from graphagent.protocols import Store
+    from graphagent.store import Key
+
+_REPLY = 30
+"""Seconds that a server of OAuth may take to answer; also those for which one process changes tokens and the others wait."""
+_PAUSE = 0.05
+"""Seconds after which they look again."""
+_LONGEST = 200
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CODES = frozenset((
+    "access_denied", "invalid_client", "invalid_client_metadata", "invalid_grant", "invalid_redirect_uri", "invalid_request", "invalid_scope",
+    "invalid_target", "server_error", "temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type",
+))  # fmt: skip
+"""The codes of errors that are shown: what else a server says could be a secret that it was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """How an agent gets access to an MCP server on behalf of the owner of a run: `MCPServer.http(url, auth=OAuth())`.
+
+    Where the server wants a token, the run waits: its question shows an address that the owner visits, and its answer is the
+    address to which the browser is sent from there. Tokens are kept in the store of the agent, under the owner, until these are
+    forgotten with `forget_runs(store, owner=…)`; without a store, in the server object.
+    """
+
+    redirect_uri: str = "http://127.0.0.1:8421/callback"
+    """Where the browser is sent: a page of yours, which answers the question; or one of this machine, whose address can be pasted
+    even if nothing listens there. `graphagent run` does."""
+    scopes: Collection[str] = ()
+    """What to ask for; by default what the server says that it needs."""
+    client_name: str = "graphagent"
+    """How the agent is called where the owner is asked."""
+    client_id: str = ""
+    """The id of the agent at the server, if it was registered by hand; by default it registers itself."""
+    client_secret: str = field(default="", repr=False)
+    """The secret that belongs to `client_id`."""
+    client_metadata_url: str | None = None
+    """The address of a document that describes the agent, for servers that take it in place of a registration."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scopes, str):
+            raise TypeError(f"scopes is a list of scopes, such as {self.scopes.split()!r}, not one text")
+        parts = urlsplit(self.redirect_uri)
+        if not parts.scheme or not (parts.netloc or parts.path) or parts.fragment:
+            raise ValueError(f"redirect_uri={self.redirect_uri!r} is no address such as 'https://example.org/callback'")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise ValueError(
+                f"redirect_uri={self.redirect_uri!r} must begin with https://, since it is no address of this machine"
+            )
+        if self.client_secret and not self.client_id:
+            raise ValueError("client_secret= belongs to a client_id=, which is missing")
+
+    def metadata(self) -> OAuthClientMetadata:
+        """Return what the agent says of itself where it registers."""
+        return OAuthClientMetadata(
+            redirect_uris=[AnyUrl(self.redirect_uri)], scope=" ".join(self.scopes) or None, client_name=self.client_name,
+            application_type="web" if self.redirect_uri.startswith("https:") else "native",
+        )  # fmt: skip
+
+    def client(self, server: OAuthMetadata | None) -> OAuthClientInformationFull | None:
+        """Return the registration that was made by hand, if there is one."""
+        if not self.client_id:
+            return None
+        known = (server and server.token_endpoint_auth_methods_supported) or ["client_secret_basic"]
+        method = "client_secret_basic" if "client_secret_basic" in known else "client_secret_post"
+        return OAuthClientInformationFull(
+            client_id=self.client_id, client_secret=self.client_secret or None, redirect_uris=[AnyUrl(self.redirect_uri)],
+            token_endpoint_auth_method=method if self.client_secret else "none",
+        )  # fmt: skip
+
+
+class Visit(BaseModel):
+    """A visit to the browser that is to be made."""
+
+    address: str = Field(repr=False)
+    state: str = Field(repr=False)
+    verifier: str = Field(repr=False)
+
+    def read(self, redirect: str) -> dict[str, str]:
+        """Return what the server says by the address to which it sends the browser, or by what follows its question mark.
+
+        Raises:
+            ValueError: it is no such address, or that of another visit.
+        """
+        place, query = "", redirect.strip()
+        if "://" in query:
+            wanted, given = urlsplit(parse_qs(urlsplit(self.address).query)["redirect_uri"][0]), urlsplit(query)
+            if (given.scheme, given.netloc, given.path or "/") != (wanted.scheme, wanted.netloc, wanted.path or "/"):
+                place = f"{wanted.scheme}://{wanted.netloc}{wanted.path}"
+            query = given.query
+        said = dict(parse_qsl(query.removeprefix("?")))
+        if place:
+            raise ValueError(f"this is another place than {place}, to which the browser is sent after the visit")
+        if not said.keys() & {"code", "error"}:
+            raise ValueError(
+                "give the whole address to which the browser is sent after the visit, or its code=…&state=…"
+            )
+        if not compare_digest(said.get("state", "").encode(), self.state.encode()):
+            raise ValueError(
+                "this belongs to another visit, since its state is another one; visit the address of this question"
+            )
+        return said
+
+    def checked(self, redirect: str) -> str:
+        """Return an answer that is the redirect of this visit.
+
+        Raises:
+            ValueError: it is not.
+        """
+        self.read(redirect)
+        return redirect
+
+    def asks_for(self, address: str) -> bool:
+        """Return whether an address asks for the same as this, of the same server."""
+        return _without_keys(address) == _without_keys(self.address)
+
+
+def _without_keys(address: str) -> tuple[str, dict[str, str]]:
+    place, _, query = address.partition("?")
+    return place, {name: each for name, each in parse_qsl(query) if name not in ("state", "code_challenge")}
+
+
+class Grant(BaseModel):
+    """What is stored for an owner and a server."""
+
+    client: OAuthClientInformationFull | None = Field(default=None, repr=False)
+    tokens: OAuthToken | None = Field(default=None, repr=False)
+    expires: int = 0
+    """When the token expires, in milliseconds UTC; 0 where the server does not say it."""
+    server: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+    visit: Visit | None = None
+    busy: int = 0
+    """Until when a process changes the tokens, and others wait, in milliseconds UTC."""
+
+    @property
+    def token(self) -> str:
+        """The token that requests carry; empty if there is none."""
+        return "" if self.tokens is None else self.tokens.access_token
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the time of the token is over, and it can be refreshed."""
+        return self.tokens is not None and bool(self.tokens.refresh_token) and 0 < self.expires <= _clock.now()
+
+
+class Refused(NamedTuple):
+    """A request that a server refused."""
+
+    token: str
+    """The token that it carried; empty if it had none."""
+    response: httpx2.Response
+    more: bool
+    """Whether the token is valid and lacks a scope."""
+
+
+class Access(httpx2.Auth):
+    """The access of an owner to a server, as the store has it. Requests carry the token, and refresh it after its time."""
+
+    def __init__(self, server: str, url: str, oauth: OAuth, store: Store, owner: str) -> None:
+        self._server = server
+        self._url = url
+        self._oauth = oauth
+        self._store = store
+        # Another address or another registration is another grant; the address may be secret.
+        same = [url, oauth.redirect_uri, oauth.client_id, oauth.client_metadata_url, sorted(oauth.scopes)]
+        self._key: Key = (*grants_of(owner), hashlib.sha256(json.dumps(same).encode()).hexdigest())
+        self.refused: Refused | None = None
+        """What was refused last, if another token may help."""
+
+    def __repr__(self) -> str:
+        return f"<access to {self._server!r}>"
+
+    # ---- requests
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request with the token. If it is refused, the task that wants the answer does what is to be done: see `renew`."""
+        grant, _ = await self._read()
+        if grant.is_expired:
+            with suppress(ToolServerError):  # the old one is refused, and who sees that tries again
+                async with self._alone() as grant:
+                    if grant.is_expired:
+                        await self._refresh(grant)
+            grant, _ = await self._read()
+        if grant.token:
+            request.headers["Authorization"] = f"Bearer {grant.token}"
+        response = yield request
+        if response.status_code in (401, 403):
+            more = response.status_code == 403
+            wanted = not more or extract_field_from_www_auth(response, "error") == "insufficient_scope"
+            self.refused = Refused(grant.token, response, more) if wanted else None
+
+    async def renew(self, refused: Refused, ctx: Any, *, may_refresh: bool) -> bool:
+        """Get another token after one was refused: that which there is by now, a refreshed one, or one that the owner grants.
+
+        Args:
+            refused: What was refused.
+            ctx: The run, which may have to wait for the owner.
+            may_refresh: Whether that may help.
+
+        Returns:
+            Whether the owner has granted it.
+
+        Raises:
+            ToolServerError: there is none.
+            Suspend: the run waits.
+        """
+        async with self._alone() as grant:
+            if grant.token not in ("", refused.token):
+                return False
+            if may_refresh and not refused.more and await self._refresh(grant):
+                return False
+            await self._authorize(grant, refused, ctx)
+            return True
+
+    # ---- the store, of which the flow sees a part
+
+    async def _read(self) -> tuple[Grant, int]:
+        item = await self._store.get(self._key)
+        if item is None:
+            return Grant(), 0
+        try:
+            return Grant.model_validate_json(item.value), item.version
+        except ValidationError:  # another version of graphagent wrote it
+            return Grant(), item.version
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[Grant]:
+        """Let nobody else change tokens for a while, in no process: a refresh token may be used once. Yield what is stored."""
+        while True:
+            grant, version = await self._read()
+            if _clock.now() < grant.busy:
+                await anyio.sleep(_PAUSE)
+                continue
+            with suppress(ConflictError):
+                await self._put(grant.model_copy(update={"busy": _clock.now() + _REPLY * 1000}), version)
+                break
+        try:
+            yield grant
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.change(busy=0)
+
+    async def change(self, **changes: Any) -> None:
+        """Change what is stored, if it was not forgotten meanwhile."""
+        while True:
+            grant, version = await self._read()
+            if not version:
+                return
+            with suppress(ConflictError):
+                await self._put(grant.model_copy(update=changes), version)
+                return
+
+    async def _put(self, grant: Grant, version: int) -> None:
+        await self._store.commit(Put(self._key, grant.model_dump_json(exclude_none=True).encode(), expected=version))
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens."""
+        return (await self._read())[0].tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store tokens."""
+        expires = 0 if tokens.expires_in is None else _clock.now() + tokens.expires_in * 1000
+        await self.change(tokens=tokens, expires=expires)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the registration."""
+        return (await self._read())[0].client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store a registration."""
+        await self.change(client=client_info)
+
+    async def visit(self, address: str, flow: OAuthClientProvider) -> Visit:
+        """Return the visit that an address asks for: the one that is waited for already, or a new one, which is stored."""
+        grant, _ = await self._read()
+        found = grant.visit
+        if found is None or not found.asks_for(address):
+            pkce = PKCEParameters.generate()
+            place, _, query = address.partition("?")
+            said = {**dict(parse_qsl(query)), "code_challenge": pkce.code_challenge}
+            found = Visit(address=f"{place}?{urlencode(said)}", state=said["state"], verifier=pkce.code_verifier)
+            await self.change(
+                visit=found, server=flow.context.oauth_metadata, resource=flow.context.protected_resource_metadata
+            )
+        return found
+
+    # ---- tokens
+
+    async def _refresh(self, grant: Grant) -> bool:
+        """Exchange the refresh token. Return whether there is another token now.
+
+        Raises:
+            ToolServerError: the server of OAuth cannot be reached, or fails.
+        """
+        flow = _Flow(self._url, self._oauth, grant, self)
+        if not flow.context.can_refresh_token():
+            return False
+        flow.context.oauth_metadata, flow.context.protected_resource_metadata = grant.server, grant.resource
+        async with self._client() as client:
+            response, wrong = await self._sent(client, await flow.refreshing())
+        if not wrong:
+            await flow.refreshed(response)
+        elif 400 <= response.status_code < 500:
+            await self.change(tokens=None)
+        else:
+            raise ToolServerError(self._server, f"could not refresh its token: {wrong}")
+        return not wrong
+
+    async def _authorize(self, grant: Grant, refused: Refused, ctx: Any) -> None:
+        """Go through the flow of the SDK after a server refused a request.
+
+        Raises:
+            ToolServerError: it failed, or the owner does not grant it.
+            Suspend: the run waits for the visit.
+        """
+        if ctx is None:
+            raise ToolServerError(
+                self._server, "wants to be granted access, for which a run can ask its owner; use it in one"
+            )
+        flow = _Flow(self._url, self._oauth, grant, self, ctx=ctx, server=self._server, more=refused.more)
+        request = httpx2.Request("POST", self._url)
+        steps = flow.async_auth_flow(request)
+        try:
+            async with self._client() as client:
+                await anext(steps)
+                step = await steps.asend(refused.response)
+                while step is not request:
+                    response, wrong = await self._sent(client, step)
+                    if wrong:
+                        raise ToolServerError(self._server, f"gave no access: {wrong}")
+                    step = await steps.asend(response)
+        except _DeniedError as denied:
+            raise ToolServerError(
+                self._server, f"was not granted access ({denied}); resume the run to ask again"
+            ) from None
+        except (OAuthRegistrationError, OAuthTokenError, ValidationError):  # they say what the server said
+            raise ToolServerError(self._server, "gave no access, since its answer is not what OAuth says") from None
+        except OAuthFlowError as error:
+            raise ToolServerError(self._server, f"gave no access: {str(error)[:_LONGEST]}") from None
+        finally:
+            await steps.aclose()
+
+    def _client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=_REPLY)
+
+    async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> tuple[httpx2.Response, str]:
+        """Send a request of the flow. Return the response, and what is wrong with it: the SDK would log all of it.
+
+        Raises:
+            ToolServerError: there is no response, or the request would be sent unprotected.
+        """
+        host = request.url.host
+        if request.url.scheme != "https" and self._url.startswith("https:") and host not in _LOOPBACK:
+            raise ToolServerError(self._server, f"sends secrets to {host} without TLS; it must be corrected")
+        try:
+            response = await client.send(request)
+        except httpx2.HTTPError as error:
+            reason = f"gave no access, since {host} cannot be reached ({type(error).__name__})"
+            raise ToolServerError(self._server, reason) from None
+        if request.method != "POST":
+            return response, ""
+        if response.next_request is not None:
+            other = response.next_request.url
+            same = (other.scheme, other.netloc) == (request.url.scheme, request.url.netloc)
+            return response, "" if same else f"{host} redirects to {other.host}, which is sent nothing"
+        is_form = request.headers.get("content-type") == "application/x-www-form-urlencoded"
+        wrong = _wrong(response, OAuthToken if is_form else OAuthClientInformationFull)
+        if is_form and wrong.endswith("invalid_client"):
+            await self.change(client=None)
+        return response, f"{host} {wrong}" if wrong else ""
+
+
+def _wrong(response: httpx2.Response, kind: type[BaseModel]) -> str:
+    """Return what is wrong with a response, of which nothing may be shown that could be secret; empty if it is as it should be."""
+    if response.status_code in (200, 201):
+        try:
+            kind.model_validate_json(response.content)
+        except ValidationError:
+            return "gave an answer that is not what OAuth says"
+        return ""
+    try:
+        code = json.loads(response.content)["error"]
+    except (ValueError, LookupError, TypeError):
+        code = ""
+    return f"answered {response.status_code}{f', {code}' if code in _CODES else ''}"
+
+
+class _DeniedError(BaseException):
+    """Leaves the flow of the SDK, which would log another kind of error."""
+
+
+class _Flow(OAuthClientProvider):
+    """The flow of the SDK, in which the visit to the browser is a question of a run."""
+
+    def __init__(
+        self, url: str, oauth: OAuth, grant: Grant, access: Access, *, ctx: Any = None, server: str = "", more: bool = False
+    ) -> None:  # fmt: skip
+        super().__init__(url, oauth.metadata(), access, self._send, self._answer, oauth.client_metadata_url)
+        self._access, self._ctx, self._server = access, ctx, server
+        self._scopes = () if more else oauth.scopes
+        self._address = self._verifier = ""
+        self._initialized = True
+        self.context.client_info = oauth.client(grant.server) or grant.client
+        self.context.current_tokens = grant.tokens
+        ends = self.context.client_info and self.context.client_info.client_secret_expires_at
+        if ends and ends * 1000 <= _clock.now():
+            self.context.client_info = None
+
+    async def refreshing(self) -> httpx2.Request:
+        """Return the request that exchanges the refresh token."""
+        return await self._refresh_token()
+
+    async def refreshed(self, response: httpx2.Response) -> None:
+        """Store the tokens that it got."""
+        await self._handle_refresh_response(response)
+
+    async def _perform_authorization_code_grant(self) -> tuple[str, str]:
+        if self._scopes:  # the SDK has put those of the server in their place
+            self.context.client_metadata.scope = " ".join(self._scopes)
+        code, _ = await super()._perform_authorization_code_grant()
+        return code, self._verifier
+
+    async def _send(self, address: str) -> None:
+        self._address = address
+
+    async def _answer(self) -> AuthorizationCodeResult:
+        """Return what the owner was granted, or have the run wait for that."""
+        visit = await self._access.visit(self._address, self)
+        answer = await self._ctx.ask(
+            f"May {self._server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}",
+            Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._server}:{visit.state[:8]}",
+        )  # fmt: skip
+        said = visit.read(answer)
+        await self._access.change(visit=None)  # a code may be used once
+        if "code" not in said:
+            raise _DeniedError(said["error"] if said["error"] in _CODES else "the server does not say why")
+        self._verifier = visit.verifier
+        # The SDK has made another address meanwhile, and compares with its state.
+        return AuthorizationCodeResult(
+            code=said["code"], state=dict(parse_qsl(urlsplit(self._address).query))["state"], iss=said.get("iss")
+        )

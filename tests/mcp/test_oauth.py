@@ -1,0 +1,352 @@
+"""MCP servers that owners grant access to by OAuth: real servers, on loopback."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from graphagent.errors import AnswerError, ToolServerError
+from graphagent.history import forget_runs
+from graphagent.llm import ToolCall, ToolCalls
+from graphagent.mcp import MCPServer, OAuth
+from graphagent.mcp import _server as module
+from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
+from tests.mcp.oauth import serving, visit
+from tests.mcp.test_stdio import agent, results
+
+# The client leaves generators of httpx2 unfinished, which trio alone remarks on.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(httpx2|httpcore2):ResourceWarning")
+
+
+@pytest.fixture
+def site():
+    with serving() as found:
+        yield found
+
+
+def using(site, store, *replies, limit=1, **options):
+    """Return an agent with a server object of its own, as another process has it."""
+    server = MCPServer.http(f"{site.url}/mcp", name="site", auth=OAuth(**options))
+    return agent(server, *replies, store=store, limit=limit)
+
+
+def then(do, reply):
+    """Return a reply of the model, before which something happens."""
+
+    def answered(_):
+        do()
+        return reply
+
+    return answered
+
+
+async def granted(site, store, owner="ada", **options):
+    """Have an owner grant access."""
+    async with using(site, store, **options) as asking:
+        result = await asking.run("go", owner=owner)
+        url = visit(result.pending.about, owner)
+        assert (await asking.resume(result.run_id, owner=owner, answer=url)).output == "done"
+
+
+async def test_a_run_waits_for_the_visit_and_another_process_takes_the_redirect(site, tmp_path):
+    """The question shows the address; in the sealed store, neither tokens nor the verifier can be read."""
+    key = new_key()
+
+    def store():
+        return EncryptedStore(SqliteStore(tmp_path / "runs.db"), key)
+
+    async with store() as first, using(site, first) as asking:
+        result = await asking.run("go", run_id="r", owner="ada")
+        [question] = result.questions
+        assert question.about.startswith(f"{site.url}/authorize?")
+        assert question.question.startswith("May 'site' be used for you? Visit this address,")
+        assert question.question.endswith(question.about)
+    redirect = visit(question.about, "ada")
+    async with store() as second, using(site, second, ToolCall("whoami")) as answered:
+        result = await answered.resume("r", owner="ada", answer=redirect)
+        assert (result.output, results(answered)[0].content) == ("done", "whoami for ada")
+    kept = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    assert not any(each.encode() in kept for each in [*site.secrets, "code_verifier", "127.0.0.1"])
+
+
+async def test_what_follows_the_question_mark_is_an_answer_too(site):
+    """Whoever handles the redirect may pass on its query alone."""
+    async with using(site, MemoryStore()) as asking:
+        result = await asking.run("go", run_id="r")
+        assert (await asking.resume("r", answer=visit(result.pending.about, "ada").partition("?")[2])).output == "done"
+
+
+async def test_without_a_store_the_server_object_has_the_tokens(site):
+    """A second run is not asked again."""
+    async with using(site, None) as asking:
+        result = await asking.run("go")
+        asking.last.answer(visit(result.pending.about, "ada"))
+        assert (await asking.last.finish()).output == "done"
+    assert site.asked.count("authorization_code") == 1
+
+
+async def test_each_owner_has_tokens_of_their_own_which_are_forgotten_with_them(site):
+    """The same agent acts for either; afterwards the forgotten one is asked again, and the other is not."""
+    store, found = MemoryStore(), {}
+    await granted(site, store, "ada")
+    await granted(site, store, "bob")
+    async with using(site, store, *[ToolCall("whoami"), "done"] * 2, *[ToolCall("whoami")] * 2) as running:
+        for owner in ("ada", "bob"):
+            await running.run("go", owner=owner)
+            found[owner] = results(running)[-1].content
+        assert found == {"ada": "whoami for ada", "bob": "whoami for bob"}
+        assert (await forget_runs(store, owner="ada")).bytes > 0
+        assert [item.key[1] async for item in store.scan(("grants",))] == ["bob"]
+        assert (await running.run("go", owner="ada")).status == "waiting"
+        assert (await running.run("go", owner="bob")).output == "done"
+
+
+@pytest.mark.every_loop
+async def test_an_expired_token_is_refreshed_once_by_whichever_process_needs_it(site, tmp_path):
+    """Two that need it at the same time do not spoil the refresh token, which may be used once."""
+    site.lifetime = 0
+    await granted(site, SqliteStore(tmp_path / "runs.db"))
+    site.lifetime = 3600
+    site.asked.clear()
+
+    async def run():
+        async with using(site, SqliteStore(tmp_path / "runs.db"), ToolCall("whoami")) as running:
+            assert (await running.run("go", owner="ada")).output == "done"
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(run)
+    assert (site.asked.count("refresh_token"), site.asked.count("/authorize")) == (1, 0)
+    assert site.calls == [("whoami", "ada")] * 3
+
+
+async def test_a_token_that_the_server_takes_back_is_refreshed_without_asking(site):
+    """It was valid by the clock, and the call is made once."""
+    store = MemoryStore()
+    await granted(site, store)
+    async with using(site, store, then(site.tokens.clear, ToolCall("pay"))) as running:
+        assert (await running.run("go", owner="ada")).output == "done"
+    assert site.calls == [("pay", "ada")]
+
+
+@pytest.mark.every_loop
+async def test_a_call_of_which_the_token_was_revoked_waits_and_is_made_once(site, tmp_path):
+    """Also one that is not to be repeated, since the server did nothing; parallel ones wait for one visit."""
+    path = tmp_path / "runs.db"
+    await granted(site, SqliteStore(path))
+
+    def revoke():
+        site.tokens.clear()
+        site.refreshes.clear()
+
+    calls = ToolCalls([ToolCall("pay", {}, "c1"), ToolCall("whoami", {}, "c2")])
+    async with using(site, SqliteStore(path), then(revoke, calls), limit=2) as running:
+        result = await running.run("go", run_id="r", owner="ada")
+    assert (result.status, site.calls) == ("waiting", [])
+    [question] = result.questions
+    redirect = visit(question.about, "ada")
+    async with using(site, SqliteStore(path), limit=2) as running:
+        result = await running.resume("r", owner="ada", answer=redirect)
+        while result.status == "waiting":  # the call that did not ask came first
+            result = await running.resume("r", owner="ada", answer=redirect)
+        assert [each.content for each in results(running)] == ["pay for ada", "whoami for ada"]
+    assert sorted(site.calls) == [("pay", "ada"), ("whoami", "ada")]
+    assert site.asked.count("authorization_code") == 2
+
+
+async def test_a_scope_that_a_call_needs_besides_is_granted_besides(site):
+    """What was granted before is asked for again, and the call is made once."""
+    store = MemoryStore()
+    await granted(site, store, scopes=["read"])
+    site.scope = "pay"
+    async with using(site, store, ToolCall("pay"), scopes=["read"]) as running:
+        result = await running.run("go", run_id="r", owner="ada")
+        assert "scope=read+pay" in result.pending.about
+        result = await running.resume("r", owner="ada", answer=visit(result.pending.about, "ada"))
+        assert (result.output, results(running)[0].content) == ("done", "pay for ada")
+    assert site.calls == [("pay", "ada")]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_the_token_that_it_gave_is_no_endless_loop(site, status):
+    """The owner is asked once in an execution of the run, which then ends."""
+    async with using(site, MemoryStore()) as running:
+        result = await running.run("go", run_id="r")
+        site.fails["/mcp"] = (status, {}, None)
+        with pytest.raises(ToolServerError, match=f"'site' at 127[.]0[.]0[.]1 answered {status}") as caught:
+            await running.resume("r", answer=visit(result.pending.about, "ada"))
+    assert (type(caught.value), caught.value.status) == (ToolServerError, status)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (
+            lambda url: url.replace("127.0.0.1:8421", "evil.example"),
+            "another place than http://127.0.0.1:8421/callback",
+        ),
+        (lambda url: url.replace("8421", "8421@evil.example"), "another place than http://127.0.0.1:8421/callback"),
+        (lambda url: url.replace("/callback", "/elsewhere"), "another place than http://127.0.0.1:8421/callback"),
+        (lambda url: url.partition("&state=")[0], "its state is another one"),
+        (lambda url: url.partition("&state=")[0] + "&state=ä", "its state is another one"),
+        (lambda _: "https://127.0.0.1:99999999/", "another place than"),
+        (lambda _: "http://[/?code=1", "Invalid IPv6 URL"),
+        (lambda _: "yes", "give the whole address"),
+    ],
+)
+async def test_a_redirect_to_another_place_or_of_another_visit_is_refused(site, spoil, says, tmp_path):
+    """The run goes on waiting; a process that does not know the question yet asks it again. The right answer still counts."""
+    path = tmp_path / "runs.db"
+    async with using(site, SqliteStore(path)) as asking:
+        result = await asking.run("go", run_id="r")
+        redirect = visit(result.pending.about, "ada")
+        wrong = spoil(redirect)
+        with pytest.raises(AnswerError, match=says) as caught:
+            asking.last.answer(wrong)
+        assert not any(each in str(caught.value) for each in site.codes)
+    async with using(site, SqliteStore(path)) as other:
+        again = await other.resume("r", answer=wrong)
+        assert (again.status, again.pending.about) == ("waiting", result.pending.about)
+        assert "authorization_code" not in site.asked
+        assert (await other.resume("r", answer=redirect)).output == "done"
+
+
+async def test_an_owner_who_says_no_is_asked_again_when_the_run_is_resumed(site):
+    """The run ends with an error that says so."""
+    async with using(site, MemoryStore()) as asking:
+        first = await asking.run("go", run_id="r")
+        with pytest.raises(ToolServerError, match=r"'site' was not granted access \(access_denied\); resume the run"):
+            await asking.resume("r", answer=visit(first.pending.about, "nobody"))
+        second = await asking.resume("r")
+        assert second.pending.about != first.pending.about
+        assert (await asking.resume("r", answer=visit(second.pending.about, "ada"))).output == "done"
+
+
+async def test_no_token_is_in_an_error_a_log_a_representation_or_a_question(site, caplog):
+    """Even though the server repeats what it was sent, and answers with what is no answer."""
+    caplog.set_level(logging.DEBUG)
+    store, shown = MemoryStore(), []
+    answers = [
+        ("/register", (400, {}, {"error": "invalid_client_metadata", "client_secret": "secret-herring"})),
+        ("/register", (201, {}, {"client_secret": "secret-herring"})),
+        ("/oauth/token", (400, {}, {"error": "access-herring"})),
+        ("/oauth/token", (200, {}, {"access_token": "access-herring", "token_type": "herring", "refresh_token": 1})),
+        ("/oauth/token", (500, {}, {"access_token": "access-herring"})),
+        ("", ()),
+    ]
+    async with using(site, store) as running:
+        for path, answer in answers:
+            site.fails = {path: answer}
+            redirect = None
+            with suppress(ToolServerError):
+                result = await (
+                    running.resume("r", owner="ada") if running.last else running.run("go", run_id="r", owner="ada")
+                )
+                shown += [result.pending.question, repr(result), repr(result.pending)]
+                redirect = visit(result.pending.about, "ada")
+            if redirect:
+                try:
+                    await running.resume("r", owner="ada", answer=redirect)
+                except ToolServerError as error:
+                    shown += ["".join(traceback.format_exception(error)), repr(error)]
+        assert running.last.output == "done"
+        [access] = running.tool_servers[0]._accesses.values()
+        shown += [repr(running.tool_servers), repr(access), repr((await access._read())[0])]
+    text = "".join(shown) + caplog.text
+    hidden = [*site.secrets, "herring", *(f"code-{each}" for each in site.codes)]
+    assert "secret-" in "".join(hidden)
+    assert [each for each in hidden if each in text] == []
+    assert "gave no access: 127.0.0.1 answered 400" in text
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/register", "/mcp"])
+async def test_a_redirect_to_another_host_is_not_followed(site, path):
+    """What was to be sent, such as a code and a token, is sent to nobody else."""
+    store = MemoryStore()
+    if path == "/mcp":
+        await granted(site, store)
+    with serving() as other:
+        async with using(site, store) as running:
+            if path == "/oauth/token":
+                result = await running.run("go", run_id="r", owner="ada")
+            site.fails[path] = (307, {"Location": f"{other.url}{path}"}, None)
+            with pytest.raises(ToolServerError, match=r"redirects to 127\.0\.0\.1|answered 307"):
+                await (
+                    running.resume("r", owner="ada", answer=visit(result.pending.about, "ada"))
+                    if path == "/oauth/token"
+                    else running.run("go", owner="ada")
+                )
+        assert other.asked == []
+
+
+async def test_an_agent_that_was_registered_by_hand_does_not_register(site):
+    """It shows its id and its secret, which no representation has."""
+    site.clients["mine"] = {"client_secret": "swordfish", "redirect_uris": ["https://example.org/back"]}
+    options = {"redirect_uri": "https://example.org/back", "client_id": "mine", "client_secret": "swordfish"}
+    assert "swordfish" not in repr(OAuth(**options))
+    await granted(site, MemoryStore(), **options)
+    assert "/register" not in site.asked
+
+
+async def test_a_registration_that_the_server_has_forgotten_is_made_anew(site):
+    """The run ends, and asks again when it is resumed."""
+    async with using(site, MemoryStore()) as running:
+        first = await running.run("go", run_id="r")
+        redirect = visit(first.pending.about, "ada")
+        site.clients.clear()
+        with pytest.raises(ToolServerError, match="answered 401, invalid_client"):
+            await running.resume("r", answer=redirect)
+        second = await running.resume("r")
+        assert (await running.resume("r", answer=visit(second.pending.about, "ada"))).output == "done"
+
+
+async def test_a_run_is_executed_again_without_a_visit(site):
+    """The list of tools and the results are in its journal."""
+    store = MemoryStore()
+    async with using(site, store, ToolCall("whoami"), "done", "done") as running:
+        result = await running.run("go", run_id="r")
+        await running.resume("r", answer=visit(result.pending.about, "ada"))
+        site.asked.clear()
+        assert (await running.rerun("r")).output == "done"
+    assert site.asked == []
+
+
+async def test_connections_of_owners_are_few(site, monkeypatch):
+    """Those of owners who came long ago are closed, and opened again when they come back."""
+    monkeypatch.setattr(module, "_MOST_OWNERS", 2)
+    store, owners = MemoryStore(), ["ada", "bob", "cy", "ada"]
+    for owner in owners[:3]:
+        await granted(site, store, owner)
+    async with using(site, store, *[ToolCall("whoami"), "done"] * 4) as running:
+        for owner in owners:
+            await running.run("go", owner=owner)
+        assert len(running.tool_servers[0]._connections) == 2
+    assert [user for _, user in site.calls] == owners
+
+
+async def test_outside_of_a_run_nobody_can_be_asked(site):
+    """The error says where access can be granted."""
+    with pytest.raises(ToolServerError, match="for which a run can ask its owner"):
+        await MCPServer.http(f"{site.url}/mcp", auth=OAuth()).list_tools()
+
+
+def test_settings_of_access_that_make_no_sense_are_refused():
+    """Each with what is wrong; no password is shown."""
+    for options, says in (
+        ({"redirect_uri": "callback"}, "is no address such as"),
+        ({"redirect_uri": "http://example.org/"}, "must begin with https://"),
+        ({"client_secret": "swordfish"}, "belongs to a client_id="),
+    ):
+        with pytest.raises(ValueError, match=says) as caught:
+            OAuth(**options)
+        assert "swordfish" not in str(caught.value)
+    with pytest.raises(TypeError, match=r"scopes is a list of scopes, such as \['read', 'write'\]"):
+        OAuth(scopes="read write")
+    for url, headers in (("https://me:swordfish@host/mcp", {}), ("https://host/mcp", {"authorization": "swordfish"})):
+        with pytest.raises(ValueError, match="leave one of them out") as caught:
+            MCPServer.http(url, headers=headers, auth=OAuth())
+        assert "swordfish" not in str(caught.value)
