@@ -179,11 +179,13 @@ def _command(*parts: str | tuple[str, object]) -> str:
 
 def _server(number: int, place: str) -> MCPServer:
     """Return the MCP server at an address, or the one that a command starts. Each has a name of its own."""
-    from graphagent.mcp import MCPServer
+    from graphagent.mcp import MCPServer, OAuth
 
     try:
         if place.startswith(("http://", "https://")):
-            return MCPServer.http(place, name=f"{urlsplit(place).hostname}-{number}")
+            parts = urlsplit(place)
+            auth = None if "@" in parts.netloc else OAuth()
+            return MCPServer.http(place, name=f"{parts.hostname}-{number}", auth=auth)
         words = shlex.split(place)
     except ValueError as error:
         raise typer.BadParameter(f"this is neither a command nor an address: {error}", param_hint="--mcp") from None
@@ -359,12 +361,19 @@ def _answers(questions: Sequence[Question], said: str) -> dict[str, object] | No
         Exit: the person left.
     """
     from graphagent.cli._output import say
+    from graphagent.cli._visit import place_of, redirect_of
     from graphagent.cli.runs._prompt_answers import ask_all, print_question, read_answer
     from graphagent.graph._internal import fits, is_a
 
     answers: dict[str, object] = {}
     for question in questions:
         is_text = question.kind == "question" and fits(str, question.type)
+        place = place_of(question) if sys.stdin.isatty() else None
+        if place is not None:
+            answers[question.id] = redirect_of(question, place)
+            if answers[question.id] is None:
+                raise typer.Exit
+            continue
         if sys.stdin.isatty() and not is_text:
             answers.update(ask_all([question]))
             continue

@@ -45,7 +45,8 @@ class Part:
 def print_question(question: Question) -> None:
     """Print a question, what it is about, and the fields of its answer on standard error."""
     _output.say(f"{question.id}: {question.question}")
-    if question.about not in (None, ""):
+    told = isinstance(question.about, str) and question.about in question.question
+    if question.about is not None and not told:
         _output.say(f"  about: {_output.shortened(_output.value_text(question.about), 400)}")
     for part in parts_of(question):
         _output.say(f"  {part.described}")
