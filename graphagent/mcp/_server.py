@@ -217,8 +217,10 @@ class MCPServer:
         """Close the connections in this event loop, after the calls for which runs wait. They are opened again where they are needed."""
         await self._calls.aclose()
         loop = current_token().native_token
-        for each in [each for each in self._connections if each[0] == loop]:
-            await self._connections.pop(each).aclose()
+        own = [self._connections.pop(each) for each in list(self._connections) if each[0] == loop]
+        async with anyio.create_task_group() as group:
+            for connection in own:
+                group.start_soon(connection.aclose)
 
     def _tool(self, described: Mapping[str, Any]) -> MCPTool:
         called = described["name"]
@@ -291,7 +293,8 @@ class MCPServer:
 
     def _access(self, auth: OAuth, ctx: Any) -> Access:
         """Return the access of the owner of a run. That which was not used for longest is dropped, and what it connected."""
-        store, owner = (self._without_store, "") if ctx is None else (ctx.store or self._without_store, ctx.owner)
+        store, owner = (None, "") if ctx is None else (ctx.store, ctx.owner)
+        store = self._without_store if store is None else store
         place, url = (id(store), owner), cast("Http", self._transport).url
         found = self._accesses.pop(place, None) or Access(self._name, url, auth, store, owner)
         self._accesses[place] = found
