@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _GRACE = 2
 """Seconds that a process has to end by itself when its input is closed, and again when it is told to."""
+_GLANCE = 1
+"""Seconds between two looks whether a process is alive, and for which is read what it said at its end."""
 _FLUSH = 0.5
 """Seconds that a process has to read what it was sent before its input is closed."""
 _MOST_WAITING = 1_000
@@ -72,6 +74,7 @@ class Stdio:
         async with anyio.create_task_group() as group:
             group.start_soon(_hear, process.stdout, heard, sent)
             group.start_soon(_tell, process.stdin, waiting, heard, flushed)
+            group.start_soon(_outlive, process, heard)
             try:
                 yield received, sent
             finally:
@@ -183,6 +186,14 @@ async def _tell(
         flushed.set()
 
 
+async def _outlive(process: Any, heard: ObjectSendStream[SessionMessage | Exception]) -> None:
+    """End the connection when its process has ended, although what that has started keeps its output open."""
+    while process.returncode is None:  # noqa: ASYNC110  nothing else tells
+        await anyio.sleep(_GLANCE)
+    await anyio.sleep(_GLANCE)
+    await heard.aclose()
+
+
 async def _stop(process: Any) -> None:
     """Close the input of a process, and end it and all that it has started if it does not end by itself."""
     await _close(process.stdin)
@@ -207,7 +218,7 @@ async def _close(stream: Any) -> None:
 
 
 async def _has_ended(process: Any) -> bool:
-    """Wait until a process has ended, but not for long. What waits for it on asyncio waits for all that has its pipes, too."""
+    """Wait until a process has ended, but not for long. `wait` does not tell: on asyncio, it waits for all that has its pipes, too."""
     with anyio.move_on_after(_GRACE):
         while process.returncode is None:  # noqa: ASYNC110  nothing else tells
             await anyio.sleep(0.01)

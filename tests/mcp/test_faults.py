@@ -145,6 +145,16 @@ async def test_a_call_that_is_not_answered_is_given_up(fault):
     await server.aclose()
 
 
+async def test_a_server_that_ended_is_noticed_though_its_child_lives():
+    """What the child has inherited keeps the output of the server open; the next call starts another one."""
+    server = faulty(timeout=None)
+    tool = await only(server)
+    with pytest.raises(ToolServerError, match="ended, or the connection to it did, when 'tool' was called"):
+        await tool.call({"fault": "orphan"})
+    assert (await tool.call({})).content
+    await server.aclose()
+
+
 async def test_a_server_that_knows_only_initialize_is_started_again(tmp_path):
     """It ends at any other first message: the next process gets `initialize`, and later ones get nothing else."""
     log = tmp_path / "log"
