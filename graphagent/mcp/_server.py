@@ -67,7 +67,7 @@ class MCPServerOptions(TypedDict, total=False):
     `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect. It also says whether a call
     is made again after the run has stopped for a question of the server: otherwise it waits in this process."""
     timeout: float | None
-    """Seconds that an attempt may take before it is cancelled, also on the server, and that a call waits for the answer to a question,
+    """Seconds that an attempt may take before it is cancelled, also on the server, and that a call waits for the answer to a question;
     by default 300; None for any time."""
     retry: Retry | int | None
     """How often a call is made at the most if the connection ends or it takes too long. What a tool reports as its own error is

@@ -13,6 +13,7 @@ from graphagent.protocols import ToolServer
 from graphagent.run._concurrently import together
 from graphagent.run._effects import Effects
 from graphagent.run._sites import sites
+from graphagent.run._suspend import Suspend
 
 if TYPE_CHECKING:
     from graphagent.llm import Tool
@@ -63,24 +64,28 @@ async def list_tools(run: Runtime) -> None:
     listed = dict(take_tools(run))
     asked = [server for server in run.config.servers if server.name not in listed]
     answers: dict[str, Sequence[Mapping[str, Any]]] = {}
-    context = Effects(run.execution()).within(SCOPE).context()
 
     async def ask(number: int) -> None:
         server = asked[number]
         try:
-            found = await server.list_tools(context)
+            found = await server.list_tools(Effects(run.execution()).within(SCOPE).context())
             listed[server.name] = server.tools_from(found)
         except ToolServerError as error:
             if server.required:
                 raise
             run.emit(ToolServerLeftOut(run.run_id, server.name, str(error)))
             found = listed[server.name] = ()
+        except Suspend:  # the others finish first
+            return
         answers[server.name] = found
 
     await together(ask, len(asked))
     for server in asked:
-        value = run.log.keep(list(answers[server.name]))
-        run.log.append(ToolsListed(at=run.frame.path, server=server.name, value=value))
+        if server.name in answers:
+            value = run.log.keep(list(answers[server.name]))
+            run.log.append(ToolsListed(at=run.frame.path, server=server.name, value=value))
+    if len(answers) < len(asked):
+        raise Suspend
     run.listed = listed
     of_features = {tool.name for feature in implementing(run.features, "tools") for tool in feature.tools}
     for site in sites(run.config.strategy, run.config.tools):

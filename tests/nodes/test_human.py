@@ -798,7 +798,7 @@ async def test_a_server_of_tools_may_ask_before_it_lists_them():
         pass
 
     class Server:
-        name = "server"
+        name, required = "server", True
 
         async def list_tools(self, ctx):
             return [{"name": await ctx.ask("Which?")}]
