@@ -60,6 +60,7 @@ async def list_tools(run: Runtime) -> None:
 
     Raises:
         ToolServerError: one cannot be reached, or a tool of it is not valid, or has the name of another tool.
+        Suspend: one asks a person.
     """
     listed = dict(take_tools(run))
     asked = [server for server in run.config.servers if server.name not in listed]
@@ -68,7 +69,7 @@ async def list_tools(run: Runtime) -> None:
     async def ask(number: int) -> None:
         server = asked[number]
         try:
-            found = await server.list_tools(Effects(run.execution()).within(SCOPE).context())
+            found = await server.list_tools(Effects(run.execution()).within(SCOPE).within(server.name).context())
             listed[server.name] = server.tools_from(found)
         except ToolServerError as error:
             if server.required:

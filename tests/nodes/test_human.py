@@ -798,7 +798,8 @@ async def test_a_server_of_tools_may_ask_before_it_lists_them():
         pass
 
     class Server:
-        name, required = "server", True
+        name = "server"
+        required = True
 
         async def list_tools(self, ctx):
             return [{"name": await ctx.ask("Which?")}]
@@ -820,6 +821,39 @@ async def test_a_server_of_tools_may_ask_before_it_lists_them():
     assert heard == []
     assert (await agent.resume("r", answer="pay")).output == "pay"
     assert len(heard) == 1
+
+
+async def test_servers_of_tools_that_ask_do_not_keep_others_from_being_listed():
+    """Each gets the answer to its own question, and one that does not ask is not asked again."""
+    listed = []
+
+    class Server:
+        required = True
+
+        def __init__(self, name):
+            self.name = name
+
+        async def list_tools(self, ctx):
+            said = "plain" if self.name == "plain" else await ctx.ask(f"What for {self.name}?")
+            listed.append(self.name)
+            return [{"name": said}]
+
+        def tools_from(self, listed):
+            return [Tool(each["name"], "A tool.", {"type": "object"}, str) for each in listed]
+
+        async def aclose(self): ...
+
+    @node
+    async def tell(ctx: Context, said: str) -> list[str]:
+        return [each.name for each in ctx.tools]
+
+    servers = [Server(each) for each in ("a", "b", "plain")]
+    agent = Agent(Strategy("s", START >> tell >> END), tools=servers, store=MemoryStore())
+    asked = {each.question: each.id for each in (await agent.run("x", run_id="r")).questions}
+    result = await agent.resume("r", answers={asked["What for b?"]: "of-b"})
+    assert [each.question for each in result.questions] == ["What for a?"]
+    assert (await agent.resume("r", answer="of-a")).output == ["of-a", "of-b", "plain"]
+    assert listed == ["plain", "b", "a"]
 
 
 # ---- together
