@@ -186,7 +186,9 @@ async def _answered(response: httpx2.Response, message: Mapping[str, Any], noted
     kind = response.headers.get("content-type", "").lower()
     is_json = kind.startswith("application/json")
     headers = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
-    noted.status, noted.is_answer, noted.is_lost, noted.words = status, True, False, ""
+    if not (response.is_error and noted.status in (401, 403)):  # a client that is refused tries earlier versions, too
+        noted.status = status
+    noted.is_answer, noted.is_lost, noted.words = True, False, ""
     if response.is_success and (is_json or kind.startswith("text/event-stream")):
         events = _Events(response, noted, is_json)
         return httpx2.Response(status, headers=headers | _EVENTS, stream=events, request=request)

@@ -41,6 +41,8 @@ class Site(ThreadingHTTPServer):
         """What is answered in the place of an answer, by paths: status, headers and body."""
         self.scope = ""
         """The scope without which a call of `pay` is refused."""
+        self.is_modern = False
+        """Whether `initialize` without a token is a request that it does not know."""
         self.lock = threading.Lock()
 
     def new_tokens(self, user, scope):
@@ -134,6 +136,9 @@ class Handler(BaseHTTPRequestHandler):
     def mcp(self, message):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         user, scope = self.server.tokens.get(token, (None, ""))
+        if user is None and message["method"] == "initialize" and self.server.is_modern:
+            self.answer(400)
+            return
         if user is None:
             described = f"{self.server.url}/.well-known/oauth-protected-resource/mcp"
             self.answer(401, {"WWW-Authenticate": f'Bearer resource_metadata="{described}"'}, {"error": f"no: {token}"})

@@ -73,6 +73,12 @@ async def test_a_run_waits_for_the_visit_and_another_process_takes_the_redirect(
     assert not any(each.encode() in kept for each in [*site.secrets, "code_verifier", "127.0.0.1"])
 
 
+async def test_a_server_that_knows_the_newest_protocol_alone_asks_too(site):
+    """It refuses the first request for lack of a token, and that of earlier versions since it does not know it."""
+    site.is_modern = True
+    await granted(site, MemoryStore())
+
+
 async def test_what_follows_the_question_mark_is_an_answer_too(site):
     """Whoever handles the redirect may pass on its query alone."""
     async with using(site, MemoryStore()) as asking:
