@@ -11,10 +11,10 @@ ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types docs house bench bench-peers smoke clean
+.PHONY: help demo test lint format types docs house bench bench-peers mcp-conformance mcp-servers smoke clean
 
 help: ## Show this list.
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 demo: $(BIN)/.ready-to-run ## Watch a strategy run and remember, with no key and no network.
 	@$(BIN)/graphagent demo $(ARGS)
@@ -50,6 +50,12 @@ bench-peers: $(BIN)/.ready-to-develop ## Measure beside other engines, which go 
 	@$(BIN)/python -m venv .venv/peers
 	@.venv/peers/bin/python -m pip --disable-pip-version-check -q install --requirement benchmarks/requirements.txt
 	@$(BIN)/python -m benchmarks compare journal $(ARGS)
+
+mcp-conformance: $(BIN)/.ready-to-develop ## Run the official suite for MCP clients, which npm installs into .cache.
+	@$(BIN)/python -m scripts.mcp_conformance
+
+mcp-servers: $(BIN)/.ready-to-develop ## Use the reference servers of MCP, which go into .cache.
+	@$(BIN)/python -m scripts.mcp_servers
 
 smoke: $(BIN)/.ready-to-develop ## Build the wheel, install it elsewhere without development tools, use it.
 	@.ci/smoke $(BIN)/python
