@@ -93,15 +93,13 @@ MODEL_FAMILIES: tuple[ModelFamily, ...] = (
         hosts=("minimax.io", "minimaxi.com"),
         models="minimax",
     ),
-    # inference-docs.cerebras.ai/capabilities/reasoning: the models' reasoning of earlier turns goes back as `reasoning`.
+    # It answers with `reasoning`, and accepts that of earlier turns in the same field (recorded in November 2026).
     ModelFamily("cerebras", "always", ("reasoning",), hosts=("cerebras.ai",)),
-    # docs.ollama.com/api/openai-compatibility: a message's `reasoning` is its thinking, of which each model's template takes what it
-    # wants. A server of one's own is on any host: family="ollama".
+    # Likewise. A server of one's own is on any host: family="ollama".
     ModelFamily("ollama", "always", ("reasoning",), hosts=("ollama.com",)),
-    # docs.gpustack.ai: requests are passed on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields. A
-    # server of one's own is on any host: family="gpustack".
-    ModelFamily("gpustack", "always", ("reasoning_content", "reasoning"), every=True, hosts=("gpustack.local",)),
-    # docs.snowflake.com/en/user-guide/snowflake-cortex/cortex-rest-api: Claude's thinking and its signature, in a tool loop.
+    # It passes requests on to vLLM, SGLang, llama.cpp and others, of which each reads one of the fields; it is on any host.
+    ModelFamily("gpustack", "always", ("reasoning_content", "reasoning"), every=True),
+    # Claude's thinking and its signature, accepted as they came (recorded in November 2026).
     ModelFamily("snowflake", "always", ("reasoning_details",), hosts=("snowflakecomputing.com",)),
     # github.com/BerriAI/litellm/issues/30835: 422 extra_forbidden for any field that its schema lacks.
     ModelFamily("mistral", "never", hosts=("mistral.ai",)),

@@ -245,7 +245,7 @@ async def test_what_is_not_understood_goes_back_as_it_came(name):
 @pytest.mark.parametrize(
     ("host", "family"),
     [
-        ("api.cerebras.ai", "cerebras"), ("ollama.com", "ollama"), ("gpustack.local", "gpustack"), ("api.x.ai", "xai"),
+        ("api.cerebras.ai", "cerebras"), ("ollama.com", "ollama"), ("api.x.ai", "xai"),
         ("org-account.snowflakecomputing.com", "snowflake"), ("openrouter.ai", "openrouter"), ("api.moonshot.ai", "moonshot"),
     ],
 )  # fmt: skip
