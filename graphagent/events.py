@@ -221,7 +221,7 @@ class ToolProgressed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolServerLeftOut(Event):
+class ToolServerSkipped(Event):
     """A run does without a tool server: it is not required, and its tools cannot be had."""
 
     server: str

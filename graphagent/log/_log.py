@@ -464,13 +464,15 @@ async def read_header(store: Store, owner: str, run_id: str) -> tuple[RunHeader,
         RunNotFoundError: there is no such run.
         DamagedStoreError: it is not what was written.
     """
-    item = await store.get(header_key(owner, run_id))
-    if item is not None:
-        return RunHeader.unpack(item.value, run_id), item.version
-    missing = RunHeader(run_id=run_id, owner=owner)
-    if await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1)):
+    key, missing = header_key(owner, run_id), RunHeader(run_id=run_id, owner=owner)
+    item = await store.get(key)
+    if item is None:
+        if not (await store.get(place_of(missing)[0]) or await collect(store.scan(rows_key(missing), limit=1))):
+            raise RunNotFoundError(run_id, owner)
+        item = await store.get(key)  # another process may have begun the run meanwhile
+    if item is None:
         raise DamagedStoreError(f"the header of run {run_id!r}", "it is missing, and its entries are there")
-    raise RunNotFoundError(run_id, owner)
+    return RunHeader.unpack(item.value, run_id), item.version
 
 
 async def read_segments(store: Store, header: RunHeader) -> list[Segment]:

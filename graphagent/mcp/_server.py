@@ -58,7 +58,7 @@ class MCPServerOptions(TypedDict, total=False):
     only: Collection[str] | None
     """The names, on the server, of the tools that the model may call; None: all of them."""
     required: bool
-    """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerLeftOut."""
+    """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerSkipped."""
     approve: bool | Literal["destructive"] | Collection[str]
     """Whether a person is asked before each call: of all tools, of those named, or of those that may destroy something: all whose
     annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphagent._features import implementing
 from graphagent.errors import ToolServerError
-from graphagent.events import ToolServerLeftOut
+from graphagent.events import ToolServerSkipped
 from graphagent.log._internal import ToolsListed
 from graphagent.protocols import ToolServer
 from graphagent.run._concurrently import together
@@ -74,7 +74,7 @@ async def list_tools(run: Runtime) -> None:
         except ToolServerError as error:
             if server.required:
                 raise
-            run.emit(ToolServerLeftOut(run.run_id, server.name, str(error)))
+            run.emit(ToolServerSkipped(run.run_id, server.name, str(error)))
             found = listed[server.name] = ()
         except Suspend:  # the others finish first
             return

@@ -13,7 +13,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-KIND = sys.argv[1]
+KIND = sys.argv[1] if __name__ == "__main__" else ""
 ROUNDS = ("rounds", "endless")
 SURE = {
     "type": "object",

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from graphagent.errors import ToolError, ToolServerError, ToolTimeoutError
-from graphagent.events import ToolServerLeftOut
+from graphagent.events import ToolServerSkipped
 from graphagent.graph import Retry
 from graphagent.llm import ToolCall
 from graphagent.mcp import MCPServer
@@ -300,13 +300,13 @@ async def test_a_server_that_is_not_required_is_left_out(tmp_path):
     gone = MCPServer.stdio("no-such-program", name="gone", required=False)
     call = ToolCall("add", {"a": 1, "b": 2})
     async with agent(stdio(only=["add"], approve=True), call, tools=[gone], store=store) as running:
-        running.on(ToolServerLeftOut, seen.append)
+        running.on(ToolServerSkipped, seen.append)
         assert (await running.run("hello", run_id="r")).status == "waiting"
     assert [(each.run_id, each.server) for each in seen] == [("r", "gone")]
     assert "cannot be started: there is no program 'no-such-program'" in seen[0].reason
     back = faulty(name="gone", required=False)
     async with agent(stdio(only=["add"], approve=True), tools=[back], store=store) as later:
-        later.on(ToolServerLeftOut, seen.append)
+        later.on(ToolServerSkipped, seen.append)
         assert (await later.resume("r", answer=True)).output == "done"
         assert [each.name for each in later.model.requests[0].tools] == ["add"]
     assert len(seen) == 1

@@ -467,9 +467,9 @@ async def test_tools_that_are_known_later_may_be_forced():
             return [replace(double, name="treble")]
 
     class Server:
-        name = "trebles"
+        name, required = "trebles", True
 
-        async def list_tools(self):
+        async def list_tools(self, ctx):
             return [{"name": "treble"}]
 
         def tools_from(self, listed):

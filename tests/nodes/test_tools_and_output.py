@@ -179,7 +179,7 @@ async def test_a_value_is_found_where_a_server_ignores_the_schema(protocol, stre
 
 
 @protocols
-@pytest.mark.parametrize("wrong", ["Three days in Oslo.", '{"city": "Oslo"}', '{"city": "Oslo", "days": 3', "null", ""])
+@pytest.mark.parametrize("wrong", ["Three days in Oslo.", '{"city": "Oslo"}', '{"city": "Oslo", "days": 3', "null"])
 async def test_what_is_no_value_is_asked_for_once_more(protocol, wrong):
     """With the reason, and with the tools: the model may look something up before it answers again."""
     output, requests = await run(with_tools(), [call(), wrong, call("count", number=2), OSLO], protocol)

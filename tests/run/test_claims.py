@@ -33,7 +33,7 @@ from graphagent.errors import (
     RunNotFoundError,
     StoreError,
 )
-from graphagent.history import choose_runs, read_run
+from graphagent.history import choose_runs, read_run, verify_runs
 from graphagent.llm import Message
 from graphagent.log import _claim, _log
 from graphagent.log._claim import LEASE, Claim, Token
@@ -743,6 +743,44 @@ async def test_of_many_tasks_that_resume_a_run_one_has_it():
             await refused.wait()
         gate.open.set()
     assert sorted(said) == ["refused"] * 19 + [OUTPUT]
+
+
+class Overtaken(MemoryStore):
+    """A store in which another process begins a run when this one has just seen that there is none."""
+
+    begin = None
+
+    async def get(self, key):
+        item = await super().get(key)
+        if item is None and key == head_key("", "r"):
+            await self.overtaken()
+        return item
+
+    async def scan(self, prefix, **options):
+        async for item in super().scan(prefix, **options):
+            yield item
+        if prefix == head_key("", "r")[:-1]:
+            await self.overtaken()
+
+    async def overtaken(self):
+        begin, self.begin = self.begin, None
+        if begin is not None:
+            await begin()
+
+
+@pytest.mark.parametrize("looks", ["a start", "a resumption", "a check of the store"])
+async def test_a_run_that_begins_between_two_reads_is_not_damaged(looks):
+    """It exists, and there is nothing wrong with it."""
+    store = Overtaken()
+    agent = Agent(Strategy("s", START >> END), store=store)
+    store.begin = partial(agent.run, "x", run_id="r")
+    if looks == "a start":
+        with pytest.raises(RunExistsError):
+            await agent.run("x", run_id="r")
+    elif looks == "a resumption":
+        assert (await agent.resume("r")).output == "x"
+    else:
+        assert await verify_runs(store, owner="") == 0
 
 
 # ---- one that does not hear that it has taken a run

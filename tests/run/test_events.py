@@ -342,6 +342,7 @@ def sample(kind):
         "task",
         "task_id",
         "model",
+        "server",
         "progress",
         "total",
     }
