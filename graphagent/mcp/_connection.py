@@ -43,8 +43,6 @@ class MCPConnection:
         self._timed_out = self._dismissed = False
         self._rubbish = 0
         self._users = 0
-        self.is_listed = False
-        """Whether it has been asked for all tools of the server."""
         self.task = OwnTask(self._own)
 
     @property

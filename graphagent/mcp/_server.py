@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -314,36 +313,23 @@ class MCPServer:
         """
         again = True
         connection = self._connection(access)
-        with anyio.move_on_after(self._start_timeout) as limit:
+        with anyio.move_on_after(None if called else self._start_timeout):
             while True:
                 async with connection.client() as client:
                     noted = exchange()
                     try:
-                        if called:
-                            await self._list_before(connection, client, limit)
-                        answer = await ask(client)
+                        return await ask(client)
                     except GraphAgentError:
                         raise
                     except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
                         if not (again and noted.is_lost):
                             raise self._failed(error, connection, called, noted) from None
-                    else:
-                        connection.is_listed = True
-                        return answer
                 # The server does not know the session any more, and so did nothing: asked again on a new connection, it does.
                 connection.dismiss()
                 connection = self._connection(access)
                 again = False
         connection.dismiss()
         raise connection.too_slow(_LISTING)
-
-    async def _list_before(self, connection: MCPConnection, client: Client, limit: anyio.CancelScope) -> None:
-        """Ask for the tools before the first call of a connection: after it, the client would, and wait for any time."""
-        if not connection.is_listed:
-            limit.deadline = anyio.current_time() + (self._start_timeout or math.inf)
-            await self._pages(client)
-            connection.is_listed = True
-        limit.deadline = math.inf
 
     async def _pages(self, client: Client) -> list[Mapping[str, Any]]:
         """Return the descriptions of all tools of the server.
