@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from secrets import compare_digest
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import anyio
@@ -23,7 +23,6 @@ try:  # the first file of the room that is imported
     import httpx2
     from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
     from mcp.client.auth.oauth2 import PKCEParameters
-    from mcp.client.auth.utils import extract_field_from_www_auth
     from mcp.shared.auth import (
         AuthorizationCodeResult,
         OAuthClientInformationFull,
@@ -41,6 +40,7 @@ from graphagent.store import Put
 from graphagent.store._internal import grants_of
 
 if TYPE_CHECKING:
+    from graphagent.mcp._transports import Refused
     from graphagent.protocols import Store
     from graphagent.store import Key
 
@@ -187,16 +187,6 @@ class Grant(BaseModel):
         return self.tokens is not None and bool(self.tokens.refresh_token) and 0 < self.expires <= _clock.now()
 
 
-class Refused(NamedTuple):
-    """A request that a server refused."""
-
-    token: str
-    """The token that it carried; empty if it had none."""
-    response: httpx2.Response
-    more: bool
-    """Whether the token is valid and lacks a scope."""
-
-
 class Access(httpx2.Auth):
     """The access of an owner to a server, as the store has it. Requests carry the token, and refresh it after its time."""
 
@@ -207,9 +197,9 @@ class Access(httpx2.Auth):
         self._store = store
         # Another address or another registration is another grant; the address may be secret.
         same = [url, oauth.redirect_uri, oauth.client_id, oauth.client_metadata_url, sorted(oauth.scopes)]
+        self.place = (id(store), owner)
+        """Tells it apart from those of others, as long as there is its store."""
         self._key: Key = (*grants_of(owner), hashlib.sha256(json.dumps(same).encode()).hexdigest())
-        self.refused: Refused | None = None
-        """What was refused last, if another token may help."""
 
     def __repr__(self) -> str:
         return f"<access to {self._server!r}>"
@@ -217,32 +207,27 @@ class Access(httpx2.Auth):
     # ---- requests
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request with the token. If it is refused, the task that wants the answer does what is to be done: see `renew`."""
+        """Have a request carry the token, which is refreshed after its time."""
         grant, _ = await self._read()
         if grant.is_expired:
             with suppress(ToolServerError):  # the old one is refused, and who sees that tries again
-                async with self._alone() as grant:
-                    if grant.is_expired:
-                        await self._refresh(grant)
+                await self.refreshed(grant.token)
             grant, _ = await self._read()
         if grant.token:
             request.headers["Authorization"] = f"Bearer {grant.token}"
-        response = yield request
-        if response.status_code in (401, 403):
-            more = response.status_code == 403
-            wanted = not more or extract_field_from_www_auth(response, "error") == "insufficient_scope"
-            self.refused = Refused(grant.token, response, more) if wanted else None
+        yield request
 
-    async def renew(self, refused: Refused, ctx: Any, *, may_refresh: bool) -> bool:
-        """Get another token after one was refused: that which there is by now, a refreshed one, or one that the owner grants.
+    async def refreshed(self, token: str) -> bool:
+        """Return whether there is another token than one that is over: somebody has refreshed it meanwhile, or it is done now.
 
-        Args:
-            refused: What was refused.
-            ctx: The run, which may have to wait for the owner.
-            may_refresh: Whether that may help.
+        Raises:
+            ToolServerError: the server of OAuth cannot be reached, or fails.
+        """
+        async with self._alone() as grant:
+            return grant.token not in ("", token) or await self._refresh(grant)
 
-        Returns:
-            Whether the owner has granted it.
+    async def renew(self, refused: Refused, ctx: Any) -> bool:
+        """Have the owner grant access after a token was refused, unless there is another one by now. Return whether that was so.
 
         Raises:
             ToolServerError: there is none.
@@ -250,8 +235,6 @@ class Access(httpx2.Auth):
         """
         async with self._alone() as grant:
             if grant.token not in ("", refused.token):
-                return False
-            if may_refresh and not refused.more and await self._refresh(grant):
                 return False
             await self._authorize(grant, refused, ctx)
             return True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 from mcp import Client, MCPError
 from mcp.client.caching import CacheConfig
 from mcp_types import CONNECTION_CLOSED, Implementation
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mcp.client.session import ElicitationFnT
     from mcp_types import CallToolResult
 
+    from graphagent.mcp._auth import Access
+
 _DAY = 24 * 60 * 60 * 1000
 """The longest time, in milliseconds, for which a list of tools is kept: the SDK allows no more."""
 
@@ -31,10 +33,13 @@ _DAY = 24 * 60 * 60 * 1000
 class MCPConnection:
     """A connection, which is opened at once and ends with its event loop, when it is closed, or when the server ends it."""
 
-    def __init__(self, server: str, transport: Transport, start_timeout: float | None, elicit: ElicitationFnT) -> None:
+    def __init__(
+        self, server: str, transport: Transport, access: Access | None, start_timeout: float | None, elicit: ElicitationFnT
+    ) -> None:  # fmt: skip
         self._server = server
         self._elicit = elicit
         self._transport = transport
+        self._access = access
         self._start_timeout = start_timeout
         self._opened, self._over, self._closed = anyio.Event(), anyio.Event(), anyio.Event()
         self._client: Client | None = None
@@ -66,7 +71,8 @@ class MCPConnection:
         try:
             await self._opened.wait()
             if self._client is None:
-                raise ToolServerError(self._server, self._why_not(), status=self._exchange.status)
+                noted = self._exchange
+                raise ToolServerError(self._server, self._why_not(), status=noted.status) from noted.refused
             yield self._client
         finally:
             self._users -= 1
@@ -134,7 +140,7 @@ class MCPConnection:
         except Exception as error:  # noqa: BLE001  raised where the connection is used: nobody awaits this task
             self._failure = _first(error)
         finally:
-            if self._client is None:
+            if self._client is None and self._exchange.refused is None:
                 self._transport.is_legacy = False
             self._over.set()
             self._opened.set()
@@ -143,7 +149,7 @@ class MCPConnection:
     async def _use(self, mode: str, limit: anyio.CancelScope) -> None:
         """Open the connection, and keep it open until it is to end."""
         client = Client(
-            _Watched(self._transport.open(), self),
+            self._streams(),
             mode=mode,
             client_info=Implementation(name="graphagent", version=__version__),
             elicitation_callback=self._elicit,
@@ -158,6 +164,11 @@ class MCPConnection:
             self._client = client
             self._opened.set()
             await self._until_over(client)
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncGenerator[Streams]:
+        async with self._transport.open(self._access) as (received, sent):
+            yield _Received(received, self), sent
 
     async def _until_over(self, client: Client) -> None:
         """Wait until the connection is to end, and have the client hear of changes of the list that it keeps."""
@@ -195,24 +206,7 @@ def is_end(error: BaseException | None) -> bool:
     return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and fault_of(error) is None
 
 
-class _Watched:
-    """The streams of a transport, of which a connection sees what the first brings, and its end."""
-
-    def __init__(self, inner: AbstractAsyncContextManager[Streams], connection: MCPConnection) -> None:
-        self._inner = inner
-        self._connection = connection
-
-    async def __aenter__(self) -> Streams:
-        received, sent = await self._inner.__aenter__()
-        return _Received(received, self._connection), sent
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)
-
-
-class _Received:
+class _Received(ObjectReceiveStream[Any]):
     """A stream in which every answer reaches whoever waits for it, also if it cannot be read, and nobody else."""
 
     def __init__(self, inner: Any, connection: MCPConnection) -> None:
@@ -231,23 +225,5 @@ class _Received:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     def __getattr__(self, name: str) -> Any:  # such as the context of the sender
         return getattr(self._inner, name)
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return cast("bool | None", await self._inner.__aexit__(kind, error, trace))

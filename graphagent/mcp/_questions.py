@@ -102,14 +102,14 @@ class Call:
         self._asked: deque[_Asked] = deque()
         self._numbers: Counter[str] = Counter()
         self._result: CallToolResult | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.task = OwnTask(self._own)
 
     async def result(self) -> CallToolResult:
         """Return the result, after the questions that the server asks.
 
         Raises:
-            ToolError, ToolServerError: see `MCPServer._ask`.
+            ToolError, ToolServerError: see `MCPServer._asked`.
         """
         while self.task.is_running:
             if self._asked:
@@ -160,9 +160,7 @@ class Call:
         try:
             with self.limit:
                 self._result = await self._make(self._made)
-        except (anyio.get_cancelled_exc_class(), KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # noqa: BLE001  raised where the result is waited for; a run may stop here, too
+        except Exception as error:  # noqa: BLE001  raised where the result is waited for
             self._error = error
         finally:
             del self._make  # or the server would be there as long as the call

@@ -24,10 +24,12 @@ from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, fits_output, result_of, validator_of
-from graphagent.mcp._transports import LARGEST, Http, advice, exchange
+from graphagent.mcp._transports import LARGEST, Http, Refused, advice, exchange
 from graphagent.store import MemoryStore
 
 if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
     from graphagent.llm import InFlight, ToolResult
     from graphagent.mcp._transports import Exchange, Transport
 
@@ -121,8 +123,8 @@ class MCPServer:
         self._calls = Calls(self._name)
         self._auth = auth
         self._without_store = MemoryStore()
-        self._accesses: dict[tuple[int, str], Access] = {}
-        self._connections: dict[tuple[object, Access | None], MCPConnection] = {}
+        self._connections: dict[tuple[object, ...], MCPConnection] = {}
+        """By event loops, and by owners who grant access; those that were used last are last."""
         # Nobody else would end them before their event loops end.
         weakref.finalize(self, _cancel, self._connections).atexit = False
 
@@ -193,7 +195,7 @@ class MCPServer:
         Raises:
             ToolServerError: it cannot be reached, or its answer is not valid.
         """
-        found = await self._ask(ctx, "", self._pages)
+        found = await self._granted(ctx, partial(self._asked, called="", ask=self._pages))
         if self._only is None:
             return found
         missing = sorted(self._only - {each["name"] for each in found})
@@ -249,14 +251,20 @@ class MCPServer:
             ToolError: the server refuses the call.
             ToolServerError: the connection ended, or the answer is not valid.
         """
+        result = await self._granted(context, partial(self._made, name, again, arguments, context))
+        if schema is not None and not fits_output(result, schema):
+            raise self._breach(f"{name!r} was called", "")
+        return result_of(result)
+
+    async def _made(
+        self, name: str, again: bool, arguments: Mapping[str, Any], context: Any, access: Access | None
+    ) -> CallToolResult:
+        """Make a call, or wait for the one that is held."""
         key = "" if context is None else context.idempotency_key
-        call = self._calls.take(key) or Call(self._calls, partial(self._ask, context, name), name, arguments, context)
+        call = self._calls.take(key) or Call(self._calls, partial(self._asked, access, name), name, arguments, context)
         call.context, call.is_awaited, held = context, True, False
         try:
-            result = await call.result()
-            if schema is not None and not fits_output(result, schema):
-                raise self._breach(f"{name!r} was called", "")
-            return result_of(result)
+            return await call.result()
         except (Exception, anyio.get_cancelled_exc_class()):
             raise
         except BaseException:  # the run stops, since a question has no answer yet
@@ -269,42 +277,31 @@ class MCPServer:
             else:
                 call.task.cancel()
 
-    async def _ask(self, ctx: Any, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
-        """Ask the server, with the access that the owner of a run has or grants.
+    async def _granted(self, ctx: Any, ask: Callable[[Access | None], Awaitable[T]]) -> T:
+        """Return what `ask` does with the access that the owner of a run has, or grants.
 
         Raises:
-            ToolError: it refuses the call.
-            ToolServerError: the connection ended, the answer is not valid, or there is no access.
+            ToolServerError: there is no access.
+            Suspend: the run waits for its owner.
         """
-        if self._auth is None:
-            return await self._asked(called, ask, None)
-        access = self._access(self._auth, ctx)
-        for may_refresh in (True, False):
+        access = None if self._auth is None else self._access(self._auth, ctx)
+        was_granted = False
+        while True:
             try:
-                return await self._asked(called, ask, access)
+                return await ask(access)
             except ToolServerError as error:
-                refused = access.refused if error.status in (401, 403) else None
-                if refused is None:
-                    raise
-            if await access.renew(refused, ctx, may_refresh=may_refresh):
-                break
-        return await self._asked(called, ask, access)
+                refused = error.__cause__
+                if access is None or was_granted or not isinstance(refused, Refused):
+                    raise error from None
+            was_granted = await access.renew(refused, ctx)
 
     def _access(self, auth: OAuth, ctx: Any) -> Access:
-        """Return the access of the owner of a run. That which was not used for longest is dropped, and what it connected."""
+        """Return the access of the owner of a run."""
         store, owner = (None, "") if ctx is None else (ctx.store, ctx.owner)
-        store = self._without_store if store is None else store
-        place, url = (id(store), owner), cast("Http", self._transport).url
-        found = self._accesses.pop(place, None) or Access(self._name, url, auth, store, owner)
-        self._accesses[place] = found
-        if len(self._accesses) > _MOST_OWNERS:
-            dropped = self._accesses.pop(next(iter(self._accesses)))
-            for each in [each for each in self._connections if each[1] is dropped]:
-                if (connection := self._connections.pop(each)).is_usable:
-                    connection.dismiss()
-        return found
+        url = cast("Http", self._transport).url
+        return Access(self._name, url, auth, self._without_store if store is None else store, owner)
 
-    async def _asked(self, called: str, ask: Callable[[Client], Awaitable[T]], access: Access | None) -> T:
+    async def _asked(self, access: Access | None, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         """Ask the server to call a tool, or, if none is named, for its tools.
 
         Raises:
@@ -323,7 +320,7 @@ class MCPServer:
                         raise
                     except Exception as error:  # noqa: BLE001  the client lets out what it stumbles over in an answer
                         if not (again and noted.is_lost):
-                            raise self._failed(error, connection, called, noted) from None
+                            raise self._failed(error, connection, called, noted) from noted.refused
                 # The server does not know the session any more, and so did nothing: asked again on a new connection, it does.
                 connection.dismiss()
                 connection = self._connection(access)
@@ -351,16 +348,18 @@ class MCPServer:
         raise ToolServerError(self._name, f"has more than {_MOST_PAGES} pages of tools; it must be corrected")
 
     def _connection(self, access: Access | None) -> MCPConnection:
-        """Return the connection in this event loop, opened anew if it has ended."""
-        place = (current_token().native_token, access)
-        connection = self._connections.get(place)
+        """Return the connection in this event loop, opened anew if it has ended. Of too many, that which was not used for longest is dismissed."""
+        loop = current_token().native_token
+        place = (loop,) if access is None else (loop, *access.place)
+        connection = self._connections.pop(place, None)
         if connection is None or not connection.is_usable:
-            for each in [place for place, each in self._connections.items() if not each.is_usable]:
-                del self._connections[each]
-            reached = self._transport if access is None else cast("Http", self._transport).with_access(access)
-            connection = self._connections[place] = MCPConnection(
-                self._name, reached, self._start_timeout, self._calls.elicit
-            )
+            # Other loops, in other threads, have theirs here, too.
+            for each in [each for each, other in list(self._connections.items()) if not other.is_open]:
+                self._connections.pop(each, None)
+            connection = MCPConnection(self._name, self._transport, access, self._start_timeout, self._calls.elicit)
+        self._connections[place] = connection
+        for each in [each for each in list(self._connections) if each[0] == loop][:-_MOST_OWNERS]:
+            self._connections.pop(each).dismiss()
         return connection
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
@@ -398,6 +397,6 @@ class MCPServer:
         return ToolServerError(self._name, reason)
 
 
-def _cancel(connections: Mapping[tuple[object, Access | None], MCPConnection]) -> None:
+def _cancel(connections: Mapping[tuple[object, ...], MCPConnection]) -> None:
     for each in connections.values():
         each.task.cancel()

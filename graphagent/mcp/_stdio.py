@@ -64,7 +64,7 @@ class Stdio:
         self.is_legacy = False
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Streams]:
+    async def open(self, access: object = None) -> AsyncGenerator[Streams]:
         """Start the process, which has ended when the block has."""
         process = await self._start()
         heard, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)

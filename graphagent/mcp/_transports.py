@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 from mcp import MCPError
+from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.client.streamable_http import streamable_http_client
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+
+    from graphagent.mcp._auth import Access
 
 Streams = tuple[Any, Any]
 """The stream of messages that a server sends, and the stream of those that it is sent."""
@@ -39,13 +42,30 @@ class Transport(Protocol):
     is_legacy: bool
     """Whether it was found to speak an earlier version of the protocol, which begins with `initialize`."""
 
-    def open(self) -> AbstractAsyncContextManager[Streams]:
-        """Open the streams."""
+    def open(self, access: Access | None) -> AbstractAsyncContextManager[Streams]:
+        """Open the streams, over HTTP with the access of an owner."""
         ...
 
     def failure(self, error: BaseException | None, status: int) -> str:
         """Return why it could not be opened, or ended, without what is secret. `status` is that of the last response over HTTP."""
         ...
+
+
+class Refused(Exception):
+    """A request was refused, and another token may help."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__()
+        self.response = response
+        self.token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
+        """The token that it carried; empty if it had none."""
+        self.more = response.status_code == 403
+        """Whether the token is valid and lacks a scope."""
+
+
+def _refused(response: httpx2.Response) -> Refused | None:
+    lacks = response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    return Refused(response) if lacks or response.status_code == 401 else None
 
 
 @dataclass
@@ -62,6 +82,8 @@ class Exchange:
     """Whether the server does not know the session any more, and so did nothing."""
     error: Exception | None = None
     """Why there was no response."""
+    refused: Refused | None = None
+    """That it was refused, if another token may help."""
     is_given_up: bool = False
     """Whether nobody waits for the answer any more."""
 
@@ -84,10 +106,8 @@ def exchange() -> Exchange:
 class Http:
     """A server that is spoken to over streamable HTTP."""
 
-    def __init__(
-        self, url: str, headers: Mapping[str, str], timeout: float | None, auth: httpx2.Auth | None = None
-    ) -> None:
-        """Set the address, headers of each request, the seconds that a call may take, and what gives access.
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float | None) -> None:
+        """Set the address, headers of each request, and the seconds that a call may take.
 
         Raises:
             ValueError: it is no address. It is not shown: it may hold a password.
@@ -103,24 +123,19 @@ class Http:
         self.url = url
         self._headers = dict(headers)
         self._timeout = timeout
-        self._auth = auth
         self.is_legacy = False
 
-    def with_access(self, auth: httpx2.Auth) -> Http:
-        """Return the same server, reached with the access of an owner."""
-        return Http(self.url, self._headers, self._timeout, auth)
-
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Streams]:
+    async def open(self, access: Access | None) -> AsyncGenerator[Streams]:
         """Open a client of HTTP, which connects with its first request."""
         # What limits the time of a request is the wait for its answer. Calls that hang must not keep others from being made.
         timeout, limits = httpx2.Timeout(None, read=self._timeout), httpx2.Limits(max_keepalive_connections=20)
         async with (
-            _Client(headers=self._headers, auth=self._auth, timeout=timeout, limits=limits) as client,
+            _Client(headers=self._headers, auth=access, timeout=timeout, limits=limits) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=LARGEST) as streams,
             anyio.create_task_group() as group,
         ):
-            client.group = group
+            client.group, client.access = group, access
             try:
                 yield streams
             finally:
@@ -142,6 +157,7 @@ class _Client(httpx2.AsyncClient):
     """A client of HTTP in which no request ends the others: one that fails has a response without an answer."""
 
     group: TaskGroup
+    access: Access | None
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request, and note what becomes of it."""
@@ -163,11 +179,24 @@ class _Client(httpx2.AsyncClient):
             # The messages that follow wait for those that have no answer.
             with anyio.move_on_after(None if "method" in message and "id" in message else _NOTICE):
                 noted.error = None
-                response = await super().send(request, **options)
+                response = await self._allowed(request, noted, **options)
                 return await _answered(response, message, noted)
         except Exception as error:  # noqa: BLE001  it is noted; raised, it would end the requests of all
             noted.error = error
         return httpx2.Response(200, headers=_EVENTS, request=request)
+
+    async def _allowed(self, request: httpx2.Request, noted: Exchange, **options: Any) -> httpx2.Response:
+        """Send a request, again if the token that it carried was refused and there is another one, or can be got without the owner."""
+        response = await super().send(request, **options)
+        refused = _refused(response)
+        if self.access is None or refused is None:
+            return response
+        if refused.token and not refused.more and await self.access.refreshed(refused.token):
+            await response.aclose()
+            response = await super().send(request, **options)
+            refused = _refused(response)
+        noted.refused = refused or noted.refused  # a client that is refused tries earlier versions, too
+        return response
 
     async def _tell(self, request: httpx2.Request) -> None:
         """Tell a server what it need not answer."""

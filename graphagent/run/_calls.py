@@ -148,11 +148,12 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
             end_tool(effects.execution, named, key)
         run.emit(CacheUsed(run.run_id, node, call))
         return result
-    # Of a call that is simply repeated, the beginning is durable with whatever comes next.
-    await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
     started, inside = _clock.ticks(), effects.within(call.id, call)
     known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
     context = inside.context()
+    if tool is None or not tool.is_held(context.idempotency_key):  # one that is held has begun
+        # Of a call that is simply repeated, the beginning is durable with whatever comes next.
+        await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
     try:
         result = await execute_tool(tool, call, known=known, context=context)
     except Suspend:

@@ -33,12 +33,17 @@ class Site(ThreadingHTTPServer):
         """Registrations, codes, and the users of tokens and of refresh tokens, which may be used once."""
         self.asked = []
         """The paths that were asked for, and the grants that were."""
+        self.methods = []
+        """What was asked in the language of the protocol."""
         self.calls = []
         """Who called which tool."""
         self.seen = []
         """The headers in which a token was sent, by the paths."""
         self.fails = {}
         """What is answered in the place of an answer, by paths: status, headers and body."""
+        self.asks = ""
+        """What a call of `pay` asks the user first: to `visit` a page, or a `form`, in the stream of the call."""
+        self.answered = threading.Event()
         self.scope = ""
         """The scope without which a call of `pay` is refused."""
         self.is_modern = False
@@ -136,18 +141,32 @@ class Handler(BaseHTTPRequestHandler):
     def mcp(self, message):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         user, scope = self.server.tokens.get(token, (None, ""))
-        if user is None and message["method"] == "initialize" and self.server.is_modern:
+        if user is None and message.get("method") == "initialize" and self.server.is_modern:
             self.answer(400)
             return
         if user is None:
             described = f"{self.server.url}/.well-known/oauth-protected-resource/mcp"
             self.answer(401, {"WWW-Authenticate": f'Bearer resource_metadata="{described}"'}, {"error": f"no: {token}"})
             return
-        method, named = message["method"], message.get("params", {}).get("name")
+        method, named = message.get("method", "answer"), message.get("params", {}).get("name")
+        self.server.methods.append(method)
         if method == "tools/call" and named == "pay" and self.server.scope not in scope.split(" "):
             more = f'Bearer error="insufficient_scope", scope="{self.server.scope}"'
             self.answer(403, {"WWW-Authenticate": more})
             return
+        if named == "pay" and self.server.asks == "visit":
+            self.server.asks = ""
+            page = {"mode": "url", "message": "First pay.", "url": "https://example.org/pay", "elicitationId": "e"}
+            refusal = {"code": -32042, "message": "pay first", "data": {"elicitations": [page]}}
+            self.answer(200, {}, {"jsonrpc": "2.0", "id": message["id"], "error": refusal})
+            return
+        if named == "pay" and self.server.asks == "form":
+            asked = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+            self.answer(200, {"Content-Type": "text/event-stream", "Content-Length": "1000000"})
+            self.event({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": asked})
+            self.server.answered.wait()
+        if method == "answer":
+            self.server.answered.set()
         results = {
             "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "site", "version": "1"}},
             "tools/list": {"tools": TOOLS},
@@ -155,13 +174,20 @@ class Handler(BaseHTTPRequestHandler):
         }  # fmt: skip
         if method == "tools/call":
             self.server.calls.append((named, user))
-        if "id" not in message:
+        if "id" not in message or method == "answer":
             self.answer(202)
         else:
             said = (
                 {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "unknown"}}
             )
-            self.answer(200, {}, {"jsonrpc": "2.0", "id": message["id"], **said})
+            said = {"jsonrpc": "2.0", "id": message["id"], **said}
+            if named == "pay" and self.server.asks == "form":
+                self.event(said)
+            else:
+                self.answer(200, {}, said)
+
+    def event(self, message):
+        self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
 
     def do_DELETE(self):
         self.answer(200)

@@ -164,6 +164,37 @@ async def test_a_call_of_which_the_token_was_revoked_waits_and_is_made_once(site
     assert site.asked.count("authorization_code") == 2
 
 
+@pytest.mark.every_loop
+async def test_access_that_ends_while_a_call_is_held_is_asked_for_by_the_run_that_continues(site):
+    """The call waits for an answer, and is refused when it has it: then the run waits for the next visit."""
+    store = MemoryStore()
+    await granted(site, store)
+    site.asks = "visit"
+    async with using(site, store, ToolCall("pay")) as running:
+        await running.run("go", run_id="r", owner="ada")
+        site.tokens.clear()
+        site.refreshes.clear()
+        result = await running.resume("r", owner="ada", answer=True)
+        assert result.pending.about.startswith(f"{site.url}/authorize?")
+        result = await running.resume("r", owner="ada", answer=visit(result.pending.about, "ada"))
+        assert (result.output, results(running)[0].content) == ("done", "pay for ada")
+    assert site.calls == [("pay", "ada")]
+
+
+@pytest.mark.every_loop
+async def test_an_answer_of_which_the_token_was_taken_back_is_sent_with_another_one(site):
+    """The server, which waits for it in the middle of a call, gets it."""
+    store = MemoryStore()
+    await granted(site, store)
+    site.asks = "form"
+    async with using(site, store, ToolCall("pay")) as running:
+        await running.run("go", run_id="r", owner="ada")
+        site.tokens.clear()
+        result = await running.resume("r", owner="ada", answer={})
+        assert (result.output, results(running)[0].content) == ("done", "pay for ada")
+    assert site.calls == [("pay", "ada")]
+
+
 async def test_a_scope_that_a_call_needs_besides_is_granted_besides(site):
     """What was granted before is asked for again, and the call is made once."""
     store = MemoryStore()
@@ -260,7 +291,8 @@ async def test_no_token_is_in_an_error_a_log_a_representation_or_a_question(site
                 except ToolServerError as error:
                     shown += ["".join(traceback.format_exception(error)), repr(error)]
         assert running.last.output == "done"
-        [access] = running.tool_servers[0]._accesses.values()
+        [connection] = running.tool_servers[0]._connections.values()
+        access = connection._access
         shown += [repr(running.tool_servers), repr(access), repr((await access._read())[0])]
     text = "".join(shown) + caplog.text
     hidden = [*site.secrets, "herring", *(f"code-{each}" for each in site.codes)]
@@ -332,6 +364,16 @@ async def test_connections_of_owners_are_few(site, monkeypatch):
             await running.run("go", owner=owner)
         assert len(running.tool_servers[0]._connections) == 2
     assert [user for _, user in site.calls] == owners
+
+
+async def test_what_a_server_speaks_is_found_out_once_for_all_owners(site):
+    """Only the first connection asks for the newest protocol; some servers would be waited for each time."""
+    async with using(site, MemoryStore(), "done") as running:
+        for owner in ("ada", "bob"):
+            result = await running.run("go", run_id=owner, owner=owner)
+            site.methods.clear()
+            await running.resume(owner, owner=owner, answer=visit(result.pending.about, owner))
+            assert ("server/discover" in site.methods) == (owner == "ada")
 
 
 async def test_outside_of_a_run_nobody_can_be_asked(site):

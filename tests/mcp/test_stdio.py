@@ -10,6 +10,7 @@ import subprocess
 import sys
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -116,6 +117,26 @@ def test_the_end_of_the_event_loop_ends_the_process(backend):
     pids = [anyio.run(main, backend=backend) for _ in range(2)]
     assert len(set(pids)) == 2
     assert not any(map(is_alive, pids))
+
+
+@pytest.mark.every_loop
+async def test_event_loops_of_threads_have_connections_of_their_own():
+    """One that opens and closes its own leaves that of another one alone."""
+    server = stdio(only=["pid"])
+    pids = []
+
+    async def call():
+        pids.append((await (await only(server)).call({})).content)
+
+    async def elsewhere():
+        await call()
+        await server.aclose()
+
+    await call()
+    await anyio.to_thread.run_sync(partial(anyio.run, elsewhere))
+    await call()
+    assert pids[0] == pids[2] != pids[1]
+    await server.aclose()
 
 
 async def test_a_server_that_died_between_calls_is_started_again():
