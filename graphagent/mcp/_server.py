@@ -61,8 +61,8 @@ class MCPServerOptions(TypedDict, total=False):
     required: bool
     """Whether a run ends if it cannot get the tools, by default True. Otherwise it has none of them, and emits ToolServerSkipped."""
     approve: bool | Literal["destructive"] | Collection[str]
-    """Whether a person is asked before each call: of all tools, of those named, or of those that may destroy something: all whose
-    annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
+    """Whether a person is asked before each call: of all tools, of those named, as on the server, or of those that may destroy
+    something: all whose annotations say neither `readOnlyHint: true` nor `destructiveHint: false`."""
     in_flight: InFlight | None
     """What happens to a call during which this process died. None: it is repeated if the annotations say `readOnlyHint` or
     `idempotentHint`, and otherwise the model gets an error, since nobody knows whether it took effect. It also says whether a call
@@ -196,13 +196,14 @@ class MCPServer:
             ToolServerError: it cannot be reached, or its answer is not valid.
         """
         found = await self._granted(ctx, partial(self._asked, called="", ask=self._pages))
-        if self._only is None:
-            return found
-        missing = sorted(self._only - {each["name"] for each in found})
-        if missing:
-            names = ", ".join(repr(each["name"]) for each in found) or "none"
-            raise ToolServerError(self._name, f"has no tool {missing[0]!r}, which only= names; its tools are: {names}")
-        return [each for each in found if each["name"] in self._only]
+        approve: Collection[str] = () if isinstance(self._approve, bool | str) else self._approve
+        for what, named in (("only", self._only or ()), ("approve", approve), ("rename", self._rename)):
+            missing = sorted({*named} - {each["name"] for each in found})
+            if missing:
+                names = ", ".join(repr(each["name"]) for each in found) or "none"
+                reason = f"has no tool {missing[0]!r}, which {what}= names; its tools are: {names}"
+                raise ToolServerError(self._name, reason)
+        return [each for each in found if self._only is None or each["name"] in self._only]
 
     def tools_from(self, listed: Sequence[Mapping[str, Any]]) -> Sequence[MCPTool]:
         """Return the tools of such descriptions.

@@ -593,11 +593,14 @@ async def test_tools_of_one_name_are_told_apart_by_a_prefix():
         agent(stdio(), tools=[stdio()])
 
 
-async def test_only_names_tools_that_exist():
-    """A name that the server does not have is an error, which lists those that it has."""
-    server = stdio(only=["subtract"])
+@pytest.mark.parametrize(
+    ("what", "names"), [("only", ["subtract"]), ("approve", ["add", "subtract"]), ("rename", {"subtract": "minus"})]
+)
+async def test_settings_name_tools_that_exist(what, names):
+    """A name that the server does not have is an error, which lists those that it has: nobody would be asked before a mistyped tool."""
+    server = stdio(**{what: names})
     with pytest.raises(
-        ToolServerError, match="has no tool 'subtract', which only= names; its tools are: 'add', 'delete'"
+        ToolServerError, match=f"has no tool 'subtract', which {what}= names; its tools are: 'add', 'delete'"
     ):
         await server.list_tools()
     await server.aclose()
