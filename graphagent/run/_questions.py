@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphagent.llm import ToolCall
     from graphagent.log._internal import Log, OpenQuestion, QuestionKind
 
+_YES = ("yes", "y", "true")
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
 
@@ -83,13 +84,15 @@ class Question:
             return answer
         if isinstance(answer, bool):
             return Approve() if answer else Deny()
-        if isinstance(answer, str):
+        if isinstance(answer, str) and answer.strip().lower() not in _YES:
             return Deny(answer)
         approve = "Approve()" if call is None else "Approve(arguments=…)"
+        given = (
+            "a yes as text, which would be the reason for a no" if isinstance(answer, str) else a(type(answer).__name__)
+        )
         raise AnswerError(
             self.id,
-            f"question {self.id!r} asks for a yes or no; answer True, False, {approve} or Deny(reason), "
-            f"not {a(type(answer).__name__)}",
+            f"question {self.id!r} asks for a yes or no; answer True, False, {approve} or Deny(reason), not {given}",
         )
 
     def _typed(self, answer: object) -> object:

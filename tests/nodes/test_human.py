@@ -425,6 +425,7 @@ async def test_a_denial_is_a_message_to_who_wrote_the_value(life):
     [
         (1, r"asks for a yes or no; answer True, False, Approve\(\) or Deny\(reason\), not an int"),
         (None, "asks for a yes or no"),
+        ("Yes", "answer True, .* not a yes as text, which would be the reason for a no"),
         (Letter("Bob", "Hi"), "not a Letter"),
         (Approve({"to": "Bob"}), r"is about no tool call, so Approve\(…\) has no arguments= to change"),
     ],
