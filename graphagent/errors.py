@@ -157,7 +157,7 @@ class RuleError(RunError):
         self.node = node
         """The path of the node that was not begun; for a tool call that of the node, and the tool."""
         self.after = after
-        """The path of the node after which the rule forbids it; empty where another one had to come before it."""
+        """The path of the node, and the tool for a tool call, after which the rule forbids it; empty where another one had to come before it."""
         self.path = ("START", *path)
         """The nodes to which the run came, in their order, each once."""
         super().__init__(f"{node!r} was not begun, by the rule {rule}: {reason}; the path: {' -> '.join(self.path)}")

@@ -36,7 +36,8 @@ def began(state: State, scope: Scope, name: str, path: str, frame: Frame) -> Non
             del each.running[place]
             each.over = state.number - 1
     own = found.setdefault(name, Executions())
-    own.begun, own.node = state.number, path
+    own.begun = state.number
+    own.node = path if path == frame.node_path else f"{frame.node_path}: {name.removeprefix('tool ')}"
     own.running[path] = frame.path, frame.node or "", state.number
 
 

@@ -574,3 +574,15 @@ def test_there_are_many_attacks():
     """At least ten kinds with four of each, besides those on copies, which a strategy refuses when it is made."""
     assert len(ATTACKS) >= 10
     assert all(len(cases) >= 4 for cases in ATTACKS.values())
+
+
+async def test_the_tool_that_stands_in_the_way_is_named():
+    """Two tools that exclude each other are both named by their names, not by the ids of their calls."""
+    ask, act = llm_request(), execute_tools()
+    model = ScriptedModel([ToolCall("look", {}, "c1"), ToolCall("refund", {}, "c2")])
+    strategy = Strategy(
+        "s", START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END, rules=[never_together(look, refund)]
+    )
+    with pytest.raises(RuleError, match=r"'execute_tools: look' has been executed") as caught:
+        await Agent(strategy, model=model, tools=[look, refund]).run("x")
+    assert (caught.value.node, caught.value.after) == ("execute_tools: refund", "execute_tools: look")
