@@ -125,7 +125,8 @@ def _read(file: Path, origin: From | None, scope: str, owner: str | None) -> lis
         try:
             return notes.from_markdown(_markdown(file), scope=scope, owner=owner)
         except ValueError as error:
-            raise StoreError(f"{str(file)!r}: {error}; nothing was imported") from None
+            folder = f"{str(file)!r}: " if file.is_dir() else ""
+            raise StoreError(f"{folder}{error}; nothing was imported") from None
     text = read_whole(file)
     looks = None if origin is From.CSV else origin_of(text)
     origin = origin or (From.GRAPHAGENT if looks else From.JSONL)

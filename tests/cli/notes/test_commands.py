@@ -357,7 +357,9 @@ def test_tables_json_lines_and_folders_of_markdown_are_imported(run, store, home
     assert run("notes", "import", "vault/project/plan.md", *store).out == "1 of 1 note was new.\n"
     (home / "empty").mkdir()
     (home / "bad.csv").write_text("content,private\ntea,no\nmilk,perhaps\n")
+    (home / "bad.md").write_text("---\ndate: soon\n---\nTea.\n")
     for name, said in (
+        ("bad.md", "error: 'bad.md': its date has to be a time"),
         ("empty", "there are no Markdown files in 'empty'"),
         ("bad.csv", "'bad.csv', line 3: private is true or false"),
         ("nowhere.md", "'nowhere.md' cannot be read"),
