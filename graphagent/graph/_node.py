@@ -179,6 +179,14 @@ class _Tapping:
         def __rshift__(self, other: object) -> Never:
             raise TypeError(f"a path cannot begin at the tap {self.name!r}; begin it at START, a node or an outlet")
 
+        def map(self, *args: object) -> Never:
+            raise TypeError(
+                f"only .on_error(…) leaves the tap {self.name!r}: it passes its input on to one place. Write .map(…), .on(…) and "
+                f".when(…) before it, or behind a node after it, such as passthrough(str)"
+            )
+
+        on = when = otherwise = map
+
 
 @final
 class Tap(_Tapping):
