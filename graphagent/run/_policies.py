@@ -29,7 +29,7 @@ def with_policies(call: Call, element: Element, path: str, *, whole: bool = Fals
     """
     for number, policy in enumerate(element.policies):
         if isinstance(policy, Timeout):
-            call = _with_timeout(call, policy)
+            call = _with_timeout(call, policy, element.name)
         elif isinstance(policy, CachePolicy):
             assert isinstance(element, Node)
             call = _with_cache(call, policy, element, path)
@@ -38,7 +38,7 @@ def with_policies(call: Call, element: Element, path: str, *, whole: bool = Fals
     return call
 
 
-def _with_timeout(call: Call, policy: Timeout) -> Call:
+def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
     seconds = policy.seconds
 
     async def limited(execution: Execution, value: Any) -> Any:
@@ -53,7 +53,8 @@ def _with_timeout(call: Call, policy: Timeout) -> Call:
         except BaseException as error:
             if scope.__exit__(type(error), error, error.__traceback__):
                 # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
-                raise TimeoutError  # noqa: B904  as with `fail_after`, it has a context and no cause
+                # As with `fail_after`, it has a context and no cause.
+                raise TimeoutError(f"{name!r} was cancelled after {seconds} seconds, by its .timeout")  # noqa: B904
             raise
         finally:
             execution.deadline = around

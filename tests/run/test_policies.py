@@ -225,6 +225,7 @@ async def test_a_node_that_takes_too_long_is_cancelled():
     with pytest.raises(NodeFailedError) as info:
         await only(slow.timeout(0.005)).run("x")
     assert isinstance(info.value.__cause__, TimeoutError)
+    assert str(info.value.__cause__) == "'slow' was cancelled after 0.005 seconds, by its .timeout"
     assert cancelled == [True]
 
 
