@@ -64,6 +64,10 @@ class Entry(msgspec.Struct, frozen=True, tag=True, omit_defaults=True, kw_only=T
         """Change the state. It raises nothing for an entry that is appended, and anything for one that was read and does not fit."""
         raise NotImplementedError
 
+    def takes_back(self, state: State) -> list[tuple[str, int]]:
+        """Return below which paths, and since which entries, what came to its end does not count any more."""
+        return []
+
     @property
     def tag_name(self) -> str:
         """The name of what happened."""
@@ -205,9 +209,7 @@ class NodeRetried(Entry, tag="retried", frozen=True):
         """Take back what the attempt did. The calls of a turn before it were made all the same."""
         frame = state.frames[self.at]
         calling, known = frame.transcript.calling, known_results(frame)
-        if state.executed:
-            around, since = (frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.since)
-            take_back(state, around, since)
+        take_back(state, self.takes_back(state))
         state.drop(frame)
         frame.count(self.nodes)
         _lower_by(frame)
@@ -222,6 +224,11 @@ class NodeRetried(Entry, tag="retried", frozen=True):
             activation = frame.agent
             frame.begin(self.first, state.number, activation.task)
         frame.attempts = attempts
+
+    def takes_back(self, state: State) -> list[tuple[str, int]]:
+        """Return what the attempt executed."""
+        frame = state.frames[self.at]
+        return [(frame.path, frame.born) if self.first else (f"{frame.node_path}/", frame.since)]
 
 
 class NodeFailed(Entry, tag="failed", frozen=True):
@@ -300,9 +307,9 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
         branches = frame.inside.get("branches", [])
         transcript = frame.transcript
         _settle_calls(frame, state.number)
+        take_back(state, self.takes_back(state))
         for place, branch in enumerate(branches):
             if self.winner is not None and place != self.winner:
-                take_back(state, branch.path, branch.born)
                 state.drop(branch, itself=True)
                 continue
             if self.merged:
@@ -310,6 +317,11 @@ class BranchesJoined(Entry, tag="joined", frozen=True):
             _lower_to(transcript, branch)
         frame.effects["join", ""] = Effect(state.number, self.winner)
         frame.latest = state.number
+
+    def takes_back(self, state: State) -> list[tuple[str, int]]:
+        """Return the branches that lost."""
+        branches = enumerate(state.frames[self.at].inside.get("branches", ()))
+        return [(each.path, each.born) for place, each in branches if self.winner not in (None, place)]
 
 
 class AgentStarted(Entry, tag="agent started", frozen=True):

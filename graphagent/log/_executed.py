@@ -1,19 +1,30 @@
 """What a run has executed of the declarations that rules name: a part of its state.
 
 There is something only where a strategy with rules is executed, and only of what these name. It is kept for each execution of such a
-strategy by itself: for that of the run, and for each entry into a subgraph that has rules.
+strategy by itself: for that of the run, and for each entry into a subgraph that has rules. Whoever reads a log replays the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from graphagent.log._state import Executions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from graphagent.log._state import Frame, Scope, State
+    from graphagent.log._state import Frame, Scope
+
+
+class Executing(Protocol):
+    """A run whose executions are noted: its state, or a reader that follows it."""
+
+    number: int
+    """The number of the last entry."""
+    frames: dict[str, Frame]
+    """The frames by their paths."""
+    executed: dict[Scope, dict[str, Executions]]
+    """What was executed, by its names."""
 
 
 def scope_of(frame: Frame) -> Scope:
@@ -22,7 +33,7 @@ def scope_of(frame: Frame) -> Scope:
     return frame.path, frame.born if parent is None or frame.activation is not None else parent.entered
 
 
-def began(state: State, scope: Scope, name: str, path: str, frame: Frame) -> None:
+def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) -> None:
     """Note that something began."""
     found = state.executed.get(scope)
     if found is None:
@@ -36,12 +47,20 @@ def began(state: State, scope: Scope, name: str, path: str, frame: Frame) -> Non
             del each.running[place]
             each.over = state.number - 1
     own = found.setdefault(name, Executions())
-    own.begun = state.number
-    own.node = path if path == frame.node_path else f"{frame.node_path}: {name.removeprefix('tool ')}"
+    is_tool = name.startswith("tool ")
+    own.node = f"{frame.node_path}: {name.removeprefix('tool ')}" if is_tool else path
     own.running[path] = frame.path, frame.node or "", state.number
 
 
-def ended(state: State, scope: Scope, name: str, path: str) -> None:
+def never_began(state: Executing, scope: Scope, name: str, path: str) -> None:
+    """Note that it was not executed, although its turn had come."""
+    own = state.executed[scope][name]
+    del own.running[path]
+    if not own.running and not own.over:
+        del state.executed[scope][name]
+
+
+def ended(state: Executing, scope: Scope, name: str, path: str) -> None:
     """Note that it came to its end."""
     own = state.executed[scope][name]
     number = own.running.pop(path)[2]
@@ -50,10 +69,10 @@ def ended(state: State, scope: Scope, name: str, path: str) -> None:
     own.ended[path] = first, number
 
 
-def take_back(state: State, around: str, since: int) -> None:
-    """Note that what was executed below a path, since an entry, was taken back, or its branch lost: that it ended does not count."""
-    for found in state.executed.values():
-        for each in found.values():
+def take_back(state: Executing, attempts: Iterable[tuple[str, int]]) -> None:
+    """Note that what was executed below paths, since entries, was taken back, or its branch lost: that it ended does not count."""
+    for around, since in attempts:
+        for each in [each for found in state.executed.values() for each in found.values()]:
             for path, (first, last) in [*each.ended.items()]:
                 if path.startswith(around) and last >= since:
                     del each.ended[path]
@@ -61,7 +80,7 @@ def take_back(state: State, around: str, since: int) -> None:
                         each.ended[path] = first, first
 
 
-def hindrance(state: State, scope: Scope, first: frozenset[str], between: frozenset[str]) -> str | None:
+def hindrance(state: Executing, scope: Scope, first: frozenset[str], between: frozenset[str]) -> str | None:
     """Return the path of what stands in the way of something: one of `first`, with none of `between` executed since.
 
     Without `first` it is the beginning, which is the empty path. None: nothing does.
@@ -71,15 +90,14 @@ def hindrance(state: State, scope: Scope, first: frozenset[str], between: frozen
     if not first:
         return None if latest else ""
     for name in sorted(first & found.keys()):
-        source = found[
-            name
-        ]  # one that is still noted as running was left since the last of `between` began, or is running
-        if source.running or max(latest, default=0) <= max(source.over, source.begun):
+        source = found[name]
+        # One that is still noted as running was left since the last of `between` began, or is running.
+        if source.running or max(latest, default=0) <= source.over:
             return source.node
     return None
 
 
-def _is_running(state: State, known: tuple[str, str, int]) -> bool:
+def _is_running(state: Executing, known: tuple[str, str, int]) -> bool:
     at, node, number = known
     frame = state.frames.get(at)
     return frame is not None and frame.node == node and frame.entered <= number

@@ -42,8 +42,12 @@ from graphagent.log._entries import TaskShown as TaskShown
 from graphagent.log._entries import ToolsListed as ToolsListed
 from graphagent.log._entries import TranscriptEdited as TranscriptEdited
 from graphagent.log._entries import known_results as known_results
+from graphagent.log._executed import Executing as Executing
+from graphagent.log._executed import began as began
+from graphagent.log._executed import ended as ended
 from graphagent.log._executed import hindrance as hindrance
 from graphagent.log._executed import scope_of as scope_of
+from graphagent.log._executed import take_back as take_back
 from graphagent.log._header import HEADERS as HEADERS
 from graphagent.log._header import LEARNING as LEARNING
 from graphagent.log._header import ROOM as ROOM
@@ -72,6 +76,7 @@ from graphagent.log._log import read_header as read_header
 from graphagent.log._log import read_segment as read_segment
 from graphagent.log._log import read_segments as read_segments
 from graphagent.log._log import released as released
+from graphagent.log._replay import Replay as Replay
 from graphagent.log._state import PLACED as PLACED
 from graphagent.log._state import TASK as TASK
 from graphagent.log._state import UNDONE_BY_RETRY as UNDONE_BY_RETRY
@@ -82,6 +87,7 @@ from graphagent.log._state import Executions as Executions
 from graphagent.log._state import Frame as Frame
 from graphagent.log._state import OpenQuestion as OpenQuestion
 from graphagent.log._state import QuestionKind as QuestionKind
+from graphagent.log._state import Scope as Scope
 from graphagent.log._state import Source as Source
 from graphagent.log._state import State as State
 from graphagent.log._status import Status as Status

@@ -82,10 +82,8 @@ Scope: TypeAlias = tuple[str, int]
 class Executions(msgspec.Struct, omit_defaults=True):
     """What was executed of one declaration."""
 
-    begun: int = 0
-    """The entry with which one of its nodes began last."""
     node: str = ""
-    """The path of that node; for a tool call that of the node that makes it, and the tool."""
+    """The path of that of its nodes that began last; for a tool call that of the node that makes it, and the tool."""
     over: int = 0
     """The last entry at which one was known to be over."""
     running: dict[str, tuple[str, str, int]] = {}
