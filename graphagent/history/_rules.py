@@ -6,23 +6,67 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import StrategyChangedError
-from graphagent.graph.rules._internal import RunWatch
-from graphagent.log._internal import (
-    BranchFailed,
-    Log,
-    NodeFinished,
-    NodeRetried,
-    NodeSkipped,
-    Placed,
-    Resumed,
-    Started,
-    Stopped,
-)
+from graphagent.graph import START, BrokenRule, Outline
+from graphagent.graph.rules._internal import resolved
+from graphagent.log._internal import Log, Replay, hindrance
 
 if TYPE_CHECKING:
-    from graphagent.graph import BrokenRule, PathRule, Strategy
-    from graphagent.log._internal import Entry, State
+    from graphagent.graph import PathRule, Strategy
+    from graphagent.log._internal import Executing, Frame, Scope
     from graphagent.protocols import Store
+
+
+class RuleCheck:
+    """Finds where a run breaks rules, while it is followed. Of a stored run there may be the outline alone; then rules name paths."""
+
+    def __init__(self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> None:
+        self._patterns = resolved(strategy, rules)
+        self._outline = strategy if isinstance(strategy, Outline) else strategy.outline
+        self._found: dict[str, tuple[str, Outline]] = {}
+        self.broken: list[BrokenRule] = []
+        """The nodes that were executed against a rule, in the order of the run."""
+
+    def find(self, path: str) -> tuple[str, Outline]:
+        """Return what `Outline.find` returns for a path, which occurs again and again."""
+        if path not in self._found:
+            self._found[path] = self._outline.find(path)
+        return self._found[path]
+
+    def begins(self, run: Executing, path: str, at: int) -> list[tuple[Scope, str]]:
+        """Check that the node at a path may begin, and return what it is noted as."""
+        place, named = self.find(path)[0], False
+        for rule, pattern in self._patterns:
+            if place in pattern.then:
+                after = hindrance(run, ("", 0), pattern.first, pattern.between)
+                if after is not None:
+                    self.broken.append(BrokenRule(rule, path, after or START.name, at))
+            named = named or place in pattern.first or place in pattern.between
+        return [(("", 0), place)] if named else []
+
+
+class _StoredRun(Replay):
+    """A stored run whose rules are checked."""
+
+    def __init__(self, run_id: str, check: RuleCheck) -> None:
+        super().__init__()
+        self._run_id = run_id
+        self._check = check
+
+    def begins(self, frame: Frame, number: int, tool: str = "") -> list[tuple[Scope, str]]:
+        """Check that a node may begin. What tools and sub-agents do is inside of a node."""
+        if tool or frame.agent.parent is not None:
+            return []
+        try:
+            return self._check.begins(self, frame.node_path, number)
+        except LookupError:
+            node = f"- node {frame.node_path!r}, to which entry {number} led"
+        raise StrategyChangedError(self._run_id, [node])
+
+    def never_began(self, frame: Frame) -> None:
+        """It has not been executed, so it has not broken a rule."""
+        super().never_began(frame)
+        broken = self._check.broken
+        broken[:] = [each for each in broken if each.node != frame.node_path or each.at < frame.entered]
 
 
 async def broken_rules(
@@ -58,77 +102,9 @@ async def broken_rules(
         if strategy is None:
             raise TypeError("broken_rules() is passed rules=[…], or the strategy that has them")
         rules = strategy.path_rules
-    if strategy is None:
-        outline = (await Log.read(store, owner, run_id)).state.run.strategy
-        assert outline is not None
-        watch = RunWatch(outline, rules)
-    else:
-        watch = RunWatch(strategy, rules)
-    missing: list[StrategyChangedError] = []
-    items, skipped = set[str](), set[str]()
-
-    def follow(entry: Entry, number: int, state: State, row: bytes, place: int) -> None:
-        try:
-            if not missing:
-                _follow(watch, entry, number, state, items, skipped)
-        except LookupError as error:
-            missing.append(StrategyChangedError(run_id, [f"- node {error.args[0]!r}, to which entry {number} led"]))
-
-    await Log.read(store, owner, run_id, watch=follow)
-    if missing:
-        raise missing[0]
-    return watch.broken
-
-
-def _follow(watch: RunWatch, entry: Entry, number: int, state: State, items: set[str], skipped: set[str]) -> None:
-    """Have a run that is watched do what an entry says.
-
-    By their paths, `items` are the branches of `each` that have begun, and `skipped` the nodes that middleware does not execute.
-    """
-    frame, following = state.frames.get(entry.at), ""
-    if isinstance(entry, Started):
-        following = entry.first
-    elif frame is None or frame.agent.parent is not None or isinstance(entry, Resumed | Stopped):
-        return  # what sub-agents do is inside of a node
-    else:
-        _begin_items(watch, entry.at, number, items)
-        path = frame.node_path if not (isinstance(entry, NodeRetried) and entry.first) else entry.at.rstrip("/")
-        if isinstance(entry, NodeSkipped):
-            skipped.add(path)
-        elif isinstance(entry, NodeFinished) and entry.error is None and path not in skipped:
-            watch.ended(path)
-        elif isinstance(entry, NodeFinished | BranchFailed):
-            watch.failed(path)
-        if isinstance(entry, NodeFinished | BranchFailed | NodeRetried):
-            skipped.discard(path)
-            items.difference_update([each for each in items if not path or each.startswith(f"{path}/")])
-        if isinstance(entry, NodeRetried):
-            watch.left(path)
-            for inside in watch.outline.begins(path):
-                _begin(watch, inside, number)
-        if isinstance(entry, NodeFinished | Placed) and entry.to:
-            following = entry.at + entry.to
-    if following:
-        _begin(watch, following, number)
-
-
-def _begin(watch: RunWatch, path: str, number: int) -> None:
-    """Begin something, and what begins with it."""
-    watch.begun(path, number)
-    for inside in watch.outline.begins(path):
-        _begin(watch, inside, number)
-
-
-def _begin_items(watch: RunWatch, frame: str, number: int, items: set[str]) -> None:
-    """Begin the branches of `each` around a frame that has its first entry."""
-    parts = frame.split("/")[:-1]
-    place = 1
-    while place < len(parts):
-        around = "/".join(parts[:place])
-        fork = watch.find(around)[1]
-        if fork.kind == "each":
-            branch = f"{around}/{parts[place]}/{fork.inside[0].name}"
-            if branch not in items:
-                items.add(branch)
-                _begin(watch, branch, number)
-        place += 1 if fork.kind == "strategy" else 2  # the path of a branch has its number before its name
+    known = strategy or (await Log.read(store, owner, run_id)).state.run.strategy
+    assert known is not None
+    check = RuleCheck(known, rules)
+    run = _StoredRun(run_id, check)
+    run.end((await Log.read(store, owner, run_id, watch=run.watch)).state)
+    return check.broken

@@ -19,10 +19,14 @@ from graphagent.events import (
     RunStarted,
     RunSuspended,
 )
+from graphagent.log._internal import Frame, began, ended, take_back
+from graphagent.memory._internal import Transcript
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
     from graphagent.graph import BrokenRule, PathRule, Strategy
+    from graphagent.history._internal import RuleCheck
+    from graphagent.log._internal import Executions, Scope
 
 
 @dataclass(slots=True)
@@ -85,21 +89,70 @@ class Taken:
             StrategyError: a rule names a node that is not in the strategy.
             ValueError: this is not the record of an agent.
         """
-        from graphagent.graph.rules._internal import RunWatch
+        from graphagent.history._internal import RuleCheck
 
         if self._strategy is None:
             raise ValueError("this Taken is not the record of an agent; make it with record(agent)")
-        watch = RunWatch(self._strategy, self._strategy.path_rules if rules is None else rules)
-        begun = 0
+        check = RuleCheck(self._strategy, self._strategy.path_rules if rules is None else rules)
+        run, begun = _Heard(check), 0
         for event in self.events:
-            if isinstance(event, NodeStarted):
-                watch.begun(event.node, begun)
-                begun += 1
-            elif isinstance(event, NodeFinished):
-                watch.ended(event.node)
-            else:
-                watch.failed(event.node)
-        return watch.broken
+            run.hear(event, begun)
+            begun += isinstance(event, NodeStarted)
+        return check.broken
+
+
+class _Heard:
+    """What a run executed, as far as its events say it. They do not say that the strategy of an agent is tried again as a whole."""
+
+    def __init__(self, check: RuleCheck) -> None:
+        self.number = 0
+        self.frames: dict[str, Frame] = {}
+        self.executed: dict[Scope, dict[str, Executions]] = {}
+        self._check = check
+        self._names: dict[str, list[tuple[Scope, str]]] = {}
+
+    def hear(self, event: NodeStarted | NodeFinished | NodeFailed, index: int) -> None:
+        """Note what an event says; `index` is that of a node that it starts."""
+        self.number += 1
+        path, name = _place(event.node)
+        frame, element = self.frames.get(path) or self._enter(path), self._check.find(event.node)[1]
+        if isinstance(event, NodeStarted):
+            frame.begin(name, self.number)
+            self._names[event.node] = self._check.begins(self, event.node, index)
+            for scope, named in self._names[event.node]:
+                began(self, scope, named, event.node, frame)
+        elif isinstance(event, NodeFailed):
+            frame.node = name if element.retried else ""  # it may be tried again
+        elif frame.node == name:
+            if element.kind == "race":
+                branches = frame.inside.get("branches", [])
+                won = min((each.ended for each in branches if each.ended), default=0)
+                take_back(self, [(each.path, each.born) for each in branches if each.ended != won])
+            for scope, named in self._names[event.node]:
+                ended(self, scope, named, event.node)
+            frame.node, frame.ended = "", self.number
+        for inside in [each for each in frame.frames() if each is not frame]:  # what was inside it is over
+            del self.frames[inside.path]
+        frame.inside = {}
+
+    def _enter(self, path: str) -> Frame:
+        """Add a frame. If it is the first one inside a node, what earlier attempts of that had executed is taken back."""
+        outer: Frame | None = None
+        for node in (path[:-1], path[:-1].rpartition("/")[0]) if path else ():  # a subgraph, or a fork with a branch
+            at, name = _place(node)
+            outer = outer or (self.frames[at] if at in self.frames and self.frames[at].node == name else None)
+        frame = self.frames[path] = Frame(path, outer, Transcript(), owns=False, born=self.number)
+        if outer is not None:
+            if not outer.inside:
+                take_back(self, [(f"{outer.node_path}/", outer.entered)])
+            outer.inside.setdefault("branches", []).append(frame)
+        return frame
+
+
+def _place(node: str) -> tuple[str, str]:
+    """Return the path of the frame of a node, and its name."""
+    at, _, name = node.rpartition("/")
+    return f"{at}/" if at else "", name
 
 
 def record(agent: Agent[Any, Any]) -> Taken:

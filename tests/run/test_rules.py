@@ -23,9 +23,9 @@ from graphagent.errors import (
     StrategyError,
 )
 from graphagent.events import NodeFailed, NodeFinished, NodeStarted
-from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes
+from graphagent.graph import BrokenRule, Node, each, guarded, never_together, precedes, race
 from graphagent.graph._internal import Each, Parallel, Race
-from graphagent.graph.rules._internal import RunWatch, check_rules
+from graphagent.graph.rules._internal import check_rules
 from graphagent.graph.rules._proof import patterns
 from graphagent.history import broken_rules
 from graphagent.llm import ToolCall, ToolCalls
@@ -249,9 +249,84 @@ async def test_items_branches_and_attempts_in_a_journal(tmp_path):
             ("each/0/one/send", "each/0/one/flaky"),
             ("each/0/one/flaky", "each/0/one/send"),
             ("each/1/one/send", "each/0/one/flaky"),
-            ("each/1/one/flaky", "each/0/one/send"),
+            ("each/1/one/flaky", "each/1/one/send"),
         ]
         assert [(each.rule, each.node, each.after) for each in taken.broken_rules(rules)] == stored
+
+
+async def found_in(strategy, rule, *features):
+    """Return what the journal of a run says against a rule, and its record."""
+    store = MemoryStore()
+    agent = Agent(strategy, store=store)
+    for feature in features:
+        agent.install(feature)
+    taken = record(agent)
+    await agent.run("x", run_id="r")
+    stored = await broken_rules(store, "r", strategy, rules=[rule])
+    return [[(each.node, each.after) for each in found] for found in (stored, taken.broken_rules([rule]))]
+
+
+async def test_what_an_attempt_had_executed_that_was_taken_back_does_not_count():
+    """As when a strategy is executed with its rules: another attempt follows it. What is left by an edge for errors counts."""
+    attempts = []
+
+    @node
+    async def count(ctx: Context, text: str) -> int:
+        attempts.append(text)
+        return len(attempts) % 2
+
+    @node
+    async def fail(ctx: Context, text: str) -> str:
+        raise OSError(text)
+
+    paths = START >> count, count.on(1).map(str) >> moderate >> fail >> END, count.otherwise().map(str) >> END
+    inner = Strategy("inner", *paths)
+    again, once = inner.retry(attempts=2, wait=0), inner.retry(attempts=1)
+    left = Strategy("left", START >> once >> send >> END, once.on_error(OSError).map(str) >> send)
+    assert (
+        await found_in(Strategy("s", START >> again >> send >> END), precedes(moderate, send))
+        == [[("send", "START")]] * 2
+    )
+    assert await found_in(left, precedes(moderate, send)) == [[], []]
+
+
+async def test_what_a_branch_had_executed_that_lost_does_not_count():
+    """In a race, what the winner executed counts, and that the others began."""
+    ended = anyio.Event()
+
+    @node
+    async def wait(ctx: Context, text: str) -> str:
+        await anyio.sleep_forever()
+        return text
+
+    @node
+    async def tell(ctx: Context, text: str) -> str:
+        ended.set()
+        return text
+
+    @node
+    async def follow(ctx: Context, text: str) -> str:
+        await ended.wait()
+        return text
+
+    slow = Strategy("slow", START >> moderate >> tell >> wait >> END)
+    strategy = Strategy("s", START >> race(slow, Strategy("fast", START >> follow >> END)) >> send >> END)
+    assert await found_in(strategy, precedes(moderate, send)) == [[("send", "START")]] * 2
+    assert await found_in(strategy, precedes(follow, send)) == [[], []]
+    assert await found_in(strategy, never_together(moderate, send)) == [[("send", "race/0/slow/moderate")]] * 2
+
+
+async def test_what_middleware_does_not_execute_is_not_held_against_a_stored_run():
+    """Neither as what is forbidden, nor as what forbids something; that it had to come before, it does not satisfy."""
+
+    class Skip(Feature):
+        async def around_node(self, ctx: Any, value: Any, proceed: Any) -> Any:
+            return value if ctx.node == "search" else await proceed(value)
+
+    strategy = Strategy("s", START >> moderate >> search >> send >> END)
+    assert (await found_in(strategy, never_together(moderate, search), Skip))[0] == []
+    assert (await found_in(strategy, never_together(search, send), Skip))[0] == []
+    assert (await found_in(strategy, precedes(search, send), Skip))[0] == [("send", "START")]
 
 
 # ---- the proof, and runs
@@ -284,16 +359,46 @@ def with_rules(strategy, rules):
     return ruled
 
 
+def taken_back(events, begun, until, strategy):
+    """Whether what began was taken back before something else: its attempt was followed by another, or its branch lost a race."""
+    path, anew = events[begun][1], set()
+    for number in range(begun + 1, until):
+        kind, other = events[number]
+        if not path.startswith(f"{other}/") or any(f"{other}/".startswith(f"{each}/") for each in anew):
+            continue
+        if kind is NodeStarted:
+            anew.add(other)
+        elif kind is NodeFailed:
+            following = [
+                each
+                for what, each in events[number + 1 : until]
+                if other.startswith(f"{each}/")
+                or (what is NodeStarted and f"{each}/".startswith(f"{other.rpartition('/')[0]}/".lstrip("/")))
+            ]
+            if following and following[0].startswith(f"{other}/"):
+                return True
+        elif strategy.outline.find(other)[1].kind == "race":
+            since = max(at for at in range(number) if events[at] == (NodeStarted, other))
+            won = next(
+                each
+                for what, each in events[since:number]
+                if what is NodeFinished and each.startswith(f"{other}/") and each.count("/") == other.count("/") + 2
+            )
+            if not path.startswith(f"{won.rpartition('/')[0]}/"):
+                return True
+    return False
+
+
 def against(events, pattern, strategy):
     """Return the nodes that a run began against a rule, by the words of the rule alone; `events` are types and paths."""
 
     def place(path):
-        return RunWatch(strategy, []).find(path)[0]
+        return strategy.outline.find(path)[0]
 
     def span(begun):
         """When a node that began was over, and whether it came to its end: it may be tried again without beginning anew."""
         path, over, complete = events[begun][1], len(events), False
-        retried = RunWatch(strategy, []).find(path)[1].retried
+        retried = strategy.outline.find(path)[1].retried
         for number in range(begun + 1, len(events)):
             kind, other = events[number]
             follows = kind is NodeStarted and other.rpartition("/")[0] == path.rpartition("/")[0]
@@ -313,7 +418,7 @@ def against(events, pattern, strategy):
         before = [over for begun, other, over, _ in spans if begun < number and place(other) in pattern.first]
         since = max(before, default=-1)
         guarded = any(
-            begun > since and over < number and complete
+            begun > since and over < number and complete and not taken_back(events, begun, number, strategy)
             for begun, other, over, complete in spans
             if place(other) in pattern.between
         )

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from graphagent.graph.rules._proof import check_rules as check_rules
-from graphagent.graph.rules._watch import RunWatch as RunWatch
+from graphagent.graph.rules._proof import resolved as resolved

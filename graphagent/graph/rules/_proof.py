@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphagent._retry import Retry
+from graphagent.errors import StrategyError
 from graphagent.graph import _types
 from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
@@ -63,6 +64,23 @@ def patterns(rule: PathRule, places: Sequence[tuple[str, object]]) -> list[Patte
         return [Pattern(found[0], found[1], found[2])]
     every = frozenset[str]().union(*found)
     return [Pattern(each, frozenset(), every - each) for each in found]
+
+
+def resolved(strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> list[tuple[PathRule, Pattern]]:
+    """Return what rules forbid in a strategy, or in an outline, of which they name paths.
+
+    Raises:
+        StrategyError: a rule names a node that is not in the strategy, or one twice.
+        TypeError: something in `rules` is no rule.
+    """
+    if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
+    places = list(strategy.walk())
+    found = [(rule, patterns(rule, places)) for rule in rules]
+    problems = [each for _, each in found if isinstance(each, Problem)]
+    if problems:
+        raise StrategyError(strategy.name, problems)
+    return [(rule, each) for rule, those in found if not isinstance(those, Problem) for each in those]
 
 
 def _unknown(rule: PathRule, node: RuleNode, places: Sequence[tuple[str, object]]) -> Problem:
