@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,8 +21,10 @@ from mcp_types import INVALID_REQUEST, URL_ELICITATION_REQUIRED, ElicitRequestUR
 from pydantic import AfterValidator, InstanceOf, WithJsonSchema
 
 from graphagent._concurrency import OwnTask
+from graphagent.errors import ToolError
 from graphagent.events import ToolProgressed
 from graphagent.llm import Approve, Deny
+from graphagent.llm._internal import BROKEN_OFF
 from graphagent.mcp._tools import checker_of, mismatches, problem_of
 
 if TYPE_CHECKING:
@@ -56,29 +57,29 @@ class Calls:
             [call] = here
         return await call.ask(params)
 
-    def hold(self, key: str, call: Call, seconds: float | None) -> None:
-        """Keep a call whose run has stopped, for so many seconds."""
-        self._held = {each: held for each, held in self._held.items() if not held.limit.cancel_called}
-        self._held[current_token().native_token, key] = call
-        call.limit.deadline = math.inf if seconds is None else anyio.current_time() + seconds
+    def hold(self, call: Call) -> None:
+        """Keep a call whose run has stopped."""
+        self._held[call.place] = call
 
     def holds(self, key: str) -> bool:
-        """Return whether a call is held in this event loop."""
-        call = self._held.get((current_token().native_token, key))
-        return call is not None and not call.limit.cancel_called
+        """Return whether the call of an idempotency key is held in this event loop."""
+        return (current_token().native_token, key) in self._held
 
     def take(self, key: str) -> Call | None:
         """Return a call that was held, and hold it no longer."""
-        call = self._held.pop((current_token().native_token, key), None)
-        if call is None or call.limit.cancel_called:
-            return None
-        call.limit.deadline = math.inf
-        return call
+        return self._held.pop((current_token().native_token, key), None)
+
+    def ended(self, call: Call) -> None:
+        """Forget a call that has ended; one that is held and was not given up is found by its run."""
+        self.made.discard(call)
+        if call.is_given_up and self._held.get(call.place) is call:
+            del self._held[call.place]
 
     async def aclose(self) -> None:
         """Give up the calls in this event loop whose runs have stopped."""
-        for each in [each for each in self.made if not each.is_awaited]:
-            await each.task.stop()
+        loop = current_token().native_token
+        for place in [each for each in list(self._held) if each[0] is loop]:
+            await self._held.pop(place).task.stop()
 
 
 class Call:
@@ -90,7 +91,12 @@ class Call:
     ) -> None:  # fmt: skip
         self._calls, self._make = calls, make
         self._name, self._arguments = name, dict(arguments)
-        self.context = context
+        self.place: tuple[object, str] = (
+            current_token().native_token,
+            "" if context is None else context.idempotency_key,
+        )
+        """The event loop in which it is made, and its idempotency key."""
+        self.context: Any = context
         """The Context of the tool in the run that waits for it; None if it is made outside of a run."""
         self.is_awaited = True
         """Whether a run waits for its result: otherwise it has stopped."""
@@ -99,11 +105,16 @@ class Call:
         """The session in which it is being made."""
         self.limit = anyio.CancelScope()
         self._news = anyio.Event()
-        self._asked: deque[_Asked] = deque()
+        self._asked: list[_Asked] = []
         self._numbers: Counter[str] = Counter()
         self._result: CallToolResult | None = None
         self._error: Exception | None = None
         self.task = OwnTask(self._own)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it has ended without a result or an error."""
+        return self._result is None and self._error is None
 
     async def result(self) -> CallToolResult:
         """Return the result, after the questions that the server asks.
@@ -112,16 +123,15 @@ class Call:
             ToolError, ToolServerError: see `MCPServer._asked`.
         """
         while self.task.is_running:
-            if self._asked:
-                asked = self._asked[0]
+            asked = next((each for each in self._asked if not each.answered.is_set()), None)
+            if asked is not None:
                 asked.give(await self._answer(asked))
-                self._asked.popleft()
             else:
                 self._news = anyio.Event()
                 await self._news.wait()
         if self._result is not None:
             return self._result
-        raise self._error or RuntimeError("the call was given up")
+        raise self._error or ToolError(BROKEN_OFF)
 
     async def ask(self, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """Return the answer to a question of the server. It is refused where the call ends, or is made outside of a run."""
@@ -135,8 +145,7 @@ class Call:
         try:
             await asked.answered.wait()
         finally:  # the server may withdraw it
-            if asked in self._asked:
-                self._asked.remove(asked)
+            self._asked.remove(asked)
         return asked.answer
 
     async def _answer(self, asked: _Asked) -> ElicitResult | ErrorData:
@@ -164,7 +173,7 @@ class Call:
             self._error = error
         finally:
             del self._make  # or the server would be there as long as the call
-            self._calls.made.discard(self)
+            self._calls.ended(self)
             for each in self._asked:
                 each.give(_refusal("the user is asked; the call is made again, or given up"))
             self._news.set()

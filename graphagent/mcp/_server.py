@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -263,7 +264,7 @@ class MCPServer:
         """Make a call, or wait for the one that is held."""
         key = "" if context is None else context.idempotency_key
         call = self._calls.take(key) or Call(self._calls, partial(self._asked, access, name), name, arguments, context)
-        call.context, call.is_awaited, held = context, True, False
+        call.context, call.is_awaited, call.limit.deadline, held = context, True, math.inf, False
         try:
             return await call.result()
         except (Exception, anyio.get_cancelled_exc_class()):
@@ -274,7 +275,8 @@ class MCPServer:
         finally:
             call.is_awaited = False
             if held:
-                self._calls.hold(key, call, self._limits["timeout"])
+                call.limit.deadline = anyio.current_time() + (self._limits["timeout"] or math.inf)
+                self._calls.hold(call)
             else:
                 call.task.cancel()
 

@@ -111,11 +111,15 @@ async def test_a_call_waits_as_long_as_it_may_take(tmp_path):
 
 @pytest.mark.every_loop
 async def test_the_end_of_the_agent_ends_calls_that_wait(tmp_path):
-    """Nobody would answer them: the server is told, and its process ends."""
+    """The server is told, and its process ends; an answer that comes later finds the call broken off."""
     log = tmp_path / "log"
     running, _ = await stopped("form", ToolCall("once", {}, "c1"), None, log)
     await running.aclose()
     assert "cancelled" in log.read_text()
+    async with running:
+        running.last.answer({"sure": True})
+        await running.last.finish()
+    assert results(running)[0].content == f"Error: this call was {BROKEN}"
 
 
 async def test_an_answer_is_for_the_same_question_alone(tmp_path):
