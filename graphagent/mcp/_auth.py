@@ -36,6 +36,7 @@ except ModuleNotFoundError:
 from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ValidationError
 
 from graphagent import _clock
+from graphagent.mcp._transports import read
 from graphagent.store import Put
 from graphagent.store._internal import grants_of
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from graphagent.protocols import Store
     from graphagent.store import Key
 
-_REPLY = 30
-"""Seconds that a server of OAuth may take to answer; also those for which one process changes tokens and the others wait."""
+_REPLY = 30.0
+"""Seconds that servers of OAuth may take to give a token, for which one process changes tokens and the others wait."""
 _PAUSE = 0.05
 """Seconds after which they look again."""
 _LONGEST = 200
@@ -252,17 +253,25 @@ class Access(httpx2.Auth):
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[Grant]:
-        """Let nobody else change tokens for a while, in no process: a refresh token may be used once. Yield what is stored."""
+        """Let nobody else change tokens for a while, in no process: a refresh token may be used once. Yield what is stored.
+
+        Raises:
+            ToolServerError: the while is over.
+        """
         while True:
             grant, version = await self._read()
             if _clock.now() < grant.busy:
                 await anyio.sleep(_PAUSE)
                 continue
             with suppress(ConflictError):
-                await self._put(grant.model_copy(update={"busy": _clock.now() + _REPLY * 1000}), version)
+                await self._put(grant.model_copy(update={"busy": _clock.now() + int(_REPLY * 1000)}), version)
                 break
         try:
-            yield grant
+            with anyio.fail_after(_REPLY):
+                yield grant
+        except TimeoutError:
+            reason = f"gave no access within {_REPLY:g} seconds; try again"
+            raise ToolServerError(self._server, reason) from None
         finally:
             with anyio.CancelScope(shield=True):
                 await self.change(busy=0)
@@ -368,7 +377,7 @@ class Access(httpx2.Auth):
             await steps.aclose()
 
     def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=_REPLY)
+        return httpx2.AsyncClient(timeout=None)
 
     async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> tuple[httpx2.Response, str]:
         """Send a request of the flow. Return the response, and what is wrong with it: the SDK would log all of it.
@@ -380,7 +389,7 @@ class Access(httpx2.Auth):
         if request.url.scheme != "https" and self._url.startswith("https:") and host not in _LOOPBACK:
             raise ToolServerError(self._server, f"sends secrets to {host} without TLS; it must be corrected")
         try:
-            response = await client.send(request)
+            response = await read(await client.send(request, stream=True))
         except httpx2.HTTPError as error:
             reason = f"gave no access, since {host} cannot be reached ({type(error).__name__})"
             raise ToolServerError(self._server, reason) from None

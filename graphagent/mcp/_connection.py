@@ -16,7 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from graphagent._concurrency import OwnTask
 from graphagent._version import __version__
-from graphagent.errors import ToolServerError
+from graphagent.errors import GraphAgentError, ToolServerError
 from graphagent.mcp._answers import fault_of, settled
 from graphagent.mcp._transports import Exchange, Streams, Transport, exchange
 
@@ -72,6 +72,8 @@ class MCPConnection:
             await self._opened.wait()
             if self._client is None:
                 noted = self._exchange
+                if isinstance(noted.error, GraphAgentError):  # of the store, or of the server of OAuth
+                    raise noted.error
                 raise ToolServerError(self._server, self._why_not(), status=noted.status) from noted.refused
             yield self._client
         finally:

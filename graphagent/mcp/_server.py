@@ -367,6 +367,8 @@ class MCPServer:
 
     def _failed(self, error: Exception, connection: MCPConnection, called: str, noted: Exchange) -> Exception:
         """Return what to raise for an error of the client. It repeats nothing that was sent."""
+        if isinstance(noted.error, GraphAgentError):  # of the store, or of the server of OAuth
+            return noted.error
         during = f"{called!r} was called" if called else _LISTING
         fault = fault_of(error)
         if isinstance(error, InputRequiredRoundsExceededError):

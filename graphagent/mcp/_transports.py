@@ -27,7 +27,7 @@ Streams = tuple[Any, Any]
 LARGEST = 64 * 1024 * 1024
 """The largest message of a server, in bytes."""
 _LARGEST_REFUSAL = 1024 * 1024
-"""The largest body of a response that is an error, in bytes."""
+"""The largest body of a response that is no message, in bytes."""
 _NOTICE = 5
 """Seconds that a server may take to accept what it does not answer, and to end a session: others wait for that."""
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -200,7 +200,7 @@ class _Client(httpx2.AsyncClient):
 
     async def _tell(self, request: httpx2.Request) -> None:
         """Tell a server what it need not answer."""
-        with suppress(httpx2.RequestError), anyio.move_on_after(_NOTICE):
+        with suppress(Exception), anyio.move_on_after(_NOTICE):  # raised, it would end the requests of all
             await (await super().send(request, stream=True)).aclose()
 
 
@@ -214,36 +214,37 @@ async def _answered(response: httpx2.Response, message: Mapping[str, Any], noted
     status, request = response.status_code, response.request
     kind = response.headers.get("content-type", "").lower()
     is_json = kind.startswith("application/json")
-    headers = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
     if not (response.is_error and noted.status in (401, 403)):  # a client that is refused tries earlier versions, too
         noted.status = status
     noted.is_answer, noted.is_lost, noted.words = True, False, ""
     if response.is_success and (is_json or kind.startswith("text/event-stream")):
         events = _Events(response, noted, is_json)
+        headers = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
         return httpx2.Response(status, headers=headers | _EVENTS, stream=events, request=request)
     if response.is_success:
         return response
-    try:
-        body = await _refusal(response) if response.is_error and is_json else b""
-    finally:
-        await response.aclose()
+    found = await read(response, _LARGEST_REFUSAL if response.is_error and is_json else 0)
+    body = found.content
     said = _object(_object(body).get("error"))
     noted.is_answer = bool(said) and _object(body).get("id") == message.get("id")
     noted.words = str(said.get("message", ""))
     noted.is_lost = status in (400, 404) and not noted.is_answer and "mcp-session-id" in request.headers
-    found = httpx2.Response(status, headers=headers, content=body, request=request)
-    found.next_request = response.next_request
     return found
 
 
-async def _refusal(response: httpx2.Response) -> bytes:
-    """Return the body of a response that is an error; nothing of one that is too large."""
-    found = b""
-    async with aclosing(response.aiter_bytes()) as pieces:
-        async for each in pieces:
-            found += each
-            if len(found) > _LARGEST_REFUSAL:
-                return b""
+async def read(response: httpx2.Response, most: int = _LARGEST_REFUSAL) -> httpx2.Response:
+    """Return a response with its body, or with none if that is larger than so many bytes, and close the one that was streamed."""
+    body = b""
+    try:
+        async with aclosing(response.aiter_bytes()) as pieces:
+            while most and len(body) <= most and (piece := await anext(pieces, b"")):
+                body += piece
+    finally:
+        await response.aclose()
+    headers = {name: value for name, value in response.headers.multi_items() if name not in _OF_BODY}
+    content = body if len(body) <= most else b""
+    found = httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+    found.next_request = response.next_request
     return found
 
 

@@ -10,7 +10,8 @@ import hashlib
 import json
 import secrets
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -201,6 +202,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, status, headers=(), body=None):
         sent = b"" if body is None else json.dumps(body).encode()
+        if body == "large":
+            sent = b" " * 2 * 1024 * 1024
         self.send_response(status)
         for name, each in {
             "Content-Type": "application/json",
@@ -209,7 +212,11 @@ class Handler(BaseHTTPRequestHandler):
         }.items():
             self.send_header(name, each)
         self.end_headers()
-        self.wfile.write(sent)
+        with suppress(OSError):  # nobody reads it any more
+            self.wfile.write(sent)
+            while body in ("large", "slow"):  # which do not end
+                time.sleep(0.05)
+                self.wfile.write(b" ")
 
     def log_message(self, *_):
         pass

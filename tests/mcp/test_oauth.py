@@ -9,10 +9,11 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from graphagent.errors import AnswerError, ToolServerError
+from graphagent.errors import AnswerError, StoreError, ToolServerError
 from graphagent.history import forget_runs
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.mcp import MCPServer, OAuth
+from graphagent.mcp import _auth as auth
 from graphagent.mcp import _server as module
 from graphagent.store import EncryptedStore, MemoryStore, SqliteStore, new_key
 from tests.mcp.oauth import serving, visit
@@ -351,6 +352,61 @@ async def test_a_run_is_executed_again_without_a_visit(site):
         site.asked.clear()
         assert (await running.rerun("r")).output == "done"
     assert site.asked == []
+
+
+class Broken(MemoryStore):
+    """A store of which grants cannot be read while it is broken."""
+
+    is_broken = False
+
+    async def get(self, key):
+        if self.is_broken and key[0] == "grants":
+            raise StoreError("the disk is gone")
+        return await super().get(key)
+
+
+@pytest.mark.every_loop
+async def test_a_store_that_fails_is_no_fault_of_the_server(site):
+    """The error is that of the store, and the connection is used further, though the server could not be told what was given up."""
+    store = Broken()
+    await granted(site, store)
+    site.asks = "form"
+    whoami = ToolCall("whoami")
+
+    def switch():
+        store.is_broken = not store.is_broken
+
+    async with using(site, store, ToolCall("pay"), then(switch, whoami), then(switch, whoami)) as running:
+        await running.run("go", run_id="r", owner="ada")  # a call is held
+        [before] = running.tool_servers[0]._connections.values()
+        switch()
+        await running.tool_servers[0]._calls.aclose()
+        await anyio.wait_all_tasks_blocked()
+        assert before.is_usable
+        with pytest.raises(StoreError, match="the disk is gone"):
+            await using(site, store).run("go", owner="ada")
+        switch()
+        result = await running.resume("r", owner="ada", answer={})
+        said = [each.content for each in results(running)]
+    assert result.output == "done"
+    assert said == [
+        "Error: this call was broken off, and nobody knows whether it took effect",
+        "Error: StoreError: the disk is gone",
+        "whoami for ada",
+    ]
+
+
+@pytest.mark.parametrize("fault", ["slow", "large"])
+@pytest.mark.every_loop
+async def test_a_server_of_oauth_that_does_not_end_its_answer_is_given_up(site, fault, monkeypatch):
+    """It has so many seconds, and so many bytes, and the run ends with an error."""
+    if fault == "slow":
+        monkeypatch.setattr(auth, "_REPLY", 1.0)
+    site.fails["/register"] = (201, {"Content-Length": str(10**9)}, fault)
+    says = "gave no access within 1 seconds" if fault == "slow" else "that is not what OAuth says"
+    async with using(site, MemoryStore()) as running:
+        with pytest.raises(ToolServerError, match=says):
+            await running.run("go")
 
 
 async def test_connections_of_owners_are_few(site, monkeypatch):
