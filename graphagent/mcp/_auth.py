@@ -192,9 +192,9 @@ class Access(httpx2.Auth):
     """The access of an owner to a server, as the store has it. Requests carry the token, and refresh it after its time."""
 
     def __init__(self, server: str, url: str, oauth: OAuth, store: Store, owner: str) -> None:
-        self._server = server
-        self._url = url
-        self._oauth = oauth
+        self.server = server
+        self.url = url
+        self.oauth = oauth
         self._store = store
         # Another address or another registration is another grant; the address may be secret.
         same = [url, oauth.redirect_uri, oauth.client_id, oauth.client_metadata_url, sorted(oauth.scopes)]
@@ -203,7 +203,7 @@ class Access(httpx2.Auth):
         self._key: Key = (*grants_of(owner), hashlib.sha256(json.dumps(same).encode()).hexdigest())
 
     def __repr__(self) -> str:
-        return f"<access to {self._server!r}>"
+        return f"<access to {self.server!r}>"
 
     # ---- requests
 
@@ -271,7 +271,7 @@ class Access(httpx2.Auth):
                 yield grant
         except TimeoutError:
             reason = f"gave no access within {_REPLY:g} seconds; try again"
-            raise ToolServerError(self._server, reason) from None
+            raise ToolServerError(self.server, reason) from None
         finally:
             with anyio.CancelScope(shield=True):
                 await self.change(busy=0)
@@ -328,18 +328,17 @@ class Access(httpx2.Auth):
         Raises:
             ToolServerError: the server of OAuth cannot be reached, or fails.
         """
-        flow = _Flow(self._url, self._oauth, grant, self)
+        flow = _Flow(self, grant)
         if not flow.context.can_refresh_token():
             return False
         flow.context.oauth_metadata, flow.context.protected_resource_metadata = grant.server, grant.resource
-        async with self._client() as client:
-            response, wrong = await self._sent(client, await flow.refreshing())
+        response, wrong = await self._sent(await flow.refreshing())
         if not wrong:
             await flow.refreshed(response)
-        elif 400 <= response.status_code < 500:
+        elif response.status_code in (400, 401, 403):  # another one, such as 429, says nothing of the tokens
             await self.change(tokens=None)
         else:
-            raise ToolServerError(self._server, f"could not refresh its token: {wrong}")
+            raise ToolServerError(self.server, f"could not refresh its token: {wrong}")
         return not wrong
 
     async def _authorize(self, grant: Grant, refused: Refused, ctx: Any) -> None:
@@ -351,48 +350,45 @@ class Access(httpx2.Auth):
         """
         if ctx is None:
             raise ToolServerError(
-                self._server, "wants to be granted access, for which a run can ask its owner; use it in one"
+                self.server, "wants to be granted access, for which a run can ask its owner; use it in one"
             )
-        flow = _Flow(self._url, self._oauth, grant, self, ctx=ctx, server=self._server, more=refused.more)
-        request = httpx2.Request("POST", self._url)
+        flow = _Flow(self, grant, ctx, more=refused.more)
+        request = httpx2.Request("POST", self.url)
         steps = flow.async_auth_flow(request)
         try:
-            async with self._client() as client:
-                await anext(steps)
-                step = await steps.asend(refused.response)
-                while step is not request:
-                    response, wrong = await self._sent(client, step)
-                    if wrong:
-                        raise ToolServerError(self._server, f"gave no access: {wrong}")
-                    step = await steps.asend(response)
+            await anext(steps)
+            step = await steps.asend(refused.response)
+            while step is not request:
+                response, wrong = await self._sent(step)
+                if wrong:
+                    raise ToolServerError(self.server, f"gave no access: {wrong}")
+                step = await steps.asend(response)
         except _DeniedError as denied:
             raise ToolServerError(
-                self._server, f"was not granted access ({denied}); resume the run to ask again"
+                self.server, f"was not granted access ({denied}); resume the run to ask again"
             ) from None
         except (OAuthRegistrationError, OAuthTokenError, ValidationError):  # they say what the server said
-            raise ToolServerError(self._server, "gave no access, since its answer is not what OAuth says") from None
+            raise ToolServerError(self.server, "gave no access, since its answer is not what OAuth says") from None
         except OAuthFlowError as error:
-            raise ToolServerError(self._server, f"gave no access: {str(error)[:_LONGEST]}") from None
+            raise ToolServerError(self.server, f"gave no access: {str(error)[:_LONGEST]}") from None
         finally:
             await steps.aclose()
 
-    def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=None)
-
-    async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> tuple[httpx2.Response, str]:
+    async def _sent(self, request: httpx2.Request) -> tuple[httpx2.Response, str]:
         """Send a request of the flow. Return the response, and what is wrong with it: the SDK would log all of it.
 
         Raises:
             ToolServerError: there is no response, or the request would be sent unprotected.
         """
         host = request.url.host
-        if request.url.scheme != "https" and self._url.startswith("https:") and host not in _LOOPBACK:
-            raise ToolServerError(self._server, f"sends secrets to {host} without TLS; it must be corrected")
+        if request.url.scheme != "https" and self.url.startswith("https:") and host not in _LOOPBACK:
+            raise ToolServerError(self.server, f"sends secrets to {host} without TLS; it must be corrected")
         try:
-            response = await read(await client.send(request, stream=True))
+            async with httpx2.AsyncClient(timeout=None) as client:
+                response = await read(await client.send(request, stream=True))
         except httpx2.HTTPError as error:
             reason = f"gave no access, since {host} cannot be reached ({type(error).__name__})"
-            raise ToolServerError(self._server, reason) from None
+            raise ToolServerError(self.server, reason) from None
         if request.method != "POST":
             return response, ""
         if response.next_request is not None:
@@ -428,11 +424,10 @@ class _DeniedError(BaseException):
 class _Flow(OAuthClientProvider):
     """The flow of the SDK, in which the visit to the browser is a question of a run."""
 
-    def __init__(
-        self, url: str, oauth: OAuth, grant: Grant, access: Access, *, ctx: Any = None, server: str = "", more: bool = False
-    ) -> None:  # fmt: skip
-        super().__init__(url, oauth.metadata(), access, self._send, self._answer, oauth.client_metadata_url)
-        self._access, self._ctx, self._server = access, ctx, server
+    def __init__(self, access: Access, grant: Grant, ctx: Any = None, *, more: bool = False) -> None:
+        oauth = access.oauth
+        super().__init__(access.url, oauth.metadata(), access, self._send, self._answer, oauth.client_metadata_url)
+        self._access, self._ctx = access, ctx
         self._scopes = () if more else oauth.scopes
         self._address = self._verifier = ""
         self._initialized = True
@@ -463,8 +458,8 @@ class _Flow(OAuthClientProvider):
         """Return what the owner was granted, or have the run wait for that."""
         visit = await self._access.visit(self._address, self)
         answer = await self._ctx.ask(
-            f"May {self._server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}",
-            Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._server}:{visit.state[:8]}",
+            f"May {self._access.server!r} be used for you? Visit this address, and answer with the one to which the browser is then sent: {visit.address}",
+            Annotated[str, AfterValidator(visit.checked)], about=visit.address, id=f"{self._access.server}:{visit.state[:8]}",
         )  # fmt: skip
         said = visit.read(answer)
         await self._access.change(visit=None)  # a code may be used once

@@ -409,6 +409,19 @@ async def test_a_server_of_oauth_that_does_not_end_its_answer_is_given_up(site, 
             await running.run("go")
 
 
+async def test_a_server_of_oauth_that_is_busy_does_not_end_the_access(site):
+    """A token that cannot be refreshed now, is later; the owner is not asked again."""
+    store = MemoryStore()
+    await granted(site, store)
+    site.tokens.clear()
+    site.fails["/oauth/token"] = (429, {}, None)
+    async with using(site, store, "done") as running:
+        with pytest.raises(ToolServerError, match="could not refresh its token: .* answered 429"):
+            await running.run("go", run_id="r", owner="ada")
+        site.fails.clear()
+        assert (await running.resume("r", owner="ada")).output == "done"
+
+
 async def test_connections_of_owners_are_few(site, monkeypatch):
     """Those of owners who came long ago are closed, and opened again when they come back."""
     monkeypatch.setattr(module, "_MOST_OWNERS", 2)
