@@ -41,7 +41,7 @@ class MCPConnection:
         self._transport = transport
         self._access = access
         self._start_timeout = start_timeout
-        self._opened, self._over, self._closed = anyio.Event(), anyio.Event(), anyio.Event()
+        self._opened, self._over = anyio.Event(), anyio.Event()
         self._client: Client | None = None
         self._failure: BaseException | None = None
         self._exchange = Exchange()
@@ -53,7 +53,7 @@ class MCPConnection:
     @property
     def is_usable(self) -> bool:
         """Whether it is open, or being opened, in the event loop of the caller."""
-        return self.task.is_running and not self._over.is_set() and not self._dismissed
+        return self.task.is_running and self.is_open and not self._dismissed
 
     @property
     def is_open(self) -> bool:
@@ -74,7 +74,9 @@ class MCPConnection:
                 noted = self._exchange
                 if isinstance(noted.error, GraphAgentError):  # of the store, or of the server of OAuth
                     raise noted.error
-                raise ToolServerError(self._server, self._why_not(), status=noted.status) from noted.refused
+                why = self._transport.failure(noted.error or self._failure, noted.status)
+                why = self.too_slow("") if self._timed_out else why
+                raise ToolServerError(self._server, why, status=noted.status) from noted.refused
             yield self._client
         finally:
             self._users -= 1
@@ -83,12 +85,11 @@ class MCPConnection:
 
     async def aclose(self) -> None:
         """Close it as soon as nobody uses it; if nobody does, return when it is closed."""
-        self._dismissed = True
+        self.dismiss()
         if self._client is None:
             await self.task.stop()
         elif not self._users:
-            self._over.set()
-            await self._closed.wait()
+            await self.task.wait()
 
     def dismiss(self) -> None:
         """Have it closed as soon as nobody uses it: calls that are pending are waited for, and further ones are made on another."""
@@ -96,9 +97,11 @@ class MCPConnection:
         if not self._users:
             self._over.set()
 
-    def too_slow(self, asked: str) -> ToolServerError:
-        """Return the error that says that the server did not answer in time."""
-        return ToolServerError(self._server, self._too_slow("" if self._client is None else f" when {asked}"))
+    def too_slow(self, asked: str) -> str:
+        """Return that the server did not answer in time."""
+        during = "" if self._client is None else f" when {asked}"
+        heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
+        return f"did not answer within {self._start_timeout:g} seconds{during}{heard}; try again, or give it start_timeout="
 
     def heard(self, item: object) -> object:
         """Return what the server sent as whoever waits for it is to get it; None if nobody can."""
@@ -116,15 +119,6 @@ class MCPConnection:
         """Note that the server ended it."""
         if self._client is not None:  # until then, it may be begun in another way
             self._over.set()
-
-    def _why_not(self) -> str:
-        if self._timed_out:
-            return self._too_slow("")
-        return self._transport.failure(self._exchange.error or self._failure, self._exchange.status)
-
-    def _too_slow(self, during: str) -> str:
-        heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
-        return f"did not answer within {self._start_timeout:g} seconds{during}{heard}; try again, or give it start_timeout="
 
     async def _own(self) -> None:
         self._exchange = exchange()
@@ -146,7 +140,6 @@ class MCPConnection:
                 self._transport.is_legacy = False
             self._over.set()
             self._opened.set()
-            self._closed.set()
 
     async def _use(self, mode: str, limit: anyio.CancelScope) -> None:
         """Open the connection, and keep it open until it is to end."""
@@ -165,23 +158,15 @@ class MCPConnection:
             self._transport.is_legacy = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
             self._client = client
             self._opened.set()
-            await self._until_over(client)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_hear_changes, client)
+                await self._over.wait()
+                group.cancel_scope.cancel()
 
     @asynccontextmanager
     async def _streams(self) -> AsyncGenerator[Streams]:
         async with self._transport.open(self._access) as (received, sent):
             yield _Received(received, self), sent
-
-    async def _until_over(self, client: Client) -> None:
-        """Wait until the connection is to end, and have the client hear of changes of the list that it keeps."""
-        tools = client.server_capabilities.tools
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
-            await self._over.wait()  # in earlier versions the server says it by itself
-            return
-        async with anyio.create_task_group() as group:
-            group.start_soon(_hear_changes, client)
-            await self._over.wait()
-            group.cancel_scope.cancel()
 
 
 async def _checked_elsewhere(name: str, result: CallToolResult) -> None:
@@ -189,7 +174,10 @@ async def _checked_elsewhere(name: str, result: CallToolResult) -> None:
 
 
 async def _hear_changes(client: Client) -> None:
-    # Without this, a list is valid for as long as the server said.
+    """Have the client hear of changes of the list that it keeps; in earlier versions, the server says it by itself."""
+    tools = client.server_capabilities.tools
+    if tools is None or not tools.list_changed:
+        return
     with suppress(MCPError, RuntimeError, TimeoutError):
         async with client.listen(tools_list_changed=True) as changes:
             async for _ in changes:

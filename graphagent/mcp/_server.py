@@ -329,7 +329,7 @@ class MCPServer:
                 connection = self._connection(access)
                 again = False
         connection.dismiss()
-        raise connection.too_slow(_LISTING)
+        raise ToolServerError(self._name, connection.too_slow(_LISTING))
 
     async def _pages(self, client: Client) -> list[Mapping[str, Any]]:
         """Return the descriptions of all tools of the server.
