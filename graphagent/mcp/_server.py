@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 from anyio.lowlevel import current_token
 from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from pydantic import ValidationError
@@ -24,7 +26,7 @@ from graphagent.mcp._auth import Access, OAuth
 from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
 from graphagent.mcp._stdio import Stdio
-from graphagent.mcp._tools import MCPTool, called_as, can_be_called, check_once, fits_output, result_of, validator_of
+from graphagent.mcp._tools import MCPTool, called_as, can_be_called, fits_output, result_of, validator_of
 from graphagent.mcp._transports import LARGEST, Http, Refused, advice, exchange
 from graphagent.store import MemoryStore
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What is kept of the description of a tool."""
+_BREACH = "gave an answer when {} that is not what the protocol, or its own schema, says{}; it must be corrected"
 _LISTING = "it was asked for its tools"
 _TIMEOUT = 300.0
 _START_TIMEOUT = 30.0
@@ -213,7 +216,10 @@ class MCPServer:
             ToolServerError: one has a name or a schema that is not valid, or two have one name.
         """
         tools = [self._tool(each) for each in listed]
-        check_once(self._name, [tool.name for tool in tools])
+        for name, number in Counter(tool.name for tool in tools).items():
+            if number > 1:
+                reason = f"has two tools that the model would call {name!r}; tell them apart by rename=, or leave both out by only=[…]"
+                raise ToolServerError(self._name, reason)
         return tools
 
     async def aclose(self) -> None:
@@ -255,7 +261,7 @@ class MCPServer:
         """
         result = await self._granted(context, partial(self._made, name, again, arguments, context))
         if schema is not None and not fits_output(result, schema):
-            raise self._breach(f"{name!r} was called", "")
+            raise ToolServerError(self._name, _BREACH.format(f"{name!r} was called", ""))
         return result_of(result)
 
     async def _made(
@@ -287,22 +293,20 @@ class MCPServer:
             ToolServerError: there is no access.
             Suspend: the run waits for its owner.
         """
-        access = None if self._auth is None else self._access(self._auth, ctx)
+        if self._auth is None:
+            return await ask(None)
+        store, owner = (None, "") if ctx is None else (ctx.store, ctx.owner)
+        store = self._without_store if store is None else store
+        access = Access(self._name, cast("Http", self._transport).url, self._auth, store, owner)
         was_granted = False
         while True:
             try:
                 return await ask(access)
             except ToolServerError as error:
                 refused = error.__cause__
-                if access is None or was_granted or not isinstance(refused, Refused):
+                if was_granted or not isinstance(refused, Refused):
                     raise error from None
             was_granted = await access.renew(refused, ctx)
-
-    def _access(self, auth: OAuth, ctx: Any) -> Access:
-        """Return the access of the owner of a run."""
-        store, owner = (None, "") if ctx is None else (ctx.store, ctx.owner)
-        url = cast("Http", self._transport).url
-        return Access(self._name, url, auth, self._without_store if store is None else store, owner)
 
     async def _asked(self, access: Access | None, called: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         """Ask the server to call a tool, or, if none is named, for its tools.
@@ -377,7 +381,7 @@ class MCPServer:
             reason = f"gave an answer when {during} that is larger than the limit of {LARGEST // 1024**2} MiB"
             if called:  # and another attempt would be no smaller
                 return ToolError(f"the tool server {self._name!r} {reason}; ask it for less")
-        elif fault is Fault.MISSING and noted.is_unreachable:
+        elif fault is Fault.MISSING and isinstance(noted.error, httpx2.ConnectError):  # it was not even sent
             connection.dismiss()
             reason = self._transport.failure(noted.error, 0)
         elif fault is Fault.MISSING or not connection.is_open or is_end(error):
@@ -394,12 +398,8 @@ class MCPServer:
         else:
             at = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
             where = f", at {at[:_LONGEST]!r}" if at else ""
-            return self._breach(during, where)
+            reason = _BREACH.format(during, where)
         return ToolServerError(self._name, reason, status=noted.status)
-
-    def _breach(self, during: str, where: str) -> ToolServerError:
-        reason = f"gave an answer when {during} that is not what the protocol, or its own schema, says{where}; it must be corrected"
-        return ToolServerError(self._name, reason)
 
 
 def _cancel(connections: Mapping[tuple[object, ...], MCPConnection]) -> None:

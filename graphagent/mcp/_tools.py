@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -213,17 +213,3 @@ def _image(encoded: str, what: str, where: str) -> str | Image:
         return image_of(base64.b64decode("".join(encoded.split()), validate=True))
     except ValueError:  # not base64, or of another kind
         return f"({what}, which is not shown{where})"
-
-
-def check_once(server: str, names: Sequence[str]) -> None:
-    """Check that no tool is listed twice.
-
-    Raises:
-        ToolServerError: one is.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            reason = f"has two tools that the model would call {name!r}; tell them apart by rename=, or leave both out by only=[…]"
-            raise ToolServerError(server, reason)
-        seen.add(name)

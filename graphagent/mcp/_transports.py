@@ -87,11 +87,6 @@ class Exchange:
     is_given_up: bool = False
     """Whether nobody waits for the answer any more."""
 
-    @property
-    def is_unreachable(self) -> bool:
-        """Whether the request was not even sent."""
-        return isinstance(self.error, httpx2.ConnectError)
-
 
 _exchange: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
