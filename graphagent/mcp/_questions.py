@@ -78,8 +78,8 @@ class Calls:
     async def aclose(self) -> None:
         """Give up the calls in this event loop whose runs have stopped."""
         loop = current_token().native_token
-        for place in [each for each in list(self._held) if each[0] is loop]:
-            await self._held.pop(place).task.stop()
+        for call in [self._held.pop(each) for each in list(self._held) if each[0] is loop]:
+            await call.task.stop()
 
 
 class Call:
