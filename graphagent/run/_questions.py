@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent._article import a, kind_of
 from graphagent.codec._internal import decode, undeclared
 from graphagent.errors import AnswerError
-from graphagent.run._schemas import fits_schema
+from graphagent.run._schemas import misfits
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
@@ -114,9 +114,7 @@ class Question:
             wrong = error
         except (TypeError, ValueError, RecursionError):  # it is no JSON
             pass
-        found = [each.removeprefix("all of it: ") for each in problems(wrong)]
-        said = f"question {self.id!r} asks for {show(self.type)}, and the answer, {kind_of(answer)}, does not fit"
-        raise AnswerError(self.id, f"{said}: {'; '.join(found)}", found)
+        raise self._unfitting(show(self.type), answer, problems(wrong))
 
     def _as_schema_says(self, answer: object) -> object:
         """Return an answer as JSON has it. Its type is known to the node, which makes it of the answer."""
@@ -128,16 +126,21 @@ class Question:
             return answer
         try:
             plain = to_jsonable_python(answer)
-            fits = fits_schema(plain, self.json_schema, self.json_schema.get("$defs", {}))
-        except (PydanticSerializationError, ValueError, RecursionError):  # it is no JSON
-            plain, fits = None, False
-        if fits:
+            found = [*misfits(plain, self.json_schema, self.json_schema.get("$defs", {}))]
+        except (PydanticSerializationError, ValueError, RecursionError):
+            plain, found = None, ["is no JSON"]
+        if not found:
             return plain
-        named = self.json_schema.get("title") or self.json_schema.get("type", "what its json_schema describes")
-        raise AnswerError(
-            self.id,
-            f"question {self.id!r} asks for {named}, and the answer is {a(type(answer).__name__)} that does not fit",
+        raise self._unfitting(
+            self.json_schema.get("title") or self.json_schema.get("type", "what its json_schema describes"),
+            answer,
+            found,
         )
+
+    def _unfitting(self, wanted: str, answer: object, found: Sequence[str]) -> AnswerError:
+        found = [each.removeprefix("all of it: ") for each in found]
+        said = f"question {self.id!r} asks for {wanted}, and the answer, {kind_of(answer)}, does not fit"
+        return AnswerError(self.id, f"{said}: {'; '.join(found)}", found)
 
 
 def open_question(log: Log, run_id: str, stored: OpenQuestion, type_: Any, input_type: Any) -> Question:

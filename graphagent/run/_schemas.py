@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ _PLAIN: Mapping[str, Any] = {
     "number": int | float,
     "boolean": bool,
     "null": type(None),
+    "object": dict,
+    "array": list,
 }
 
 
@@ -31,38 +33,50 @@ def schema_of(kind: QuestionKind, type_: Any) -> dict[str, Any]:
         return {}
 
 
-def fits_schema(value: Any, schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Return whether JSON data has the form of a JSON schema, whose references are to `known` ones.
+def misfits(value: Any, schema: Mapping[str, Any], known: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Yield each place where JSON data has not the form of a JSON schema, whose references are to `known` ones, and what must be there.
 
     What a schema demands of texts and numbers, such as a format or a limit, is not looked at.
     """
     if "$ref" in schema:
-        return fits_schema(value, known.get(schema["$ref"].rpartition("/")[2], {}), known)
-    choices = schema.get("anyOf", schema.get("oneOf"))
-    if choices is not None:
-        return any(fits_schema(value, each, known) for each in choices)
+        yield from misfits(value, known.get(schema["$ref"].rpartition("/")[2], {}), known, place)
+        return
+    choices, kind = schema.get("anyOf", schema.get("oneOf")), schema.get("type")
     values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if values is not None:
-        return any(type(value) is type(each) and value == each for each in values)
-    kind = schema.get("type")
-    if kind == "object":
-        return isinstance(value, dict) and _fields_fit(cast("Mapping[str, Any]", value), schema, known)
-    if kind == "array":
-        return isinstance(value, list) and _items_fit(cast("Sequence[Any]", value), schema, known)
-    if isinstance(value, bool) and kind in _PLAIN:  # which is an int to Python
-        return kind == "boolean"
-    return isinstance(value, _PLAIN.get(kind, object)) if isinstance(kind, str) else True
+    wanted = ""
+    if choices is not None:
+        if all(any(misfits(value, each, known)) for each in choices):
+            wanted = "has none of the forms that may be answered"
+    elif values is not None:
+        if not any(type(value) is type(each) and value == each for each in values):
+            wanted = f"must be {' or '.join(map(repr, values))}"
+    elif kind == "object" and isinstance(value, dict):
+        yield from _of_fields(cast("Mapping[str, Any]", value), schema, known, f"{place}." if place else "")
+    elif kind == "array" and isinstance(value, list):
+        yield from _of_items(cast("Sequence[Any]", value), schema, known, f"{place}." if place else "")
+    elif isinstance(value, bool) and kind in _PLAIN:  # which is an int to Python
+        wanted = "" if kind == "boolean" else f"must be of type {kind}"
+    elif isinstance(kind, str) and not isinstance(value, _PLAIN.get(kind, object)):
+        wanted = f"must be of type {kind}"
+    if wanted:
+        yield f"{place or 'all of it'}: {wanted}"
 
 
-def _fields_fit(value: Mapping[str, Any], schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+def _of_fields(
+    value: Mapping[str, Any], schema: Mapping[str, Any], known: Mapping[str, Any], under: str
+) -> Iterator[str]:
     fields, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    if not value.keys() >= set(schema.get("required", ())) or (others is False and not value.keys() <= fields.keys()):
-        return False
-    rest: Any = {} if isinstance(others, bool) else others
-    return all(fits_schema(each, fields.get(name, rest), known) for name, each in value.items())
+    yield from (f"{under}{name}: is missing" for name in schema.get("required", ()) if name not in value)
+    for name, each in value.items():
+        if name in fields or others is not False:
+            yield from misfits(each, fields.get(name, {} if others is True else others), known, f"{under}{name}")
+        else:
+            yield f"{under}{name}: is not asked for"
 
 
-def _items_fit(value: Sequence[Any], schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+def _of_items(value: Sequence[Any], schema: Mapping[str, Any], known: Mapping[str, Any], under: str) -> Iterator[str]:
     first = schema.get("prefixItems", [])
+    yield from (f"{under}{number}: is missing" for number in range(len(value), len(first)))
     kinds = first + [schema.get("items", {})] * (len(value) - len(first))
-    return len(value) >= len(first) and all(map(lambda each, kind: fits_schema(each, kind, known), value, kinds))
+    for number, (each, kind) in enumerate(zip(value, kinds, strict=False)):
+        yield from misfits(each, kind, known, f"{under}{number}")

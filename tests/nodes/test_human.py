@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
@@ -1015,6 +1016,32 @@ async def test_an_answer_to_a_node_of_ones_own_is_of_the_type_that_it_asked_for(
         with pytest.raises(AnswerError, match="asks for"):
             await life.go_on(each_)
     assert (await life.go_on(given)).output is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "said"),
+    [
+        (list[int], ["3"], "asks for array, and the answer, a list, does not fit: 0: must be of type integer"),
+        (Literal["send", "drop"], "sent", "must be 'send' or 'drop'"),
+        (Trip, {"where": "Rome"}, "days: is missing"),
+        (list[Trip], [{"where": 1, "days": 3}], "0.where: must be of type string"),
+        (tuple[int, str], [1], "1: is missing"),
+        (dict[str, int], {"a": "1"}, "a: must be of type integer"),
+        (Trip | None, 3, "has none of the forms that may be answered"),
+        (Trip, object(), "is no JSON"),
+    ],
+)
+async def test_a_process_that_knows_the_form_of_an_answer_says_what_does_not_fit(kind, answer, said):
+    """The place and what must be there, without the answer."""
+
+    @node
+    async def asking(ctx: Context, said: str) -> str:
+        return str(await ctx.ask("Well?", kind))
+
+    strategy, store = Strategy("s", START >> asking >> END), MemoryStore()
+    await Agent(strategy, store=store).run("x", run_id="r")
+    with pytest.raises(AnswerError, match=f"{re.escape(said)}$"):
+        await Agent(strategy, store=store).resume("r", answer=answer)
 
 
 async def test_an_answer_that_only_the_node_can_refuse_is_asked_for_again():
