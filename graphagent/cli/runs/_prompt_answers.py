@@ -127,6 +127,10 @@ def read_answer(question: Question, text: str) -> object:
         return _verdict(question, text)
     if question.type is str:
         return text
+    if _is_form(question):  # no text is a form, so it may decline one
+        denied = _denial(text)
+        if denied is not None:
+            return denied
     return _fitting(question, text, f"question {question.id!r} asks for")[1]
 
 
@@ -137,7 +141,7 @@ def parts_of(question: Question) -> list[Part]:
     kind = question.type
     if question.kind != "question":
         return []
-    if kind is Any or not isinstance(kind, type):
+    if _has_schema_alone(question):
         schema, needed = question.json_schema, question.json_schema.get("required", ())
         return [
             Part(replace(question, id=name, type=_type_of(each), json_schema=each), name not in needed)
@@ -158,6 +162,14 @@ def parts_of(question: Question) -> list[Part]:
     else:
         return []
     return [Part(replace(question, id=name, type=hint), optional) for name, hint, optional in named]
+
+
+def _has_schema_alone(question: Question) -> bool:
+    return question.type is Any or not isinstance(question.type, type)
+
+
+def _is_form(question: Question) -> bool:
+    return _has_schema_alone(question) and bool(parts_of(question))
 
 
 def _type_of(schema: Mapping[str, Any]) -> Any:
@@ -200,6 +212,8 @@ def wanted(question: Question) -> str:
         return "yes, no with a reason, or other arguments as JSON" if question.call else "yes, or no with a reason"
     if question.type is bool:
         return "yes or no"
+    if _is_form(question):
+        return f"a JSON object with {'; '.join(each.described for each in parts_of(question))}"
     if question.kind == "result" or question.type in (None, object) or show(question.type) == "Any":
         return "any text or JSON"
     return "text" if question.type is str else f"{_shown(question.type)}, as JSON or as plain text"
@@ -226,12 +240,11 @@ def _candidates(kind: object, text: str) -> Iterable[object]:
 
 def _verdict(question: Question, text: str) -> object:
     """Return what a text decides about a tool call, or about a value."""
-    head, _, rest = text.strip().partition(" ")
-    word = head.rstrip(",:").lower()
-    if word in _YES and not rest:
+    denied = _denial(text)
+    if denied is not None:
+        return denied
+    if text.strip().rstrip(",:").lower() in _YES:
         return Approve()
-    if word in _NO:
-        return Deny(rest.strip()) if rest.strip() else Deny()
     try:
         arguments = json.loads(text)
     except ValueError:
@@ -239,3 +252,10 @@ def _verdict(question: Question, text: str) -> object:
     if isinstance(arguments, dict) and question.call:
         return Approve(arguments=cast("Mapping[str, object]", arguments))
     raise AnswerError(question.id, f"question {question.id!r} asks for {wanted(question)}")
+
+
+def _denial(text: str) -> Deny | None:
+    head, _, rest = text.strip().partition(" ")
+    if head.rstrip(",:").lower() not in _NO:
+        return None
+    return Deny(rest.strip()) if rest.strip() else Deny()

@@ -186,7 +186,9 @@ def test_a_form_is_asked_for_by_its_fields():
     """Where only its JSON schema is known, such as that of a question of a tool server."""
     sizes = {"oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]}
     properties = {"sure": {"type": "boolean"}, "size": sizes, "colour": {"enum": ["red"]}, "tags": {"type": "array"}}
-    question = Question("q", "?", "n", type=Any, json_schema={"properties": properties, "required": ["sure"]})
+    question = Question(
+        "q", "?", "n", type=Any, json_schema={"type": "object", "properties": properties, "required": ["sure"]}
+    )
     sure, size, colour, tags = parts_of(question)
     assert [each.described for each in (sure, size, colour)] == [
         "sure: bool",
@@ -196,6 +198,12 @@ def test_a_form_is_asked_for_by_its_fields():
     assert [read_part(sure, "yes"), read_part(size, "l"), read_part(tags, '["a"]')] == [True, "l", ["a"]]
     with pytest.raises(AnswerError, match=r"'size' is 's' \| 'l'"):
         read_part(size, "m")
+    assert read_answer(question, '{"sure": true}') == {"sure": True}
+    with pytest.raises(
+        AnswerError, match=r"asks for a JSON object with sure: bool; size: .*: sure: must be of type boolean$"
+    ):
+        read_answer(question, '{"sure": 1}')
+    assert read_answer(question, "no, not now") == Deny("not now")
 
 
 @pytest.mark.parametrize(
