@@ -11,7 +11,7 @@ import anyio
 
 from graphagent import END, START, Agent, Context, Strategy, node, parallel, tool
 from graphagent.llm import Message, ModelResponse, ToolCall, ToolCalls, Usage
-from graphagent.nodes import ask_human, execute_tools, llm_request
+from graphagent.nodes import Approved, Denied, approval, ask_human, execute_tools, llm_request
 from graphagent.store import SqliteStore
 
 
@@ -47,6 +47,19 @@ own = Agent(mail, store=SqliteStore("own.db"))
 
 def make():
     return Agent(mail)
+
+
+# A value that a person approves.
+
+publish = approval("Publish it?")
+notice = Agent(
+    Strategy(
+        "notice",
+        START >> publish,
+        publish.on(Approved).map(lambda approved: f"approved by {approved.by}") >> END,
+        publish.on(Denied).map(lambda denied: f"denied by {denied.by}: {denied.reason}") >> END,
+    )
+)
 
 
 # Questions of several types, all open at once.

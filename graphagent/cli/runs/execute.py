@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from graphagent.cli.runs._progress import live_progress
 from graphagent.cli.runs._prompt_answers import ask_all, read_answers
 from graphagent.cli.runs._target import AllowChanged, ExecuteTarget, NewId, Which, WhichOrNewest, run_named
 from graphagent.errors import AnswerError, RunError, RunExistsError
+from graphagent.llm import Approve, Deny
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -50,6 +52,7 @@ def answer(
         ),
     ] = None,
     *,
+    by: Annotated[str, option("--by", "NAME", "Who decides: it is kept with an approval or a no.")] = "",
     target: ExecuteTarget,
     allow_changed: AllowChanged = False,
     as_json: Json = False,
@@ -69,6 +72,7 @@ def answer(
         except typer.Exit:
             aside(f"Answer with: {target.answer(run_id, stored.questions)}")
             raise
+        given.update({id_: replace(each, by=by) for id_, each in given.items() if isinstance(each, Approve | Deny)})
 
     async def work(agent: Agent[Any, Any], _: Store) -> RunResult[Any]:
         return await agent.resume(run_id, answers=given, owner=target.owner, allow_changed=allow_changed)

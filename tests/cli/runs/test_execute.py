@@ -124,6 +124,16 @@ def test_a_tool_call_is_approved_denied_or_changed(run, begun, home, words, said
     assert _status(run, "post-1")["cost"] == "0.0048"
 
 
+@pytest.mark.parametrize(
+    ("words", "out"), [(["yes"], "approved by Ada\n"), (["no", "too", "long"], "denied by Ada: too long\n")]
+)
+def test_who_approves_a_value_is_kept(run, begun, words, out):
+    """As `by` of Approved and Denied, for the node that comes after."""
+    begun("notice", "n")
+    ended = run("runs", "answer", "n", *words, "--by", "Ada", "--agent", "program.py:notice", *STORE)
+    assert (ended.code, ended.out) == (0, out)
+
+
 def test_words_that_are_no_verdict_are_refused(run, begun, home):
     """A tool call is not approved by accident."""
     begun("letters", "post-1")
