@@ -234,7 +234,7 @@ def states(status: Collection[str] | None) -> Collection[Any] | None:
     """
     from graphagent.run import Status
 
-    existing = (*get_args(Status), "damaged")
+    existing = get_args(Status)
     for each in status or ():
         if each not in existing:
             raise typer.BadParameter(

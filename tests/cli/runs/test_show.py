@@ -68,6 +68,7 @@ def test_a_list_is_narrowed(run, begun):
     refused = run("runs", "list", "--status", "asleep", *STORE)
     assert refused.code == 2
     assert "'asleep' is no status; there are queued, running," in refused.said
+    assert refused.said.count("damaged") == 1
 
 
 def test_sizes_are_told(run, begun):
