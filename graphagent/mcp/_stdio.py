@@ -89,7 +89,8 @@ class Stdio:
     def failure(self, error: BaseException | None, status: int) -> str:
         """Return why the process could not be started, or ended."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return f"cannot be started: there is no program {self.command!r}, or cwd= is no folder"
+            apart = " (pass each argument by itself, as in stdio('npx', 'server'))" if " " in self.command else ""
+            return f"cannot be started: there is no program {self.command!r}{apart}, or cwd= is no folder"
         if isinstance(error, OSError | ValueError):
             return f"cannot be started ({type(error).__name__}); check the command {self.command!r}, env= and cwd="
         if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:

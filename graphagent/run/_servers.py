@@ -96,13 +96,12 @@ async def list_tools(run: Runtime) -> None:
 def _check_names(
     declared: Sequence[Tool | ToolServer], listed: Mapping[str, Sequence[Tool]], of_features: Iterable[str]
 ) -> None:
-    taken = {*of_features, *(each.name for each in declared if not isinstance(each, ToolServer))}
+    own = (*of_features, *(each.name for each in declared if not isinstance(each, ToolServer)))
+    taken = dict.fromkeys(own, "the agent")
     for server in declared:
         if isinstance(server, ToolServer):
             for tool in listed[server.name]:
                 if tool.name in taken:
-                    reason = (
-                        f"has a tool {tool.name!r}, and so has the agent; give the server prefix=, rename= or only="
-                    )
+                    reason = f"has a tool {tool.name!r}, and so has {taken[tool.name]}; give the server prefix=, rename= or only="
                     raise ToolServerError(server.name, reason)
-                taken.add(tool.name)
+                taken[tool.name] = f"the tool server {server.name!r}"

@@ -388,6 +388,8 @@ async def test_a_command_that_does_not_exist_is_named():
     with pytest.raises(ToolServerError, match="there is no program 'no-such-program'") as caught:
         await server.list_tools()
     assert "swordfish" not in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(ToolServerError, match="no program 'no-such-program x' .pass each argument by itself"):
+        await MCPServer.stdio("no-such-program x").list_tools()
 
 
 async def test_rubbish_on_stdout_is_passed_over():
@@ -588,6 +590,9 @@ async def test_tools_of_one_name_are_told_apart_by_a_prefix():
     async with agent(stdio(rename={"add": "read_result"})) as running:
         running.install(ContextWindow, observation_chars=500)
         with pytest.raises(ToolServerError, match="has a tool 'read_result', and so has the agent"):
+            await running.run("hello")
+    async with agent(stdio(), tools=[stdio(name="more")]) as running:
+        with pytest.raises(ToolServerError, match=r"has a tool 'add', and so has the tool server '(tests|more)'"):
             await running.run("hello")
     with pytest.raises(ValueError, match="two tool servers are named 'tests'"):
         agent(stdio(), tools=[stdio()])
