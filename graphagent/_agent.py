@@ -222,7 +222,7 @@ class Agent(Generic[I, O]):
         if self.store is None and getattr(made, "background", False):
             raise FeatureError(
                 f"{named} learns in the background, and what is left to learn is kept in a store; "
-                "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at once"
+                "give the agent one: Agent(…, store=SqliteStore('runs.db')), or let it learn at its place: learn='node'"
             )
         installed.install(self)
         self._features[type(made)] = installed
