@@ -388,7 +388,7 @@ async def test_a_command_that_does_not_exist_is_named():
     with pytest.raises(ToolServerError, match="there is no program 'no-such-program'") as caught:
         await server.list_tools()
     assert "swordfish" not in "".join(traceback.format_exception(caught.value))
-    with pytest.raises(ToolServerError, match="no program 'no-such-program x' .pass each argument by itself"):
+    with pytest.raises(ToolServerError, match=r"no program 'no-such-program x' \(pass each argument by itself"):
         await MCPServer.stdio("no-such-program x").list_tools()
 
 
