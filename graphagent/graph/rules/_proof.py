@@ -384,7 +384,8 @@ def check_rules(
             continue
         way = _shortest(*(shortest_break(edges, each, tried_again=tried_again, refused=refused) for each in forbidden))
         if way is not None:
-            found.append(Problem(way.last, f"it breaks the rule {rule} on the path {way}: {_advice(rule)}"))
+            said = f"it breaks the rule {rule} on the path {way}: {_advice(rule)}"
+            found.append(Problem(way.last, said + _about_copy(rule, way.last)))
     return found
 
 
@@ -395,6 +396,12 @@ def shortest_break(
     ways = _through(edges, "", pattern, refused=refused)
     broken = _tried_again(ways, "")[1] if tried_again else ways.broken
     return Way(0, ("START",)).then(broken[pattern.at_start])
+
+
+def _about_copy(rule: PathRule, path: str) -> str:
+    if {path, *path.split("/")} & {name_of(node) for node in rule.nodes}:
+        return ""
+    return f"; {path!r} is a copy of what the rule names, and counts as that; a path as text names one place alone"
 
 
 def _advice(rule: PathRule) -> str:
