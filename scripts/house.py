@@ -63,7 +63,7 @@ TARGETS = {
 CORE = frozenset({"run", "log", "history", "memory/steps", "memory/transcript"})
 """The core is these rooms, and those that only these import. A transcript was a part of `memory/steps` when the aim was set."""
 LOGS = frozenset({"journal", "log", "recorder", "store"})
-PYTHONS_OWN = {"_fields"}.union(
+PYTHONS_OWN = {"_asdict", "_fields", "_make", "_replace"}.union(
     *(dir(kind) for module in (builtins, abc, contextlib) for kind in vars(module).values() if isinstance(kind, type))
 )
 """Names with an underscore that Python gave: those of the data model, and what a named tuple has."""
