@@ -559,8 +559,8 @@ class BlockingTool(Protocol):
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check arguments, as far as that is possible without a call."""
 
-    def is_held(self, key: str) -> bool:
-        """Return whether the call of this idempotency key, whose run has stopped, still waits in this process, to be continued."""
+    def is_held(self, context: Any) -> bool:
+        """Return whether the call of this context, whose run has stopped, still waits in this process, to be continued."""
 
     def result_of(self, call: ToolCall, value: Any) -> ToolResult:
         """Return the result of a call that was answered from outside, as the model sees it."""

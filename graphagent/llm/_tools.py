@@ -169,8 +169,8 @@ class Tool:
             ArgumentsError: they do not.
         """
 
-    def is_held(self, key: str) -> bool:
-        """Return whether the call of this idempotency key, whose run has stopped, still waits in this process, to be continued."""
+    def is_held(self, context: Any) -> bool:
+        """Return whether the call of this context, whose run has stopped, still waits in this process, to be continued."""
         return False
 
     def result_of(self, call: ToolCall, value: Any) -> ToolResult:

@@ -44,7 +44,7 @@ class Calls:
     def __init__(self, server: str) -> None:
         self.server = server
         self.made: set[Call] = set()
-        self._held: dict[tuple[object, str], Call] = {}
+        self._held: dict[tuple[object, ...], Call] = {}
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """Answer a question of the server."""
@@ -61,13 +61,13 @@ class Calls:
         """Keep a call whose run has stopped."""
         self._held[call.place] = call
 
-    def holds(self, key: str) -> bool:
-        """Return whether the call of an idempotency key is held in this event loop."""
-        return (current_token().native_token, key) in self._held
+    def holds(self, context: Any) -> bool:
+        """Return whether the call of a run is held in this event loop."""
+        return _place(context) in self._held
 
-    def take(self, key: str) -> Call | None:
+    def take(self, context: Any) -> Call | None:
         """Return a call that was held, and hold it no longer."""
-        return self._held.pop((current_token().native_token, key), None)
+        return self._held.pop(_place(context), None)
 
     def ended(self, call: Call) -> None:
         """Forget a call that has ended; one that is held and was not given up is found by its run."""
@@ -91,11 +91,7 @@ class Call:
     ) -> None:  # fmt: skip
         self._calls, self._make = calls, make
         self._name, self._arguments = name, dict(arguments)
-        self.place: tuple[object, str] = (
-            current_token().native_token,
-            "" if context is None else context.idempotency_key,
-        )
-        """The event loop in which it is made, and its idempotency key."""
+        self.place = _place(context)
         self.context: Any = context
         """The Context of the tool in the run that waits for it; None if it is made outside of a run."""
         self.is_awaited = True
@@ -208,6 +204,12 @@ class Call:
         context = self.context
         if self.is_awaited and context is not None and context.call is not None:
             context.emit(ToolProgressed(context.run_id, context.node, context.call, progress, total, message or ""))
+
+
+def _place(context: Any) -> tuple[object, ...]:
+    """Return what tells the call of a run apart from all others: runs of two owners, or in two stores, can have one id."""
+    loop = current_token().native_token
+    return (loop,) if context is None else (loop, id(context.store), context.owner, context.idempotency_key)
 
 
 class _Asked:

@@ -268,8 +268,9 @@ class MCPServer:
         self, name: str, again: bool, arguments: Mapping[str, Any], context: Any, access: Access | None
     ) -> CallToolResult:
         """Make a call, or wait for the one that is held."""
-        key = "" if context is None else context.idempotency_key
-        call = self._calls.take(key) or Call(self._calls, partial(self._asked, access, name), name, arguments, context)
+        call = self._calls.take(context) or Call(
+            self._calls, partial(self._asked, access, name), name, arguments, context
+        )
         call.context, call.is_awaited, call.limit.deadline, held = context, True, math.inf, False
         try:
             return await call.result()

@@ -42,11 +42,11 @@ class MCPTool(Tool):
     """What the server says of its effects, such as `readOnlyHint`. Nothing guarantees that this is true."""
     validator: Any = field(kw_only=True, repr=False)
     """Checks arguments by the schema."""
-    holds: Callable[[str], bool] = field(kw_only=True, repr=False)
+    holds: Callable[[Any], bool] = field(kw_only=True, repr=False)
 
-    def is_held(self, key: str) -> bool:
-        """Return whether a call of this idempotency key waits in this process for the answer to a question of the server."""
-        return self.holds(key)
+    def is_held(self, context: Any) -> bool:
+        """Return whether a call waits in this process for the answer to a question of the server."""
+        return self.holds(context)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Check that arguments fit the schema of the server, and can be sent."""

@@ -91,7 +91,7 @@ async def _in_flight(effects: Effects, tool: Tool, call: ToolCall) -> ToolResult
     key = f"{effects.scope}{call.id}"
     # One that waited with the run was not broken off: it begins again, as a node does, or is held where it was made.
     times = effects.times_started("tool", key) - effects.times_started("suspended", key)
-    if not times or tool.is_held(effects.within(call.id, call).context().idempotency_key):
+    if not times or tool.is_held(effects.within(call.id, call).context()):
         return None
     if tool.in_flight == "fail":
         return refused(call, BROKEN_OFF)
@@ -151,13 +151,13 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     started, inside = _clock.ticks(), effects.within(call.id, call)
     known: Mapping[str, Tool] = {each.name: each for each in effects.execution.offered}
     context = inside.context()
-    if tool is None or not tool.is_held(context.idempotency_key):  # one that is held has begun
+    if tool is None or not tool.is_held(context):  # one that is held has begun
         # Of a call that is simply repeated, the beginning is durable with whatever comes next.
         await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
     try:
         result = await execute_tool(tool, call, known=known, context=context)
     except Suspend:
-        if tool is not None and tool.in_flight != "retry" and not tool.is_held(context.idempotency_key):
+        if tool is not None and tool.in_flight != "retry" and not tool.is_held(context):
             await effects.start("suspended", key, durable=False)
         raise
     if _ends_run(result.value, run):

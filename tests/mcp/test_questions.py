@@ -13,7 +13,7 @@ import pytest
 from graphagent.errors import AnswerError
 from graphagent.llm import Deny, ToolCall, ToolCalls
 from graphagent.mcp import MCPServer
-from graphagent.store import SqliteStore
+from graphagent.store import MemoryStore, SqliteStore
 from tests.mcp.asks import SCHEMA
 from tests.mcp.test_http import pytestmark, serving  # noqa: F401  what the client leaves unfinished
 from tests.mcp.test_stdio import agent, results
@@ -120,6 +120,22 @@ async def test_the_end_of_the_agent_ends_calls_that_wait(tmp_path):
         running.last.answer({"sure": True})
         await running.last.finish()
     assert results(running)[0].content == f"Error: this call was {BROKEN}"
+
+
+@pytest.mark.every_loop
+async def test_a_call_that_waits_is_of_its_owner_alone():
+    """The run of another one, which happens to have the same id, makes a call of its own."""
+    with serving(program="asks.py") as url:
+        server, store = MCPServer.http(url, name="shop"), MemoryStore()
+        said = {}
+        for owner in ("ada", "bob"):
+            said[owner] = agent(server, ToolCall("once", {"message": f"{owner}?"}, "c1"), store=store)
+            result = await said[owner].run("try", run_id="r", owner=owner)
+            assert result.pending.question == f"The tool server 'shop' asks: {owner}?"
+        for owner, running in said.items():
+            await running.resume("r", owner=owner, answer={"sure": owner == "ada"})
+            assert answers(running)[0]["content"]["sure"] == (owner == "ada")
+        await server.aclose()
 
 
 async def test_an_answer_is_for_the_same_question_alone(tmp_path):
