@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -20,7 +20,7 @@ from graphagent.cli._models import BaseUrl, KeyVariable
 from graphagent.cli._options import AGENT_NAME, SUBJECTS, Json, argument, key_option, option, owner_option
 from graphagent.cli._ready_made import names_beginning
 from graphagent.cli.runs._completion import run_ids
-from graphagent.errors import RunError, RunExistsError
+from graphagent.errors import BudgetError, RunError, RunExistsError
 
 if TYPE_CHECKING:
     from graphagent import Agent
@@ -282,7 +282,9 @@ async def _main(
             raise await taken(agent, options.owner, error.run_id, resume=resume, answer=resume, show=show) from None
         except RunError as error:
             if kept and agent.last is not None:
-                error.add_note(f"Resume it with: {options.command(strategy, agent.last.run_id)}")
+                spent = isinstance(error, BudgetError) and error.budget == "turns" and not error.where
+                more = replace(options, max_turns=2 * options.max_turns) if spent else options
+                error.add_note(f"Resume it with: {more.command(strategy, agent.last.run_id)}")
             raise
     resumed_by = options.command(strategy, result.run_id) if kept else ""
     said = display.said if isinstance(display, Narration) else ""
