@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphagent.graph._declarations import Declaration as Declaration
-from graphagent.graph._declarations import is_same as is_same
 from graphagent.graph._forks import Each as Each
 from graphagent.graph._forks import Parallel as Parallel
 from graphagent.graph._forks import Race as Race
@@ -15,8 +14,8 @@ from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._rules import RuleNode as RuleNode
-from graphagent.graph._rules import called_by as called_by
 from graphagent.graph._rules import is_named as is_named
+from graphagent.graph._rules import is_one_tool as is_one_tool
 from graphagent.graph._rules import is_tool as is_tool
 from graphagent.graph._rules import name_of as name_of
 from graphagent.graph._strategy import Edge as Edge

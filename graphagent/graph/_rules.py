@@ -119,7 +119,7 @@ def _is_one(one: RuleNode, other: RuleNode) -> bool:
         return one == other
     if isinstance(one, Node | Tap | TapOf) and isinstance(other, Node | Tap | TapOf):
         return one.declaration.covers(other.declaration) or other.declaration.covers(one.declaration)
-    return is_tool(one) and is_tool(other) and is_same(called_by(one), called_by(other))
+    return is_one_tool(one, other)
 
 
 def is_tool(node: object) -> bool:
@@ -127,8 +127,14 @@ def is_tool(node: object) -> bool:
     return not isinstance(node, Node | Tap | TapOf | type) and hasattr(node, "parameters") and hasattr(node, "run")
 
 
-def called_by(tool: Any) -> Callable[..., Any]:
-    """Return the function that a tool was made of, by which its copies are known."""
+def is_one_tool(one: Any, other: Any) -> bool:
+    """Return whether both are tools that were made of one function, or of what the other runs."""
+    if not (is_tool(one) and is_tool(other)):
+        return False
+    return one.run is other.run or is_same(_called_by(one), _called_by(other))
+
+
+def _called_by(tool: Any) -> Callable[..., Any]:
     found: Callable[..., Any] = getattr(tool, "function", tool.run)
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import RuleError
-from graphagent.graph._internal import called_by, is_same, is_tool, name_of
+from graphagent.graph._internal import is_one_tool, name_of
 from graphagent.log._internal import RuledExecution, hindrance, scope_of
 from graphagent.run._ruled import Ruled
 
@@ -45,7 +45,7 @@ def begin_tool(execution: Execution, tool: Tool, key: str) -> tuple[tuple[str, s
     node = execution.node
     found: list[Ruled] = []
     for rules, _, levels in node.within if node is not None else ():
-        names = tuple(name for each, name in rules.named if is_tool(each) and is_same(called_by(each), called_by(tool)))
+        names = tuple(name for each, name in rules.named if is_one_tool(each, tool))
         if names:
             found.append(Ruled(levels, names, rules.checks(names)))
     if not found:

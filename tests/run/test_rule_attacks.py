@@ -14,7 +14,7 @@ from graphagent import END, START, Agent, Context, Strategy, node, tap, tool
 from graphagent.errors import RuleError, StrategyChangedError
 from graphagent.events import NodeStarted, ToolCalled
 from graphagent.graph import each, guarded, never_together, parallel, precedes, race
-from graphagent.llm import ToolCall, ToolCalls
+from graphagent.llm import Tool, ToolCall, ToolCalls
 from graphagent.nodes import ask_human, execute_tools, llm_request
 from graphagent.protocols import Feature
 from graphagent.store import MemoryStore
@@ -387,6 +387,9 @@ ATTACKS: dict[str, dict[str, Callable[[], Any]]] = {
         "under another name": run(chain(calling(replace(refund, name="give")), approve, rules=[REFUNDED])),
         "made again of its function": run(
             chain(calling(tool(name="give")(refund.function)), approve, rules=[REFUNDED])
+        ),
+        "made again of what it runs": run(
+            chain(calling(Tool("give", "Pay.", {}, refund.run)), approve, rules=[REFUNDED])
         ),
         "called by a model": chat(ToolCall("refund", {}), rules=[REFUNDED], tools=[refund]),
         "called beside another": chat(
