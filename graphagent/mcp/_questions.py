@@ -50,7 +50,7 @@ class Calls:
         """Answer a question of the server."""
         call = _calling.get()  # known where the question comes with the answer, or with the stream, of the call
         if call is None:
-            here = [each for each in self.made if each.session is context.session]
+            here = [each for each in list(self.made) if each.session is context.session]
             if len(here) != 1:
                 many = f"{len(here)} calls are being made, and nobody knows which of them this is about"
                 return _refusal(f"{many}; make them one after the other" if here else "no call is being made")

@@ -183,14 +183,12 @@ class _Client(httpx2.AsyncClient):
     async def _allowed(self, request: httpx2.Request, noted: Exchange, **options: Any) -> httpx2.Response:
         """Send a request, again if the token that it carried was refused and there is another one, or can be got without the owner."""
         response = await super().send(request, **options)
-        refused = _refused(response)
-        if self.access is None or refused is None:
+        if self.access is None or (refused := _refused(response)) is None:
             return response
+        noted.refused, response = refused, await read(response)  # it stays noted if the client tries earlier versions
         if refused.token and not refused.more and await self.access.refreshed(refused.token):
-            await response.aclose()
             response = await super().send(request, **options)
-            refused = _refused(response)
-        noted.refused = refused or noted.refused  # a client that is refused tries earlier versions, too
+            noted.refused = _refused(response)
         return response
 
     async def _tell(self, request: httpx2.Request) -> None:
@@ -231,14 +229,17 @@ async def read(response: httpx2.Response, most: int = _LARGEST_REFUSAL) -> httpx
     """Return a response with its body, or with none if that is larger than so many bytes, and close the one that was streamed."""
     body = b""
     try:
-        async with aclosing(response.aiter_bytes()) as pieces:
-            while most and len(body) <= most and (piece := await anext(pieces, b"")):
-                body += piece
+        if most:
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for each in pieces:
+                    body += each
+                    if len(body) > most:
+                        body = b""
+                        break
     finally:
         await response.aclose()
-    headers = {name: value for name, value in response.headers.multi_items() if name not in _OF_BODY}
-    content = body if len(body) <= most else b""
-    found = httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+    headers = [each for each in response.headers.multi_items() if each[0] not in _OF_BODY]
+    found = httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
     found.next_request = response.next_request
     return found
 
