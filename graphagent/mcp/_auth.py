@@ -224,8 +224,11 @@ class Access(httpx2.Auth):
         Raises:
             ToolServerError: the server of OAuth cannot be reached, or fails.
         """
-        async with self._alone() as grant:
-            return grant.token not in ("", token) or await self._refresh(grant)
+        found = False
+        with anyio.CancelScope(shield=True):  # a refresh token may be used once, so its answer must not be lost
+            async with self._alone() as grant:
+                found = grant.token not in ("", token) or await self._refresh(grant)
+        return found
 
     async def renew(self, refused: Refused, ctx: Any) -> bool:
         """Have the owner grant access after a token was refused, unless there is another one by now. Return whether that was so.

@@ -42,6 +42,9 @@ class Site(ThreadingHTTPServer):
         """The headers in which a token was sent, by the paths."""
         self.fails = {}
         """What is answered in the place of an answer, by paths: status, headers and body."""
+        self.gives = threading.Event()
+        """Whether tokens are given; otherwise whoever asks for one waits."""
+        self.gives.set()
         self.asks = ""
         """What a call of `pay` asks the user first: to `visit` a page, or a `form`, in the stream of the call."""
         self.answered = threading.Event()
@@ -124,6 +127,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(401, {}, {"error": "invalid_client", "error_description": str(asked)})
         elif asked["grant_type"] == "refresh_token":
             known = self.server.refreshes.pop(asked["refresh_token"], None)
+            self.server.gives.wait()
             self.give(known, asked)
         else:
             known = self.server.codes.pop(asked["code"], None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import pytest
@@ -129,6 +130,28 @@ async def test_an_expired_token_is_refreshed_once_by_whichever_process_needs_it(
             group.start_soon(run)
     assert (site.asked.count("refresh_token"), site.asked.count("/authorize")) == (1, 0)
     assert site.calls == [("whoami", "ada")] * 3
+
+
+@pytest.mark.every_loop
+async def test_a_token_is_refreshed_to_the_end_though_the_connection_is_closed(site):
+    """The refresh token has been used, so its answer is stored, and the owner is not asked again."""
+    store, site.lifetime = MemoryStore(), 0
+    await granted(site, store)
+    site.lifetime = 3600
+    site.gives.clear()
+    site.asked.clear()
+    running = using(site, store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(running.run, "go", owner="ada"))
+        while "refresh_token" not in site.asked:  # noqa: ASYNC110  another thread writes it
+            await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(running.aclose)
+        await anyio.wait_all_tasks_blocked()
+        site.gives.set()
+    async with using(site, store) as running:
+        assert (await running.run("go", owner="ada")).output == "done"
 
 
 async def test_a_token_that_the_server_takes_back_is_refreshed_without_asking(site):
