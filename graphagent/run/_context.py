@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -123,9 +124,11 @@ class Context(Generic[Deps]):
 
         Pass it to a service that does nothing twice under one key.
         """
-        frame = self._effects.frame
+        frame, top = self._effects.frame, self._effects.run.top
         call = f":{self.call.id}" if self.call is not None else ""
-        return f"{self._effects.run.top.run_id}:{frame.node_path}:{frame.entered}{call}"
+        # Owners may have runs of one id. Who they are is nothing that the service need know.
+        whose = f"{hashlib.sha256(top.owner.encode()).hexdigest()[:16]}:" if top.owner else ""
+        return f"{whose}{top.run_id}:{frame.node_path}:{frame.entered}{call}"
 
     # ---- what it can use
 

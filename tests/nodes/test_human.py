@@ -892,6 +892,22 @@ async def test_the_idempotency_key_is_another_one_for_each_call():
     assert all(key.startswith(("a:", "b:")) for key in keys)
 
 
+async def test_the_idempotency_key_of_each_owner_is_another_one():
+    """Also in runs of one id; and it does not say who they are."""
+    keys = []
+
+    @node
+    async def note(ctx: Context, said: str) -> str:
+        keys.append(ctx.idempotency_key)
+        return said
+
+    agent = Agent(Strategy("s", START >> note >> END))
+    for owner in ("", "ada@example.org", "bob@example.org"):
+        await agent.run("x", run_id="r", owner=owner)
+    assert len(set(keys)) == 3
+    assert "@" not in str(keys)
+
+
 async def test_a_run_without_a_store_says_how_it_is_continued():
     """The result that waits and the refused resume name calls, and these calls work."""
     agent = Agent(Strategy("s", START >> ask_human("Well?", bool) >> END))
