@@ -87,6 +87,8 @@ def check_error(said: Mapping[str, Any], server: str) -> None:
         ModelRequestError: there is one. Its status is that of the error, if it has one.
     """
     found = said if said.get("object") == "error" else said.get("error")
+    if not found and mapping(said.get("base_resp")).get("status_code"):  # MiniMax, whose codes are its own; 0 is none
+        found = said["base_resp"]
     error = mapping(found)
     # Servers in Go send an empty object where there is no error.
     if not found or (error and not any(error.values())):
@@ -94,7 +96,7 @@ def check_error(said: Mapping[str, Any], server: str) -> None:
     codes = [error.get(name) for name in ("code", "status", "status_code")]
     statuses = [int(str(code)) for code in codes if re.fullmatch("[45][0-9]{2}", str(code))]
     raise request_error(
-        f"{server} answered with an error{safe_codes(error.get('code'), error.get('type'))}",
+        f"{server} answered with an error{safe_codes(error.get('code'), error.get('type'), error.get('status_code'))}",
         status=next(iter(statuses), None),
         detail=json.dumps(found, ensure_ascii=False)[:2_000],
     )

@@ -133,6 +133,21 @@ READ = {
     ("gpustack", "streamed"): answer(Reasoning("Add."), "\n\nThree.", usage=Usage(18, 9, 16, 5)),
     ("gpustack", "whole"): answer(Reasoning("Add."), "\n\nThree.", usage=Usage(18, 9, 16, 5)),
     ("gpustack", "failing"): broken(503),
+    ("qwen", "streamed"): answer(Reasoning("Add."), "Three.", usage=Usage(14, 9, 0, 4)),
+    ("qwen", "whole"): answer(Reasoning("Add."), "Three.", usage=Usage(14, 9, 0, 4)),
+    ("qwen", "failing"): withheld(status=400),
+    ("anthropic", "streamed"): answer("Three.", usage=Usage(16, 5)),
+    ("anthropic", "whole"): answer("Three.", usage=Usage(16, 5)),
+    ("anthropic", "failing"): broken(529),
+    ("zai", "streamed"): answer(Reasoning("Add."), "Three.", usage=Usage(12, 7, 2)),
+    ("zai", "whole"): answer(Reasoning("Add."), "Three.", usage=Usage(12, 7, 2)),
+    ("zai", "failing"): broken(429),
+    ("minimax", "streamed"): answer(Reasoning("Add."), "Three.", usage=Usage(20, 10, 0, 6)),
+    ("minimax", "whole"): answer(Reasoning("Add."), "Three.", usage=Usage(20, 10, 0, 6)),
+    ("minimax", "failing"): broken(),
+    ("vllm", "streamed"): answer(Reasoning("Add."), "Three.", usage=Usage(70, 20)),
+    ("vllm", "whole"): answer(Reasoning("Add."), "Three.", usage=Usage(70, 20)),
+    ("vllm", "failing"): broken(400),
 }  # fmt: skip
 
 
