@@ -371,7 +371,7 @@ def taken_back(events, begun, until, strategy):
         elif kind is NodeFailed:
             following = [
                 each
-                for what, each in events[number + 1 : until]
+                for what, each in events[number + 1 : until + 1]  # it may be what begins the next attempt
                 if other.startswith(f"{each}/")
                 or (what is NodeStarted and f"{each}/".startswith(f"{other.rpartition('/')[0]}/".lstrip("/")))
             ]
