@@ -76,7 +76,7 @@ class Calls:
             del self._held[call.place]
 
     async def aclose(self) -> None:
-        """Give up the calls in this event loop whose runs have stopped."""
+        """Cancel the calls in this event loop whose runs have stopped."""
         loop = current_token().native_token
         for call in [self._held.pop(each) for each in list(self._held) if each[0] is loop]:
             await call.task.stop()
