@@ -36,8 +36,8 @@ from graphagent.run._internal import (
     check_models,
     check_nothing_cached,
     check_offers,
+    check_path_rules,
     check_prices,
-    check_refusals,
     check_storable,
     check_tool_edges,
     checked_tools,
@@ -176,7 +176,7 @@ class Agent(Generic[I, O]):
                 self._make_tools(site.tools)
         check_tool_edges(own)
         self._servers = tool_servers(own)
-        check_refusals(strategy, self._checks, self.callbacks)
+        check_path_rules(own, self._checks, self.callbacks)
         every = list(with_sub_agents(own))
         check_prices(every)
         if store is not None:
@@ -755,9 +755,10 @@ class Agent(Generic[I, O]):
     def _config(self) -> RunConfig:
         """Return the configuration of its runs, whose features may be those of the run that calls it."""
         if self._cached_config is None:
-            check_refusals(self.strategy, self._checks, self.callbacks)  # a feature may have added callbacks
+            own = list(self._sites())
+            check_path_rules(own, self._checks, self.callbacks)  # a feature may have added callbacks
             compiled, call = compile_root(self.strategy)
-            users = tuple(deps_users(with_sub_agents(self._sites())))
+            users = tuple(deps_users(with_sub_agents(own)))
             self._cached_config = RunConfig(
                 strategy=self.strategy, compiled=compiled, call=call,
                 model=self.model, tools=(*self.tools, *self.tool_servers), servers=self._servers, inherits_tools=self._inherits_tools, system_prompt=self.system_prompt, budgets=self.budgets,

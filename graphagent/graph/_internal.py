@@ -14,6 +14,7 @@ from graphagent.graph._outline import differences as differences
 from graphagent.graph._policies import Setting as Setting
 from graphagent.graph._policies import Timeout as Timeout
 from graphagent.graph._rules import RuleNode as RuleNode
+from graphagent.graph._rules import RuleTool as RuleTool
 from graphagent.graph._rules import is_named as is_named
 from graphagent.graph._rules import is_one_tool as is_one_tool
 from graphagent.graph._rules import is_tool as is_tool

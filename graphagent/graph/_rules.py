@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
 
 from graphagent._article import kind_of
 from graphagent.graph._declarations import Declaration, is_same
@@ -122,7 +122,7 @@ def _is_one(one: RuleNode, other: RuleNode) -> bool:
     return is_one_tool(one, other)
 
 
-def is_tool(node: object) -> bool:
+def is_tool(node: object) -> TypeGuard[RuleTool]:
     """Return whether something in a rule is a tool."""
     return not isinstance(node, Node | Tap | TapOf | type) and hasattr(node, "parameters") and hasattr(node, "run")
 

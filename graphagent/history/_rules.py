@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphagent.errors import StrategyChangedError
 from graphagent.graph import START, BrokenRule, Outline
 from graphagent.graph.rules._internal import resolved
-from graphagent.log._internal import Log, Replay, hindrance
+from graphagent.log._internal import Log, Replay, hindrance, name_of_tool
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule, Strategy
@@ -20,7 +20,7 @@ class RuleCheck:
     """Finds where a run breaks rules, while it is followed. Of a stored run there may be the outline alone; then rules name paths."""
 
     def __init__(self, strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> None:
-        self._patterns = resolved(strategy, rules)
+        self._patterns = resolved(strategy, rules, lambda tool: frozenset([name_of_tool(tool.name)]))
         self._outline = strategy if isinstance(strategy, Outline) else strategy.outline
         self._found: dict[str, tuple[str, Outline]] = {}
         self.broken: list[BrokenRule] = []
@@ -32,41 +32,16 @@ class RuleCheck:
             self._found[path] = self._outline.find(path)
         return self._found[path]
 
-    def begins(self, run: Executing, path: str, at: int) -> list[tuple[Scope, str]]:
-        """Check that the node at a path may begin, and return what it is noted as."""
-        place, named = self.find(path)[0], False
+    def begins(self, run: Executing, path: str, at: int, tool: str = "") -> list[tuple[Scope, str]]:
+        """Check that the node at a path may begin, or a tool that it calls, and return what it is noted as."""
+        place, named = name_of_tool(tool) if tool else self.find(path)[0], False
         for rule, pattern in self._patterns:
             if place in pattern.then:
                 after = hindrance(run, ("", 0), pattern.first, pattern.between)
                 if after is not None:
-                    self.broken.append(BrokenRule(rule, path, after or START.name, at))
+                    self.broken.append(BrokenRule(rule, f"{path}: {tool}" if tool else path, after or START.name, at))
             named = named or place in pattern.first or place in pattern.between
         return [(("", 0), place)] if named else []
-
-
-class _StoredRun(Replay):
-    """A stored run whose rules are checked."""
-
-    def __init__(self, run_id: str, check: RuleCheck) -> None:
-        super().__init__()
-        self._run_id = run_id
-        self._check = check
-
-    def begins(self, frame: Frame, number: int, tool: str = "") -> list[tuple[Scope, str]]:
-        """Check that a node may begin. What tools and sub-agents do is inside of a node."""
-        if tool or frame.agent.parent is not None:
-            return []
-        try:
-            return self._check.begins(self, frame.node_path, number)
-        except LookupError:
-            node = f"- node {frame.node_path!r}, to which entry {number} led"
-        raise StrategyChangedError(self._run_id, [node])
-
-    def never_began(self, frame: Frame) -> None:
-        """It has not been executed, so it has not broken a rule."""
-        super().never_began(frame)
-        broken = self._check.broken
-        broken[:] = [each for each in broken if each.node != frame.node_path or each.at < frame.entered]
 
 
 async def broken_rules(
@@ -105,6 +80,19 @@ async def broken_rules(
     known = strategy or (await Log.read(store, owner, run_id)).state.run.strategy
     assert known is not None
     check = RuleCheck(known, rules)
-    run = _StoredRun(run_id, check)
+
+    def names(run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
+        if frame.agent.parent is not None and not tool:  # the nodes of a sub-agent are inside of the one that calls it
+            return []
+        try:
+            return check.begins(run, frame.node_path, number, tool)
+        except LookupError:
+            node = f"- node {frame.node_path!r}, to which entry {number} led"
+        raise StrategyChangedError(run_id, [node])
+
+    def skipped(frame: Frame) -> None:  # it has not been executed, so it has not broken a rule
+        check.broken[:] = [each for each in check.broken if each.node != frame.node_path or each.at < frame.entered]
+
+    run = Replay(names, skipped)
     run.end((await Log.read(store, owner, run_id, watch=run.watch)).state)
     return check.broken

@@ -389,6 +389,8 @@ class EffectStarted(Entry, tag="effect started", frozen=True):
     """What kind of effect it is."""
     key: str
     """The key of the effect."""
+    tool: str = ""
+    """The name of the tool, if it is a call of one that there is."""
 
     def apply(self, state: State) -> None:
         """Note that it was begun."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from graphagent.log._state import Frame, Scope
 
 
+_CALLED = "()"
+
+
 class Executing(Protocol):
     """A run whose executions are noted: its state, or a reader that follows it."""
 
@@ -25,6 +28,15 @@ class Executing(Protocol):
     """The frames by their paths."""
     executed: dict[Scope, dict[str, Executions]]
     """What was executed, by its names."""
+
+
+def name_of_tool(tool: str) -> str:
+    """Return the name under which calls of a tool are noted. A path begins with a slash, and a declaration ends with a digest."""
+    return f"{tool}{_CALLED}"
+
+
+def _is_tool(name: str) -> bool:
+    return name.endswith(_CALLED) and not name.startswith("/")
 
 
 def scope_of(frame: Frame) -> Scope:
@@ -47,8 +59,7 @@ def began(state: Executing, scope: Scope, name: str, path: str, frame: Frame) ->
             del each.running[place]
             each.over = state.number - 1
     own = found.setdefault(name, Executions())
-    is_tool = name.startswith("tool ")
-    own.node = f"{frame.node_path}: {name.removeprefix('tool ')}" if is_tool else path
+    own.node = f"{frame.node_path}: {name.removesuffix(_CALLED)}" if _is_tool(name) else path
     own.running[path] = frame.path, frame.node or "", state.number
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphagent.errors import ArgumentsError
 from graphagent.graph import Node
@@ -23,6 +23,8 @@ class ExecuteTools:
     limit: int
     finish: Tool | None = None
     """A tool besides those that are offered."""
+    executes_calls: ClassVar[bool] = True
+    """Rules about tools that a strategy has are proven for the nodes that execute any call of a model."""
 
     async def __call__(self, ctx: Context[Any], calls: ToolCalls) -> ToolResults:
         if not calls:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from graphagent._features import implementing
 from graphagent._options import check_tools
 from graphagent.errors import ArgumentsError, SerializationError, StrategyError
 from graphagent.graph import CachePolicy, Node, Retry, Strategy
-from graphagent.graph._internal import fits
+from graphagent.graph._internal import fits, is_one_tool, is_tool
 from graphagent.llm import Tool, ToolCalls, tool
 from graphagent.llm._internal import problems
 from graphagent.memory import FinalAnswerStep
@@ -23,6 +24,7 @@ from graphagent.run._sites import AgentTool, as_tool, sites
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
+    from graphagent.graph._internal import RuleTool
     from graphagent.run._callbacks import Callback
     from graphagent.run._config import RunConfig
     from graphagent.run._sites import Site
@@ -179,22 +181,44 @@ def checked_tools(tools: Sequence[Any]) -> tuple[Tool | ToolServer, ...]:
     return tuple(found.values())
 
 
-def check_refusals(strategy: Strategy[Any, Any], checks: Sequence[object], callbacks: Sequence[Callback]) -> None:
-    """Check that no run breaks a rule of the strategy even if its answer is refused, where a check or a callback may refuse it.
+def check_path_rules(own: Sequence[Site], checks: Sequence[object], callbacks: Sequence[Callback]) -> None:
+    """Check that no run breaks a rule in one of the ways that only the agent knows.
 
-    The model is then asked again, in the node that asked it last: a way from END that only the agent knows.
+    Where a check or a callback may refuse the answer, the model is asked again, in the node that asked it last: a way from END.
+    And where a subgraph has tools of its own, its nodes that execute tool calls may call each of them.
 
     Raises:
         StrategyError: a run may break one.
     """
-    if not strategy.path_rules or not (checks or any(issubclass(FinalAnswerStep, each.kinds) for each in callbacks)):
-        return
-    from graphagent.graph.rules._internal import check_rules
+    refusable = bool(checks) or any(issubclass(FinalAnswerStep, each.kinds) for each in callbacks)
+    for site in own:
+        strategy = site.element
+        if not isinstance(strategy, Strategy):
+            continue
+        refused = refusable and site.outer is None and bool(strategy.path_rules)
+        if refused or any(is_tool(node) for rule in strategy.path_rules for node in rule.nodes):
+            from graphagent.graph.rules._internal import check_rules
 
-    tried_again = any(isinstance(each, Retry) and each.attempts > 1 for each in strategy.policies)
-    problems = check_rules(strategy.edges, strategy.path_rules, tried_again=tried_again, refused=True)
-    if problems:
-        raise StrategyError(strategy.name, problems)
+            tried_again = any(isinstance(each, Retry) and each.attempts > 1 for each in strategy.policies)
+            problems = check_rules(
+                strategy.edges, strategy.path_rules, tried_again=tried_again, refused=refused,
+                calls=partial(_calls_in, site, own),
+            )  # fmt: skip
+            if problems:
+                raise StrategyError(strategy.name, problems)
+
+
+def _calls_in(around: Site, own: Sequence[Site], called: RuleTool) -> frozenset[str]:
+    """Return the paths of the nodes in a strategy that execute the calls of a tool which a subgraph there has."""
+    found: list[str] = []
+    for site in own:
+        offers = site.outer if getattr(getattr(site.element, "function", None), "executes_calls", False) else None
+        while offers is not None and not offers.has_own_tools:
+            offers = offers.outer
+        tools = offers.tools if offers is not None and offers.is_inside(around) else ()
+        if any(is_one_tool(called, as_tool(each)) for each in tools):
+            found.append(site.path[len(around.below("")) :])
+    return frozenset(found)
 
 
 def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentTool:

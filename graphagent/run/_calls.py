@@ -51,7 +51,7 @@ async def call_tool(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
         return cast("ToolResult", found.value)
     again = run.top.recorded
     result = None if again is None else again.result(run.log, effects.frame, key, call)
-    if result is not None and tool is not None:
+    if result is not None and tool is not None and effects.times_started("tool", key):
         named = begin_tool(effects.execution, tool, key)
         if named and not result.is_error:
             end_tool(effects.execution, named, key)
@@ -76,7 +76,7 @@ async def _made(effects: Effects, tool: Tool | None, call: ToolCall) -> ToolResu
     if tool.deferred:
         named = begin_tool(effects.execution, tool, key)
         if not effects.times_started("tool", key):  # whoever is asked may act before the run waits
-            await effects.start("tool", key, durable=False)
+            await effects.start("tool", key, durable=False, tool=tool.name)
         answer = await ask(effects, f"What is the result of {call.name!r}?", kind="result", about=call)
         result = tool.result_of(call, answer)
         if named and not result.is_error:
@@ -144,6 +144,7 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     found = await entry.get(ToolResult) if entry is not None else None
     if found is not None:
         result: ToolResult = replace(found[0], call_id=call.id, name=call.name)
+        await effects.start("cached", key, durable=False, tool=call.name)
         if named:
             end_tool(effects.execution, named, key)
         run.emit(CacheUsed(run.run_id, node, call))
@@ -153,7 +154,8 @@ async def _returned(effects: Effects, tool: Tool | None, call: ToolCall) -> Tool
     context = inside.context()
     if tool is None or not tool.is_held(context):  # one that is held has begun
         # Of a call that is simply repeated, the beginning is durable with whatever comes next.
-        await effects.start("tool", key, durable=tool is not None and tool.in_flight != "retry")
+        name, durable = ("", False) if tool is None else (tool.name, tool.in_flight != "retry")
+        await effects.start("tool", key, durable=durable, tool=name)
     try:
         result = await execute_tool(tool, call, known=known, context=context)
     except Suspend:

@@ -183,9 +183,9 @@ class Effects:
         self.record(EffectRecorded(at=self.frame.path, kind=kind, key=key, held=held, value=stored))
         await self.log.commit()
 
-    async def start(self, kind: str, key: str, *, durable: bool) -> None:
+    async def start(self, kind: str, key: str, *, durable: bool, tool: str = "") -> None:
         """Record that something is about to be done, which must not be done twice."""
-        self.record(EffectStarted(at=self.frame.path, kind=kind, key=key))
+        self.record(EffectStarted(at=self.frame.path, kind=kind, key=key, tool=tool))
         if durable:
             await self.log.commit()
 

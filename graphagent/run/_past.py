@@ -7,27 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphagent.log._internal import Replay, scope_of
+from graphagent.log._internal import Replay, name_of_tool, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from graphagent.graph import Outline
-    from graphagent.log._internal import Executions, Frame, Scope, State
+    from graphagent.log._internal import Executions, Frame, Scope, State, Watch
 
 
-class Past(Replay):
-    """Collects what a run executed of things that rules name."""
+class Past:
+    """What a run executed of things that rules name, collected while its log is read."""
 
     def __init__(self, ruled: Sequence[tuple[str, str]]) -> None:
-        super().__init__()
+        self._replay = Replay(self._names)
         self._ruled = ruled
         """The names of the things, each with the path of the strategy that has the rules."""
         self._places: dict[tuple[str, str], str] = {}
 
-    def begins(self, frame: Frame, number: int, tool: str = "") -> list[tuple[Scope, str]]:
-        """Return the names that rules have for it."""
-        place, name = "", f"tool {tool}"
+    @property
+    def watch(self) -> Watch:
+        """What is to see each entry."""
+        return self._replay.watch
+
+    def _names(self, run: Replay, frame: Frame, number: int, tool: str) -> list[tuple[Scope, str]]:
+        """Return the names that rules have for something that begins."""
+        place, name = "", name_of_tool(tool)
         if not tool:
             place = self._place(frame, frame.node_path)
             name = frame.agent.declared.get(place, "")
@@ -55,8 +60,8 @@ class Past(Replay):
         Args:
             state: The state at the end.
         """
-        self.end(state)
-        for scope, found in self.executed.items():
+        self._replay.end(state)
+        for scope, found in self._replay.executed.items():
             frame = state.frames.get(scope[0])
             if frame is not None and scope_of(frame) == scope:
                 around = self._place(frame, frame.path.rstrip("/"))

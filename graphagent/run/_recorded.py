@@ -80,8 +80,8 @@ class _Execution:
     """The input of the node, with its origin, by the keys of tool calls."""
     verdicts: dict[str, Any] = field(default_factory=dict[str, Any])
     """What people said of tool calls, by the keys of the calls: they may have changed the arguments."""
-    started: set[str] = field(default_factory=set[str])
-    """The keys of tool calls that were begun."""
+    started: dict[str, str] = field(default_factory=dict[str, str])
+    """The names of tools by the keys of their calls that were begun, or whose results were kept."""
     ended: bool = False
     retried: bool = False
     passed: bool = False
@@ -128,8 +128,8 @@ class Recording:
             asked = (each for each in state.questions.values() if (each.at, each.key) == (entry.at, entry.key))
             if entry.kind == "answer" and any(each.kind == "approval" for each in asked):
                 execution.verdicts[entry.key] = entry.value
-        elif isinstance(entry, EffectStarted) and entry.kind == "tool":
-            self._did(frame).started.add(entry.key)
+        elif isinstance(entry, EffectStarted) and entry.kind in ("tool", "cached"):
+            self._did(frame).started[entry.key] = entry.tool
         elif isinstance(entry, EffectRecorded | Spent) and entry.charges:
             self._did(frame).costs["spent", str(number)] = _Cost(number, entry.charges, entry.turns)
         elif isinstance(entry, BranchesJoined) and entry.winner is not None:
@@ -210,8 +210,9 @@ class Recording:
         if entry is None:
             return None
         result = cast("ToolResult", entry.held.value)
-        if key in self._current[_place(frame)][1].started:
-            log.append(EffectStarted(at=frame.path, kind="tool", key=key))
+        tool = self._current[_place(frame)][1].started.get(key)
+        if tool is not None:
+            log.append(EffectStarted(at=frame.path, kind="tool", key=key, tool=tool))
         self._pay_inside(log, frame, key, result)
         return result
 

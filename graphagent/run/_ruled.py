@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphagent.graph._internal import is_named, is_tool
+from graphagent.log._internal import name_of_tool
 
 if TYPE_CHECKING:
     from graphagent.graph import PathRule, Strategy
@@ -43,7 +44,7 @@ class ScopeRules:
         if isinstance(node, str):
             name = f"/{node}"
         elif is_tool(node):
-            name = f"tool {node.name}"
+            name = name_of_tool(node.name)
         else:
             name = next(
                 names[each.declaration] for path, each in strategy.walk() if is_named(node, path, each.declaration)

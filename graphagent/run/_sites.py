@@ -62,6 +62,10 @@ class Site(NamedTuple):
         """Return the path of something inside."""
         return f"{self.path}/{name}" if self.path else name
 
+    def is_inside(self, other: Site) -> bool:
+        """Return whether it is inside of another one."""
+        return self.outer is not None and (self.outer is other or self.outer.is_inside(other))
+
     @property
     def node(self) -> str:
         """How errors name it, such as `node 'find'`."""

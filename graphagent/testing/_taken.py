@@ -19,6 +19,7 @@ from graphagent.events import (
     RunStarted,
     RunSuspended,
 )
+from graphagent.graph._internal import is_tool
 from graphagent.log._internal import Frame, began, ended, take_back
 from graphagent.memory._internal import Transcript
 
@@ -87,13 +88,19 @@ class Taken:
 
         Raises:
             StrategyError: a rule names a node that is not in the strategy.
-            ValueError: this is not the record of an agent.
+            ValueError: this is not the record of an agent, or a rule in `rules` names a tool, whose calls are not recorded here.
         """
         from graphagent.history._internal import RuleCheck
 
         if self._strategy is None:
             raise ValueError("this Taken is not the record of an agent; make it with record(agent)")
-        check = RuleCheck(self._strategy, self._strategy.path_rules if rules is None else rules)
+        tools = [rule for rule in rules or () if any(map(is_tool, rule.nodes))]
+        if tools:
+            raise ValueError(
+                f"{tools[0]} is about a tool; check the stored run: await broken_rules(store, run_id, strategy, rules=[…])"
+            )
+        own = [rule for rule in self._strategy.path_rules if not any(map(is_tool, rule.nodes))]
+        check = RuleCheck(self._strategy, own if rules is None else rules)
         run, begun = _Heard(check), 0
         for event in self.events:
             run.hear(event, begun)

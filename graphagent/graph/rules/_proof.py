@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from graphagent.graph._check import Problem
 from graphagent.graph._forks import Each, Parallel, Race
 from graphagent.graph._node import START, End, Node, Start
 from graphagent.graph._outline import Outline
-from graphagent.graph._rules import PathRule, RuleNode, is_named, is_tool, name_of
+from graphagent.graph._rules import PathRule, RuleNode, RuleTool, is_named, is_tool, name_of
 from graphagent.graph._strategy import Edge, Element, Strategy, walk
 
 _MANY = 20
@@ -42,15 +42,27 @@ class Pattern:
     """Whether START counts as one of `first`."""
 
 
-def patterns(rule: PathRule, places: Sequence[tuple[str, object]]) -> list[Pattern] | Problem:
+def _never(tool: RuleTool) -> frozenset[str]:
+    return frozenset()
+
+
+def patterns(
+    rule: PathRule, places: Sequence[tuple[str, object]], calls: Callable[[RuleTool], frozenset[str]] = _never
+) -> list[Pattern] | Problem:
     """Return what a rule forbids in a strategy that has these elements, with their paths; or what is wrong with the rule.
 
-    Of a rule that names a tool, nothing can be proven: what calls it, a model decides.
+    Args:
+        rule: The rule.
+        places: The elements.
+        calls: Returns the paths that stand for the calls of a tool.
     """
     found: list[frozenset[str]] = []
     for node in rule.nodes:
+        if is_tool(node):
+            found.append(calls(node))
+            continue
         at = frozenset(path for path, element in places if is_named(node, path, getattr(element, "declaration", None)))
-        if not at and not is_tool(node):
+        if not at:
             return _unknown(rule, node, places)
         twice = min((path for each in found for path in at & each), default="")
         if twice:
@@ -66,8 +78,15 @@ def patterns(rule: PathRule, places: Sequence[tuple[str, object]]) -> list[Patte
     return [Pattern(each, frozenset(), every - each) for each in found]
 
 
-def resolved(strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) -> list[tuple[PathRule, Pattern]]:
+def resolved(
+    strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule], calls: Callable[[RuleTool], frozenset[str]]
+) -> list[tuple[PathRule, Pattern]]:
     """Return what rules forbid in a strategy, or in an outline, of which they name paths.
+
+    Args:
+        strategy: The strategy or outline.
+        rules: The rules.
+        calls: Returns the paths that stand for the calls of a tool.
 
     Raises:
         StrategyError: a rule names a node that is not in the strategy, or one twice.
@@ -76,7 +95,7 @@ def resolved(strategy: Strategy[Any, Any] | Outline, rules: Sequence[PathRule]) 
     if isinstance(rules, PathRule) or not all(isinstance(each, PathRule) for each in rules):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("rules= is a list of rules, such as [precedes(approve, send)]")
     places = list(strategy.walk())
-    found = [(rule, patterns(rule, places)) for rule in rules]
+    found = [(rule, patterns(rule, places, calls)) for rule in rules]
     problems = [each for _, each in found if isinstance(each, Problem)]
     if problems:
         raise StrategyError(strategy.name, problems)
@@ -352,8 +371,9 @@ def _through_fork(fork: Each | Parallel | Race, path: str, pattern: Pattern) -> 
 
 
 def check_rules(
-    edges: Sequence[Edge], rules: Sequence[PathRule], *, tried_again: bool = False, refused: bool = False
-) -> list[Problem]:
+    edges: Sequence[Edge], rules: Sequence[PathRule], *, tried_again: bool = False, refused: bool = False,
+    calls: Callable[[RuleTool], frozenset[str]] = _never,
+) -> list[Problem]:  # fmt: skip
     """Return what is wrong with some rules, and the shortest path that breaks each of those that do not hold.
 
     Args:
@@ -361,6 +381,7 @@ def check_rules(
         rules: The rules.
         tried_again: Whether the strategy is executed again as a whole when it fails.
         refused: Whether its answers may be refused, and a model be asked again.
+        calls: Returns the paths of the nodes that may call a tool. Of other calls nothing is proven: they are checked as they begin.
 
     Raises:
         TypeError: one of them is no rule.
@@ -378,15 +399,25 @@ def check_rules(
     ]
     found: list[Problem] = []
     for rule in rules:
-        forbidden = patterns(rule, places)
+        forbidden = patterns(rule, places, calls)
         if isinstance(forbidden, Problem):
             found.append(forbidden)
+            continue
+        if not _is_provable(rule):
             continue
         way = _shortest(*(shortest_break(edges, each, tried_again=tried_again, refused=refused) for each in forbidden))
         if way is not None:
             said = f"it breaks the rule {rule} on the path {way}: {_advice(rule)}"
-            found.append(Problem(way.last, said + _about_copy(rule, way.last)))
+            about = _about_calls(rule, calls) or _about_copy(rule, way.last)
+            found.append(Problem(way.last, said + about))
     return found
+
+
+def _is_provable(rule: PathRule) -> bool:
+    """Return whether the edges decide about a rule. Of two tools, or one that has to be called first, a model decides."""
+    tools = list(map(is_tool, rule.nodes))
+    first = {"precedes": 0, "guarded": 1}.get(rule.kind)  # what has to be executed before something else
+    return sum(tools) <= 1 and (first is None or not tools[first])
 
 
 def shortest_break(
@@ -396,6 +427,11 @@ def shortest_break(
     ways = _through(edges, "", pattern, refused=refused)
     broken = _tried_again(ways, "")[1] if tried_again else ways.broken
     return Way(0, ("START",)).then(broken[pattern.at_start])
+
+
+def _about_calls(rule: PathRule, calls: Callable[[RuleTool], frozenset[str]]) -> str:
+    said = ((node, ", ".join(map(repr, sorted(calls(node))))) for node in rule.nodes if is_tool(node))
+    return "".join(f"; a model may call {node.name!r} in {places}" for node, places in said)
 
 
 def _about_copy(rule: PathRule, path: str) -> str:

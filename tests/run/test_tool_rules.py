@@ -1,0 +1,286 @@
+"""Rules over paths that name tools: what is proven when an agent is made, and what stored runs did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from graphagent import END, START, Agent, Context, Strategy, node, tool
+from graphagent.errors import RuleError, StrategyError, Veto
+from graphagent.graph import guarded, never_together, parallel, precedes, select_tools
+from graphagent.graph.rules._internal import check_rules
+from graphagent.history import broken_rules
+from graphagent.llm import ToolCall, ToolCalls, ToolResult
+from graphagent.nodes import execute_tools, llm_request, task
+from graphagent.protocols import Feature
+from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel, record
+from tests.graph.interleavings import small_strategies
+from tests.thorough import examples
+
+
+@tool
+def refund(euros: int = 1) -> str:
+    """Pay money back."""
+    return "refunded"
+
+
+@tool
+def look(what: str = "") -> str:
+    """Look something up."""
+    if what == "nothing":
+        raise OSError(what)
+    return "looked"
+
+
+@node
+async def approve(ctx: Context, text: str) -> str:
+    return text
+
+
+@node
+async def send(ctx: Context, text: str) -> str:
+    return text
+
+
+REFUNDED = precedes(approve, refund)
+
+
+def helper(name="helper"):
+    """Make a loop of a model and its tools."""
+    ask, act = llm_request(), execute_tools()
+    return Strategy(name, START >> ask, ask.on(ToolCalls) >> act >> ask, ask.on(str) >> END)
+
+
+def problem(strategy, **options):
+    """Return what an agent says against a strategy."""
+    with pytest.raises(StrategyError) as caught:
+        Agent(strategy, model=ScriptedModel([]), **options)
+    [found] = caught.value.problems
+    return str(found)
+
+
+def proven(strategy, **options):
+    return Agent(strategy, model=ScriptedModel([]), **options)
+
+
+def line(*nodes, rules=()):
+    """Make a strategy of nodes that follow each other."""
+    path: Any = START
+    for one in nodes:
+        path = path >> one
+    return Strategy("line", path >> END, rules=rules)
+
+
+def test_a_tool_that_a_subgraph_has_is_proven_wherever_it_may_be_called():
+    """The problem draws the path to the node that may call it, and a path through the approval lets the agent be made."""
+    with_refund = helper().using(tools=[look, refund])
+    assert problem(line(with_refund, approve, rules=[REFUNDED])) == snapshot(
+        "'helper/execute_tools': it breaks the rule precedes(approve, refund) on the path START -> helper/llm_request -[on ToolCalls]-> helper/execute_tools: 'approve' has not been executed to its end before; lead the path through it first, or change the rule; a model may call 'refund' in 'helper/execute_tools'"
+    )
+    assert proven(line(approve, with_refund, rules=[REFUNDED]))
+    either = Strategy(
+        "either",
+        START >> send,
+        send.when(str.isupper) >> approve >> with_refund >> END,
+        send.otherwise() >> with_refund,
+        rules=[REFUNDED],
+    )
+    assert "START -> send -[otherwise]-> helper/llm_request -[on ToolCalls]-> helper/execute_tools" in problem(either)
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "after", "is_broken"),
+    [
+        (guarded(look, by=approve, before=send), [], [send, approve], True),
+        (guarded(look, by=approve, before=send), [], [approve, send], False),
+        (guarded(send, by=approve, before=look), [approve, send], [], True),
+        (guarded(send, by=approve, before=look), [send, approve], [], False),
+        (never_together(look, send), [], [send], True),
+        (never_together(look, send), [send], [], True),
+    ],
+)
+def test_every_kind_of_rule_may_name_one_tool(rule, before, after, is_broken):
+    """As a source, as what is forbidden, and as one of several of which a run may execute one alone."""
+    strategy = line(*before, helper().using(tools=[look]), *after, rules=[rule])
+    if is_broken:
+        assert "a model may call 'look' in 'helper/execute_tools'" in problem(strategy)
+    else:
+        proven(strategy)
+
+
+@pytest.mark.parametrize(
+    ("inner", "place"),
+    [
+        (helper().using(tools=[replace(refund, name="give")]), "helper/execute_tools"),
+        (helper().using(tools=select_tools([refund, look])), "helper/execute_tools"),
+        (Strategy("wide", START >> helper() >> END).using(tools=[refund]), "wide/helper/execute_tools"),
+        (parallel(helper().using(tools=[refund]), send), "parallel/0/helper/execute_tools"),
+        (task("Pay {input}", tools=[refund], name="pay"), "pay/execute_tools"),
+        (Strategy("wide", START >> helper().using(tools=[]) >> END).using(tools=[refund]), ""),
+        (helper().using(tools=[look]), ""),
+        (helper(), ""),
+    ],
+)
+def test_the_nodes_that_may_call_a_tool_are_found(inner, place):
+    """Of the innermost subgraph that has tools: under another name, in what a model selects, in forks and tasks."""
+    strategy = line(approve, inner, rules=[never_together(approve, refund)])
+    if place:
+        assert f"a model may call 'refund' in {place!r}" in problem(strategy, tools=[look])
+    else:
+        proven(strategy, tools=[refund])
+
+
+@pytest.mark.parametrize("rule", [precedes(look, refund), precedes(look, send), never_together(look, refund)])
+async def test_what_a_model_decides_is_checked_when_it_calls(rule):
+    """Of two tools, and of one that has to be called before something, the edges say nothing."""
+    inner = helper().using(tools=[look, refund])
+    strategy = line(inner, send, rules=[rule])
+    model = ScriptedModel([ToolCalls([ToolCall("look", {"what": "nothing"}), ToolCall("refund", {})]), "done"])
+    with pytest.raises(RuleError):
+        await Agent(strategy, model=model).run("x")
+
+
+async def test_the_tools_of_the_agent_itself_are_checked_when_they_are_called():
+    """They are offered everywhere, so the model decides whether it calls one too early."""
+    strategy = line(helper(), approve, rules=[REFUNDED])
+    early = Agent(strategy, model=ScriptedModel([ToolCall("refund", {}), "done"]), tools=[refund])
+    with pytest.raises(RuleError, match="'helper/execute_tools: refund' was not begun"):
+        await early.run("x")
+
+
+def test_an_answer_that_is_refused_leads_to_the_tools_again():
+    """The model that may call them is asked again after what came later."""
+    strategy = line(approve, helper().using(tools=[look]), send, rules=[guarded(send, by=approve, before=look)])
+    proven(strategy)
+    assert "-[answer refused]-> helper" in problem(strategy, final_answer_checks=[str.isascii])
+
+
+@given(st.data())
+@settings(max_examples=examples(500, 60))
+def test_a_rule_about_a_tool_is_proven_as_one_about_the_node_that_may_call_it(data):
+    """Whatever the strategy around it: what names the tool is refused just where what names the place is."""
+    leaves = [approve, send, helper().using(tools=[refund])]
+    strategy = data.draw(small_strategies(leaves))
+    places = [path for path, _ in strategy.walk() if path.endswith("helper/execute_tools")]
+    kind = data.draw(st.sampled_from(("precedes", "source", "sink", "never_together")))
+    rules = {
+        "precedes": lambda last: precedes(approve, last),
+        "source": lambda last: guarded(last, by=approve, before=send),
+        "sink": lambda last: guarded(send, by=approve, before=last),
+        "never_together": lambda last: never_together(send, last),
+    }
+    names = {path.rpartition("/")[2] for path, _ in strategy.walk()}
+    if len(places) != 1 or not {"approve", "send"} <= names:
+        return
+
+    def refused(last):
+        ruled = strategy.named("s")
+        ruled.path_rules = (rules[kind](last),)
+        try:
+            proven(ruled)
+        except StrategyError:
+            return True
+        return bool(check_rules(strategy.edges, ruled.path_rules))
+
+    assert refused(refund) == refused(places[0])
+
+
+# ---- stored runs
+
+
+def calling(called, *, fails=False):
+    """Make a node that calls a tool."""
+    arguments = {"what": "nothing"} if fails else {}
+
+    @node(name=f"call_{called.name}")
+    async def call(ctx: Context, text: str) -> str:
+        await ctx.call_tool(called, ToolCall(called.name, arguments, id=called.name))
+        return text
+
+    return call
+
+
+async def broken_in(strategy, *rules, features=(), **settings):
+    """Return which nodes and calls of a stored run broke a rule, and after what."""
+    store = MemoryStore()
+    agent = Agent(strategy, store=store, **settings)
+    for feature in features:
+        agent.install(feature)
+    await agent.run("x", run_id="r")
+    return [(each.node, each.after) for each in await broken_rules(store, "r", strategy, rules=rules)]
+
+
+async def test_calls_of_a_stored_run_are_checked():
+    """A call that came too early, what came after a call, and a call that had to come before and failed, or did not."""
+    strategy = line(calling(refund), approve, send)
+    assert await broken_in(strategy, REFUNDED) == [("call_refund: refund", "START")]
+    assert await broken_in(strategy, never_together(refund, send)) == [("send", "call_refund: refund")]
+    assert await broken_in(strategy, precedes(refund, send)) == []
+    assert await broken_in(line(calling(look, fails=True), send), precedes(look, send)) == [("send", "START")]
+    assert await broken_in(line(approve, calling(refund)), REFUNDED) == []
+
+
+async def test_a_call_of_a_model_is_checked():
+    """By the name of the tool; one of a tool that there is not is no call of it."""
+    calls = ToolCalls([ToolCall("look", {}), ToolCall("refund", {})])
+    rule = never_together(look, refund)
+    found = await broken_in(helper(), rule, model=ScriptedModel([calls, "done"]), tools=[look, refund])
+    assert found == [("execute_tools: refund", "execute_tools: look")]
+    assert await broken_in(helper(), rule, model=ScriptedModel([calls, "done"]), tools=[look]) == []
+
+
+async def test_a_call_that_was_refused_is_none():
+    """By a callback; the tool was not begun."""
+
+    def no(call: ToolCall) -> None:
+        raise Veto("no")
+
+    strategy = line(calling(look), send)
+    assert await broken_in(strategy, never_together(look, send), step_callbacks=[no]) == []
+
+
+async def test_a_call_that_middleware_answers_is_none():
+    """It has not been executed; one whose result is kept has."""
+
+    class Answers(Feature):
+        async def around_tool(self, ctx: Any, call: Any, proceed: Any) -> Any:
+            return ToolResult(call.id, call.name, "no")
+
+    strategy = line(calling(look), send)
+    assert await broken_in(strategy, precedes(look, send), features=[Answers]) == [("send", "START")]
+    kept = tool(cached=60)(look.function)
+    twice = line(calling(kept), calling(replace(kept, name="look")).named("again"), send)
+    assert await broken_in(twice, precedes(kept, send)) == []
+    assert await broken_in(twice, never_together("again", kept)) == [
+        ("again", "call_look: look"),
+        ("again: look", "again"),
+    ]
+
+
+async def test_a_call_of_a_sub_agent_is_checked():
+    """As a part of the run that calls it."""
+    inner = Agent(line(calling(refund)), name="inner", description="Pays.")
+
+    @node
+    async def delegate(ctx: Context, text: str) -> str:
+        return await ctx.run_agent(inner, text)
+
+    found = await broken_in(line(delegate, approve), REFUNDED)
+    assert found == [("delegate/inner/2/call_refund: refund", "START")]
+
+
+async def test_a_record_of_events_has_no_calls():
+    """Rules about tools are refused there; those of the strategy, which held in the run, are left out."""
+    strategy = Strategy("s", START >> approve >> calling(refund) >> END, rules=[REFUNDED])
+    agent = Agent(strategy)
+    taken = record(agent)
+    await agent.run("x")
+    assert taken.broken_rules() == []
+    with pytest.raises(ValueError, match=r"precedes\(approve, refund\) is about a tool; check the stored run"):
+        taken.broken_rules([REFUNDED])
