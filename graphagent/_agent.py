@@ -44,6 +44,7 @@ from graphagent.run._internal import (
     compile_root,
     deps_users,
     final_checks,
+    node_of,
     settle,
     settle_quietly,
     sites,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from graphagent.graph import Node
     from graphagent.history import Diff, Entry, Snapshot
     from graphagent.protocols import Model, Store
     from graphagent.run._internal import FinalCheck, Site, StepCallbacks
@@ -186,6 +188,7 @@ class Agent(Generic[I, O]):
         self._cached_config: RunConfig | None = None
         self._is_complete = False
         self._tool: Tool | None = None
+        self._node: Node[I, O] | None = None
         self._last: Run[Any] | None = None
         self._open = 0
         """How many `async with` blocks it is in."""
@@ -664,6 +667,16 @@ class Agent(Generic[I, O]):
         return replace(
             self._tool, approve=approve, timeout=timeout, retry=again, concurrency=concurrency, max_size=max_size
         )
+
+    def as_node(self) -> Node[I, O]:
+        """Return the agent as a node of another strategy. It takes the agent's task, and returns its answer.
+
+        As where it is a tool, its runs are parts of the run that executes the node, with a transcript, tools, features and budgets of
+        their own. Its name there is that of the agent, or of its strategy. An agent is one declaration for rules, wherever it is a node.
+        """
+        if self._node is None:
+            self._node = node_of(self, self._config)
+        return self._node
 
     async def settle(self, *, owner: str | None = None, deps: object = None) -> int:
         """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned.

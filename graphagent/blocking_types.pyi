@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from graphagent.events import Event
-from graphagent.graph import CachePolicy, Retry, Strategy
+from graphagent.graph import CachePolicy, Node, Retry, Strategy
 from graphagent.history import Diff, Entry, Snapshot
 from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
@@ -396,6 +396,9 @@ class BlockingAgent(Protocol[I, O]):
         max_size: int | None = None,
     ) -> BlockingTool:
         """Return the agent as a tool of another one, as `tools=[agent]` does. It takes the agent's task, and returns its answer."""
+
+    def as_node(self) -> Node[I, O]:
+        """Return the agent as a node of another strategy. It takes the agent's task, and returns its answer."""
 
     def settle(self, *, owner: str | None = None, deps: object = None) -> int:
         """Learn what earlier runs left to be learned: in the background, or because it failed. Return from how many runs all was learned."""

@@ -14,7 +14,7 @@ def misplaced(given: object) -> str:
     if inspect.isfunction(given) or inspect.ismethod(given) or inspect.isbuiltin(given):
         named = name_of(given)
         if named == "<lambda>":
-            return "a lambda; to change a value, write .map(…) behind the node before"
+            return "a lambda; to change a value, write .map(…) after the node before"
         if is_async(given):
             return f"the function {named}; put @node on it"
         return f"the function {named}; call it if it makes a node: {named}(…), or make it async and put @node on it"
@@ -23,15 +23,13 @@ def misplaced(given: object) -> str:
     if type(given) in (list, tuple, set):
         return f"{kind_of(given)}; nodes that are executed at the same time are parallel(a, b)"
     if hasattr(given, "run_sync"):
-        return f"{kind_of(given)}; write its strategy, or call it in a node: await ctx.run_agent(agent, …)"
+        return f"{kind_of(given)}; write agent.as_node(), or its strategy as a part of this one"
     return f"{kind_of(given)}; see @node"
 
 
 def past_end(self: object, other: object) -> Never:
-    """Refuse what stands behind END."""
-    raise TypeError(
-        "a path ends at END, and nothing comes behind it; for another path, give Strategy one more argument"
-    )
+    """Refuse what stands after END."""
+    raise TypeError("a path ends at END, and nothing comes after it; for another path, give Strategy one more argument")
 
 
 def before_path(self: object, other: object) -> Never:

@@ -182,7 +182,7 @@ class _Tapping:
         def map(self, *args: object) -> Never:
             raise TypeError(
                 f"only .on_error(…) leaves the tap {self.name!r}: it passes its input on to one place. Write .map(…), .on(…) and "
-                f".when(…) before it, or behind a node after it, such as passthrough(str)"
+                f".when(…) before it, or after another node, such as passthrough(str)"
             )
 
         on = when = otherwise = map

@@ -123,7 +123,7 @@ def _copied(header: RunHeader, own: Segment, number: int) -> Segment:
 def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str | None, after: str | None) -> int:
     """Return the number of the entry that is named by itself, or by the node that it led to or ended.
 
-    The end of a run does not count: what continues behind it ends again.
+    The end of a run does not count: what continues after it ends again.
 
     Raises:
         ValueError: there is no such entry.
@@ -144,7 +144,7 @@ def number_at(run_id: str, entries: Sequence[Entry], at: int | None, before: str
     if not number:
         known = ", ".join(map(repr, sorted({entry.node for entry in entries if entry.node}))) or "none"
         raise ValueError(f"run {run_id!r} has not come to a node {wanted!r}; it executed: {known}")
-    # What was learned later stands behind the end.
+    # What was learned later stands after the end.
     return min((number, *(entry.number - 1 for entry in entries if entry.ends_run)))
 
 

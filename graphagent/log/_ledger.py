@@ -16,7 +16,7 @@ class Charge:
     node: str
     """The path of the node that asked."""
     what: str
-    """What for, as the node names it: `model:1` is its first model request, `plan:3` the plan behind the third turn; for
+    """What for, as the node names it: `model:1` is its first model request, `plan:3` the plan after the third turn; for
     sub-agents their name."""
     model: str
     """The model that answered, as its server names it; empty for sub-agents, which may ask several."""

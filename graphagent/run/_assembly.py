@@ -20,7 +20,7 @@ from graphagent.run._beginning import begin
 from graphagent.run._cached import no_store
 from graphagent.run._context import Context, missing
 from graphagent.run._requests import no_model
-from graphagent.run._sites import AgentTool, as_tool, sites
+from graphagent.run._sites import AgentNode, AgentTool, as_tool, sites
 
 if TYPE_CHECKING:
     from graphagent._agent import Agent
@@ -219,6 +219,13 @@ def _calls_in(around: Site, own: Sequence[Site], called: RuleTool) -> frozenset[
         if any(is_one_tool(called, as_tool(each)) for each in tools):
             found.append(site.path[len(around.below("")) :])
     return frozenset(found)
+
+
+def node_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentNode:
+    async def run(ctx: Context[Any], task: Any) -> Any:
+        return await ctx.run_agent(agent, task)
+
+    return AgentNode(run, agent.name or agent.strategy.name, agent, config)
 
 
 def tool_of(agent: Agent[Any, Any], config: Callable[[], RunConfig]) -> AgentTool:

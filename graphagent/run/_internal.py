@@ -14,6 +14,7 @@ from graphagent.run._assembly import check_prices as check_prices
 from graphagent.run._assembly import check_storable as check_storable
 from graphagent.run._assembly import check_tool_edges as check_tool_edges
 from graphagent.run._assembly import checked_tools as checked_tools
+from graphagent.run._assembly import node_of as node_of
 from graphagent.run._assembly import takes_calls as takes_calls
 from graphagent.run._assembly import tool_of as tool_of
 from graphagent.run._assembly import tool_with_fields as tool_with_fields

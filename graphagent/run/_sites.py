@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from graphagent.graph import Strategy, ToolSelection
+from graphagent.graph import Node, Strategy, ToolSelection
 from graphagent.graph._internal import inside
 from graphagent.llm import Tool
 
@@ -36,6 +36,27 @@ class AgentTool(Tool):
         """Check that arguments fit the fields of the task."""
         if self.read is not None:
             self.read(arguments)
+
+
+class AgentNode(Node[Any, Any]):
+    """An agent as a node of the strategy of another one."""
+
+    __slots__ = ("agent", "config")
+
+    def __init__(
+        self, function: Callable[[Any, Any], Any], name: str, agent: Any, config: Callable[[], RunConfig]
+    ) -> None:
+        strategy = agent.strategy
+        super().__init__(function, name=name, input_type=strategy.input_type, output_type=strategy.output_type)
+        self.agent = agent
+        self.config = config
+        """Returns the configuration of the agent's runs."""
+
+    @property
+    def asker(self) -> str:
+        """The path of the node in it that asks a person; empty if there is none."""
+        inside = self.agent.strategy.asker
+        return inside and f"{self.name}/{inside}"
 
 
 class Site(NamedTuple):
@@ -77,6 +98,14 @@ class Site(NamedTuple):
         return map(as_tool, self.tools if self.has_own_tools else ())
 
     @property
+    def agents(self) -> Iterator[tuple[str, AgentTool | AgentNode]]:
+        """The agents that are called here, with their names in the log: those among the tools, and that of the node."""
+        yield from ((tool.name, tool) for tool in self.own_tools if isinstance(tool, AgentTool))
+        if isinstance(self.element, AgentNode):
+            agent = self.element.agent
+            yield agent.name or agent.strategy.name, self.element
+
+    @property
     def selection(self) -> ToolSelection | None:
         """How a model chooses its tools, if one does."""
         setting = self.element.setting if isinstance(self.element, Strategy) else None
@@ -102,19 +131,18 @@ def with_sub_agents(own: Iterable[Site]) -> Iterator[Site]:
     yield from own
     any_model = next((site.model for site in own if site.model is not None), None)
     for site in own:
-        for tool in site.own_tools:
-            if isinstance(tool, AgentTool):
-                agent = tool.agent
-                budget = agent.budgets.max_cost
-                inner = sites(
-                    agent.strategy,
-                    (*agent.tools, *agent.tool_servers),
-                    model=next((each for each in (agent.model, site.model) if each is not None), any_model),
-                    max_cost=site.max_cost if budget is None else budget,
-                    features={**site.features, **agent.features},
-                    path=site.below(tool.name),
-                )
-                yield from with_sub_agents(inner)
+        for name, called in site.agents:
+            agent = called.agent
+            budget = agent.budgets.max_cost
+            inner = sites(
+                agent.strategy,
+                (*agent.tools, *agent.tool_servers),
+                model=next((each for each in (agent.model, site.model) if each is not None), any_model),
+                max_cost=site.max_cost if budget is None else budget,
+                features={**site.features, **agent.features},
+                path=site.below(name),
+            )
+            yield from with_sub_agents(inner)
 
 
 def _walk(site: Site) -> Iterator[Site]:
@@ -131,10 +159,9 @@ def _walk(site: Site) -> Iterator[Site]:
         yield from _walk(Site(site.below(name), part, site, model, tools, max_cost, features, has_own_tools=False))
 
 
-def agents_of(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> dict[str, AgentTool]:
-    """Return the agents among the tools of an agent and of its subgraphs, by their names."""
-    found = [tool for site in sites(strategy, tools) for tool in site.own_tools]
-    return {tool.name: tool for tool in reversed(found) if isinstance(tool, AgentTool)}
+def agents_of(strategy: Strategy[Any, Any], tools: Sequence[Any]) -> dict[str, AgentTool | AgentNode]:
+    """Return the agents among the tools and nodes of an agent and of its subgraphs, by their names."""
+    return dict(reversed([found for site in sites(strategy, tools) for found in site.agents]))
 
 
 def as_tool(given: Any) -> Tool | ToolServer:

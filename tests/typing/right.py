@@ -474,3 +474,6 @@ def path_of(agent: Agent[str, str], strategy: Strategy[str, str]) -> str:
 async def delegates(ctx: Context, text: str) -> int:
     assert_type(await ctx.run_agent(agent, text), str)
     return len(await ctx.run_agent(agent, text))
+
+
+assert_type(Strategy("desk", START >> agent.as_node() >> delegates >> END), Strategy[str, int])

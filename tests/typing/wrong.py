@@ -216,6 +216,9 @@ async def delegates(ctx: Context, number: int) -> int:
     return await ctx.run_agent(plain_agent, number)  # E
 
 
+Strategy("desk", START >> delegates >> plain_agent.as_node() >> delegates >> END)  # E
+
+
 async def takes_none(ctx: Context) -> None: ...
 
 

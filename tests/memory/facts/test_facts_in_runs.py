@@ -345,6 +345,20 @@ async def test_facts_of_an_agent_that_a_node_runs_are_looked_up_when_it_goes_on(
     assert '"value":"[forgotten]"' in sent_to(helper)[0].text
 
 
+async def test_facts_of_an_agent_that_is_a_node_are_looked_up(facts, store, tmp_path):
+    """The strategy names it, so its memory is known whenever the run is read."""
+    await facts.save(SingleFact(CITY, "Oslo-QX7431"), USER, HERE)
+    _, helper = with_helper(facts, None)
+    agent = Agent(Strategy("outer", START >> helper.as_node() >> END), store=store)
+    assert (await agent.run("Hi!", run_id="r")).status == "waiting"
+    assert b"QX7431" not in on_disk(tmp_path / "runs")
+    [child] = (await agent.read("r")).result.children
+    assert "Oslo-QX7431" in child.memory.to_text()
+    await facts.forget(subject=USER)
+    [child] = (await agent.read("r")).result.children
+    assert "user, city: [forgotten]" in child.memory.to_text(detailed=True)
+
+
 # ---- without a provider that keeps
 
 

@@ -1,0 +1,160 @@
+"""Agents as nodes: parts of a strategy with features, a transcript and budgets of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from graphagent import END, START, Agent, Context, Strategy, node, tool
+from graphagent.errors import FeatureError, NodeFailedError, RuleError, StrategyError
+from graphagent.graph import each, precedes, race
+from graphagent.llm import ToolCall
+from graphagent.memory import ActionStep
+from graphagent.nodes import ask_human, auto_detect_facts, llm_request
+from graphagent.protocols import Feature
+from graphagent.store import MemoryStore
+from graphagent.testing import ScriptedModel
+from graphagent_strategies import single_run
+
+
+@node
+async def first(ctx: Context, text: str) -> str:
+    return f"{text}!"
+
+
+@node
+async def last(ctx: Context, text: str) -> str:
+    return f"({text})"
+
+
+class Watch(Feature):
+    """Notes which nodes it is wrapped around."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.seen = seen
+
+    async def around_node(self, ctx: Any, value: Any, proceed: Any) -> Any:
+        self.seen.append(ctx.node)
+        return await proceed(value)
+
+
+class Other(Watch):
+    """Another feature."""
+
+
+async def test_an_agent_as_a_node_has_its_own_features_beside_those_around():
+    """They hold in it alone; its transcript, model and rules are its own, and its run is a child."""
+    own, around = [], []
+    helper = Agent(single_run(), model=ScriptedModel(["helped"]), name="helper", system_prompt="Help.")
+    helper.install(Watch, own)
+    agent = Agent(Strategy("outer", START >> first >> helper.as_node() >> last >> END))
+    agent.install(Other, around)
+    result = await agent.run("x")
+    assert result.output == "(helped)"
+    assert own == ["llm_request"]
+    assert around == ["first", "helper", "llm_request", "last"]
+    assert [message.text for message in helper.model.requests[0].messages] == ["Help.", "x!"]
+    [child] = result.children
+    assert (child.run_id.split("/")[1], child.output) == ("helper", "helped")
+    assert not any(isinstance(step, ActionStep) for step in result.memory.steps)
+
+
+async def test_what_it_lacks_is_that_of_the_agent_around():
+    """Its model and the tools that it may call, as where it is a tool."""
+
+    @tool
+    def look(what: str) -> str:
+        """Look something up."""
+        return f"seen {what}"
+
+    outer = Strategy("outer", START >> Agent(single_run()).as_node() >> last >> END)
+    with pytest.raises(FeatureError, match="llm_request' asks a model, and there is none"):
+        await Agent(outer).run("x")
+    model = ScriptedModel([ToolCall("look", {"what": "a"}), "done"])
+    assert (await Agent(outer, model=model, tools=[look]).run("x")).output == "(done)"
+
+
+async def test_what_is_missing_in_it_is_named_before_the_first_step():
+    """By the path through the node."""
+    learner = Agent(Strategy("learner", START >> llm_request(tools=False) >> auto_detect_facts() >> END))
+    agent = Agent(Strategy("outer", START >> first >> learner.as_node() >> END), model=ScriptedModel([]))
+    with pytest.raises(FeatureError, match="node 'learner/learner/auto_detect_facts' needs AgentMemory"):
+        await agent.run("x")
+
+
+@dataclass
+class Order:
+    city: str
+
+
+@node
+async def order(ctx: Context, text: str) -> Order:
+    return Order(text)
+
+
+@node
+async def confirm(ctx: Context, order: Order) -> str:
+    return f"{order.city}?"
+
+
+@node
+async def say(ctx: Context, answer: bool) -> str:
+    return "yes" if answer else "no"
+
+
+async def test_another_process_goes_on_in_it():
+    """Its task has its declared type there, and the run is known as a child before it goes on."""
+    store = MemoryStore()
+
+    def agents():
+        asks = Strategy("asks", START >> confirm >> ask_human("Right?", bool) >> say >> END)
+        seen = []
+        asking = Agent(asks)
+        asking.install(Watch, seen)
+        return Agent(Strategy("outer", START >> order >> asking.as_node() >> last >> END), store=store), seen
+
+    agent, _ = agents()
+    assert (await agent.run("Oslo", run_id="r")).status == "waiting"
+    agent, seen = agents()
+    [child] = (await agent.read("r")).result.children
+    assert child.memory.steps[0].task == Order("Oslo")
+    assert (await agent.resume("r", answer=True)).output == "(yes)"
+    assert seen == ["ask_human", "say"]
+
+
+async def test_it_is_one_declaration_wherever_it_is_a_node():
+    """Under another name, too. What happens in it counts for the rules around it."""
+    helper = Agent(Strategy("helper", START >> last >> END))
+    copy = helper.as_node().named("copy")
+    with pytest.raises(StrategyError, match="'copy': it breaks the rule"):
+        Strategy("s", START >> copy >> first >> END, rules=[precedes(first, helper.as_node())])
+    agent = Agent(Strategy("s", START >> helper.as_node() >> first >> last >> END, rules=[precedes(first, last)]))
+    with pytest.raises(RuleError, match="'helper/helper/2/last' was not begun"):
+        await agent.run("x")
+
+
+def test_one_that_asks_a_person_does_not_race():
+    """As a node that asks by itself."""
+    asking = Agent(Strategy("asks", START >> ask_human("Right?", str) >> END))
+    with pytest.raises(TypeError, match="asks/asks/ask_human"):
+        race(asking.as_node(), first)
+
+
+async def test_it_is_a_node_like_any_other():
+    """In a fork, tried again, with an edge for its errors."""
+    attempts = []
+
+    @node
+    async def fails(ctx: Context, text: str) -> str:
+        attempts.append(text)
+        raise OSError(text)
+
+    failing = Agent(Strategy("fails", START >> fails >> END)).as_node().retry(attempts=2, wait=0)
+    many = each(Agent(Strategy("one", START >> first >> END)).as_node())
+    caught = failing.on_error(Exception).map(lambda _: ["a", "b"]) >> many
+    result = await Agent(Strategy("s", START >> failing >> END, caught, many.map(str) >> END)).run("x")
+    assert (result.output, attempts) == ("['a!', 'b!']", ["x", "x"])
+    with pytest.raises(NodeFailedError):
+        await Agent(Strategy("s", START >> failing >> END)).run("x")
