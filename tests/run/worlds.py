@@ -378,6 +378,10 @@ class Builder:
 
     def _agent(self, paths: list[Any], loose: list[Any], inner: list[Part]) -> list[Any]:
         called = self._called(inner, self._name("agent"))
+        if len(inner) % 2:
+            part = called.as_node()
+            _join(paths, loose, part)
+            return [part.otherwise().map(digest)]
 
         async def call(ctx: Context, value: str) -> str:
             return digest(await ctx.run_agent(called, value))
