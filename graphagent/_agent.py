@@ -26,7 +26,7 @@ from graphagent.llm import Tool
 from graphagent.llm._internal import images_of, load_images
 from graphagent.memory import RunMemory
 from graphagent.protocols import Feature, ToolServer
-from graphagent.run import Budgets, Callback, Context, Run, RunOptions, RunResult, RunStream
+from graphagent.run import Budgets, Callback, Context, ResumeOptions, Run, RunOptions, RunResult, RunStream
 from graphagent.run._internal import (
     RunConfig,
     begin,
@@ -353,17 +353,7 @@ class Agent(Generic[I, O]):
         run: Run[O] = found.handle
         return run
 
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        answer: object = _NO_TASK,
-        answers: Mapping[str, object] | None = None,
-        results: Mapping[str, object] | None = None,
-        owner: str = "",
-        allow_changed: bool = False,
-        deps: object = None,
-    ) -> RunResult[O]:
+    async def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause.
 
         What was done is not done again. A run that has ended is only read. For more budget, resume it with an agent that has
@@ -371,36 +361,21 @@ class Agent(Generic[I, O]):
 
         Args:
             run_id: Which.
-            answer: The answer to its only open question.
-            answers: Answers to several, by their ids.
-            results: Results of deferred tool calls, by the ids of the calls.
-            owner: For whom it runs.
-            allow_changed: Whether to continue although the strategy has changed, if the journal still fits it.
-            deps: As in `run`: it was not stored, so pass it again.
+            **options: As `ResumeOptions` has them.
 
         Raises:
             RunNotFoundError: the store has no such run.
             RunClaimedError: another process, or another task, has it.
             AnswerError: an answer fits no open question, or not its type, or the run waits for none; nothing was written.
             StrategyChangedError: the strategy has changed since; the differences are named.
-            TypeError: `deps` is missing, or not of the type that a node or a tool takes.
+            TypeError: `deps` is missing, or not of the type that a node or a tool takes, or an option is not known.
             RunError: as `run` raises it.
         """
-        run = await self._reopened(run_id, answer, answers, results, owner, allow_changed, deps)
+        check_options("a resumed run", options, ResumeOptions.__annotations__)
+        run = await self._reopened(run_id, options)
         return await run.finish()
 
-    def resume_stream(
-        self,
-        run_id: str,
-        *,
-        answer: object = _NO_TASK,
-        answers: Mapping[str, object] | None = None,
-        results: Mapping[str, object] | None = None,
-        owner: str = "",
-        allow_changed: bool = False,
-        deps: object = None,
-        all_text: bool = False,
-    ) -> RunStream[O]:
+    def resume_stream(self, run_id: str, *, all_text: bool = False, **options: Unpack[ResumeOptions]) -> RunStream[O]:
         """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`.
 
         The run is read, and the answers are checked, when its events are first read, or at the beginning of `async with
@@ -408,27 +383,20 @@ class Agent(Generic[I, O]):
 
         Args:
             run_id: Which.
-            answer: As in `resume`.
-            answers: As in `resume`.
-            results: As in `resume`.
-            owner: For whom it runs.
-            allow_changed: As in `resume`.
-            deps: As in `run`: it was not stored, so pass it again.
             all_text: As in `stream`.
+            **options: As `ResumeOptions` has them.
         """
-        read = partial(self._reopened, run_id, answer, answers, results, owner, allow_changed, deps)
-        return RunStream(read, all_text=all_text)
+        check_options("a resumed run", options, ResumeOptions.__annotations__, "all_text")
+        return RunStream(partial(self._reopened, run_id, options), all_text=all_text)
 
-    async def _reopened(
-        self, run_id: str, answer: object, answers: Mapping[str, object] | None, results: Mapping[str, object] | None,
-        owner: str, allow_changed: bool, deps: object,
-    ) -> Run[O]:  # fmt: skip
+    async def _reopened(self, run_id: str, options: ResumeOptions) -> Run[O]:
         """Return a run from the store, with answers to its questions."""
-        run = await self.read(run_id, owner=owner, allow_changed=allow_changed, deps=deps)
-        given = {**(answers or {}), **(results or {})}
-        if answer is not _NO_TASK:
-            run.answer(answer)
-        if given:
+        run = await self.read(
+            run_id, owner=options.get("owner", ""), allow_changed=options.get("allow_changed", False), deps=options.get("deps")
+        )  # fmt: skip
+        if "answer" in options:
+            run.answer(options["answer"])
+        if given := {**(options.get("answers") or {}), **(options.get("results") or {})}:
             run.answer(answers=given)
         self._last = run
         return run

@@ -18,7 +18,7 @@ from graphagent.llm import InFlight, Tool, ToolCall, ToolResult
 from graphagent.memory import Concept, Fact, RunMemory, Scope, Step, Subject
 from graphagent.memory.notes import Depth, Infer, Match, Note, Record, ScopeInfo, ScopeTree, Turn
 from graphagent.protocols import Feature, ToolServer
-from graphagent.run import Budgets, Callback, Question, RunOptions, RunResult, Status
+from graphagent.run import Budgets, Callback, Question, ResumeOptions, RunOptions, RunResult, Status
 from graphagent.store import Change, Item, Key, Receipt
 
 E = TypeVar("E", bound=Event)
@@ -308,30 +308,11 @@ class BlockingAgent(Protocol[I, O]):
     def read(self, run_id: str, *, owner: str = "", allow_changed: bool = False, deps: object = None) -> BlockingRun[O]:
         """Return a run from the store: to look at it, to replay it, or to continue it by `step` or `finish`."""
 
-    def resume(
-        self,
-        run_id: str,
-        *,
-        answer: object = ...,
-        answers: Mapping[str, object] | None = None,
-        results: Mapping[str, object] | None = None,
-        owner: str = "",
-        allow_changed: bool = False,
-        deps: object = None,
-    ) -> RunResult[O]:
+    def resume(self, run_id: str, **options: Unpack[ResumeOptions]) -> RunResult[O]:
         """Go on with a run that was stopped: by an error, by the death of its process, by a question, by a pause."""
 
     def resume_stream(
-        self,
-        run_id: str,
-        *,
-        answer: object = ...,
-        answers: Mapping[str, object] | None = None,
-        results: Mapping[str, object] | None = None,
-        owner: str = "",
-        allow_changed: bool = False,
-        deps: object = None,
-        all_text: bool = False,
+        self, run_id: str, *, all_text: bool = False, **options: Unpack[ResumeOptions]
     ) -> BlockingRunStream[O]:
         """Go on with a run as `resume` does, and return its events, as `stream` does: `async for event in agent.resume_stream(…): …`."""
 

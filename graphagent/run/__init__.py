@@ -17,6 +17,7 @@ from graphagent.log._internal import Status as Status
 from graphagent.log._internal import list_runs as list_runs
 from graphagent.run._budgets import Budgets as Budgets
 from graphagent.run._callbacks import Callback as Callback
+from graphagent.run._config import ResumeOptions as ResumeOptions
 from graphagent.run._config import RunOptions as RunOptions
 from graphagent.run._console import Console as Console
 from graphagent.run._context import Context as Context

@@ -44,6 +44,23 @@ class RunOptions(TypedDict, total=False):
     """What nodes and tools find as `ctx.deps`, such as a client or a connection. It is never stored."""
 
 
+class ResumeOptions(TypedDict, total=False):
+    """What `agent.resume` and `resume_stream` take besides the run."""
+
+    answer: object
+    """The answer to its only open question."""
+    answers: Mapping[str, object] | None
+    """Answers to several, by their ids."""
+    results: Mapping[str, object] | None
+    """Results of deferred tool calls, by the ids of the calls."""
+    owner: str
+    """For whom it runs."""
+    allow_changed: bool
+    """Whether to continue although the strategy has changed, if the journal still fits it."""
+    deps: object
+    """What nodes and tools find as `ctx.deps`: it was not stored, so pass it again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """The configuration that an agent gives each of its runs."""

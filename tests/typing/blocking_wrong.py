@@ -39,6 +39,7 @@ def wrong_arguments() -> None:
     plain.forget(ids=5)  # E: several
     agent.run(5)  # E: the strategy takes text
     agent.run()  # E: the strategy takes something
+    agent.resume("r", onwer="ada")  # E: it is called owner
     provider.save("Oslo", EVERYTHING, Scope.agent("a"))  # E: a fact
 
 

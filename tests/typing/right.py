@@ -62,7 +62,7 @@ from graphagent.nodes import (
     task,
     verify,
 )
-from graphagent.run import Context, RunOptions
+from graphagent.run import Context, ResumeOptions, RunOptions
 from graphagent.testing import RecordedModel, Reply, ScriptedModel, next_node, record
 
 if TYPE_CHECKING:
@@ -375,6 +375,8 @@ async def use() -> None:
     assert_type(agent.run_sync("hello").output, str)
     options: RunOptions = {"owner": "ada", "thread": "t"}
     assert_type(await agent.run("hello", **options), RunResult[str])
+    answered: ResumeOptions = {"owner": "ada", "answer": True}
+    assert_type(await agent.resume("r", **answered), RunResult[str])
 
 
 # What a run is passed as deps

@@ -178,6 +178,9 @@ async def use() -> None:
     await plain_agent.run("a", onwer="ada")  # E
     plain_agent.start("a", thread=5)  # E
     plain_agent.stream("a", all_texts=True)  # E
+    await plain_agent.resume("r", anwser=True)  # E
+    await plain_agent.resume("r", True)  # E
+    plain_agent.resume_stream("r", answers=["yes"])  # E
     (await plain_agent.run("a")).output.upper()  # E
 
 
