@@ -17,7 +17,6 @@ from graphagent.memory import ActionStep, PlanningStep
 from graphagent.run._calls import call_tool, check_call
 from graphagent.run._children import run_agent
 from graphagent.run._concurrently import together
-from graphagent.run._deadlines import seconds_left
 from graphagent.run._effects import Effects
 from graphagent.run._people import ask
 from graphagent.run._steps import add, add_results
@@ -159,7 +158,7 @@ class Context(Generic[Deps]):
         `max_seconds` is the time until the first of the time limits here, timeouts included.
         """
         execution = self._effects.execution
-        return replace(execution.limits.remaining(), max_seconds=seconds_left(execution))
+        return replace(execution.limits.remaining(), max_seconds=execution.seconds_left)
 
     @property
     def planning_interval(self) -> int | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, final
 from graphagent.errors import DivergedError, RunError
 from graphagent.log._internal import NIL, EffectRecorded, EffectStarted, Held, TranscriptEdited
 from graphagent.memory._internal import Detached, RunMemory
-from graphagent.run._deadlines import take_effect
 
 if TYPE_CHECKING:
     from graphagent.llm import ToolCall
@@ -209,7 +208,7 @@ class Effects:
         """
         self.stop_if_due()
         if self.execution.deadline is not None:
-            await take_effect(self.execution, self.execution.deadline)
+            await self.execution.stop_if_late(self.execution.deadline)
 
     def _ended(self) -> RunError:
         text = f"this execution of node {self.node!r} has ended, and can record nothing more"

@@ -174,7 +174,7 @@ class Run(Generic[O]):
             if not run.log.durable:
                 run.log.state.ran = round(run.before * 1000)
             run.since, run.stepping = None, False
-            run.backend = None  # it may be continued in another kind of event loop
+            run.loop = None  # it may be continued in another kind of event loop
 
     def pause(self, reason: str = "") -> None:
         """Stop the run before its next effect or node, or while it sleeps; it can be continued. Callbacks may call it too."""

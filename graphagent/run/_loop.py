@@ -18,7 +18,6 @@ from graphagent.graph._internal import is_a, show
 from graphagent.log._internal import NIL, NodeFailed, NodeFinished, NodeSkipped
 from graphagent.run._compiled import DONE, wrong_output
 from graphagent.run._context import Context
-from graphagent.run._deadlines import take_effect
 from graphagent.run._effects import Effects
 from graphagent.run._final_errors import matching
 from graphagent.run._middleware import pass_through
@@ -51,7 +50,7 @@ async def execute(execution: Execution) -> Any:  # noqa: C901  the hot path: eac
     value, following = execution.input(), cast("CompiledNode | None", None)
     while node is not DONE:
         if deadline is not None:
-            await take_effect(execution, deadline)
+            await execution.stop_if_late(deadline)
         if node.rules:
             check_rules(execution, node.rules)
         if node.counts:

@@ -14,7 +14,7 @@ from graphagent.graph._internal import Timeout
 from graphagent.log._internal import EffectRecorded, NodeRetried
 from graphagent.run._cached import CacheEntry
 from graphagent.run._compiled import Call, counts
-from graphagent.run._deadlines import backend_of, earlier
+from graphagent.run._deadlines import earlier
 from graphagent.run._final_errors import matching
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
 
     async def limited(execution: Execution, value: Any) -> Any:
         # Does what `anyio.fail_after` does, at half the cost: that is a generator, and looks up the event loop three times.
-        backend, around = backend_of(execution.run), execution.deadline
+        backend, around = execution.run.backend, execution.deadline
         deadline = backend.current_time() + seconds
         scope = backend.create_cancel_scope(deadline=deadline)
         scope.__enter__()

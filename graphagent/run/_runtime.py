@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import ref
 
 from anyio import move_on_after
+from anyio.lowlevel import current_token
 
 from graphagent import _clock
 from graphagent._concurrency import Reply
@@ -128,8 +129,8 @@ class Runtime:
     step_callbacks: Sequence[Callback] = ()
     attention = False
     """Whether something is to be done before the next node: steps were added, or the run is to stop."""
-    backend: type[AsyncBackend] | None = None
-    """The part of anyio for the kind of event loop that executes the run."""
+    loop: type[AsyncBackend] | None = None
+    """The backend, once it was asked for."""
     failure: RunError | None = None
     """The error of a callback, which is raised where nothing is lost."""
     pausing: str | None = None
@@ -241,6 +242,14 @@ class Runtime:
     def done(self) -> bool:
         """Whether the run reached END."""
         return self.draft is None and self.activation.status == "done"
+
+    @property
+    def backend(self) -> type[AsyncBackend]:
+        """The part of anyio for the kind of event loop that executes the run."""
+        top = self.top
+        if top.loop is None:
+            top.loop = current_token().backend_class
+        return top.loop
 
     @property
     def elapsed(self) -> float:

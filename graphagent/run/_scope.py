@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast, final
 
+from anyio.lowlevel import checkpoint
+
 from graphagent._features import implementing
 from graphagent.graph import ToolSelection
 from graphagent.log._internal import UNSET
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 CHOSEN = "tools"
 """The key of the effect that holds the names of the tools that a model chose for a subgraph."""
 _UNLIMITED = float("inf")
+_PASSES = 3
+"""How many turns of an event loop it takes at the most until a time limit that has passed cancels the task."""
 
 
 @final
@@ -195,6 +199,17 @@ class Execution:
             return self.given()
         run = self.run
         return run.log.take(value, run.kind_of(self.frame.source))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time until the first of the time limits that hold ends; None: there is none."""
+        return None if self.deadline is None else max(self.deadline - self.run.backend.current_time(), 0.0)
+
+    async def stop_if_late(self, deadline: float) -> None:
+        """Have a time limit cancel this task, if its time has passed: the event loop had no turn as long as nobody waited."""
+        if self.run.backend.current_time() >= deadline:
+            for _ in range(_PASSES):
+                await checkpoint()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
