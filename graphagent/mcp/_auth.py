@@ -36,12 +36,12 @@ except ModuleNotFoundError:
 from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ValidationError
 
 from graphagent import _clock
-from graphagent.mcp._transports import read
+from graphagent.mcp._responses import read
 from graphagent.store import Put
 from graphagent.store._internal import grants_of
 
 if TYPE_CHECKING:
-    from graphagent.mcp._transports import Refused
+    from graphagent.mcp._responses import Refused
     from graphagent.protocols import Store
     from graphagent.store import Key
 

@@ -25,9 +25,10 @@ from graphagent.mcp._answers import Fault, fault_of
 from graphagent.mcp._auth import Access, OAuth
 from graphagent.mcp._connection import MCPConnection, is_end
 from graphagent.mcp._questions import Call, Calls
+from graphagent.mcp._responses import Refused
 from graphagent.mcp._stdio import Stdio
 from graphagent.mcp._tools import MCPTool, called_as, can_be_called, fits_output, result_of, validator_of
-from graphagent.mcp._transports import LARGEST, Http, Refused, advice, exchange
+from graphagent.mcp._transports import LARGEST, Http, advice, exchange
 from graphagent.store import MemoryStore
 
 if TYPE_CHECKING:

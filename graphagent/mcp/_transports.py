@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 from mcp import MCPError
-from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.client.streamable_http import streamable_http_client
+
+from graphagent.mcp._responses import LARGEST_BODY, OF_BODY, Refused, read, refused_by
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -26,14 +27,10 @@ Streams = tuple[Any, Any]
 
 LARGEST = 64 * 1024 * 1024
 """The largest message of a server, in bytes."""
-_LARGEST_REFUSAL = 1024 * 1024
-"""The largest body of a response that is no message, in bytes."""
 _NOTICE = 5
 """Seconds that a server may take to accept what it does not answer, and to end a session: others wait for that."""
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _EVENTS = {"content-type": "text/event-stream"}
-_OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
-"""The headers that say how a body was sent."""
 
 
 class Transport(Protocol):
@@ -49,23 +46,6 @@ class Transport(Protocol):
     def failure(self, error: BaseException | None, status: int) -> str:
         """Return why it could not be opened, or ended, without what is secret. `status` is that of the last response over HTTP."""
         ...
-
-
-class Refused(Exception):
-    """A request was refused, and another token may help."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        super().__init__()
-        self.response = response
-        self.token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
-        """The token that it carried; empty if it had none."""
-        self.more = response.status_code == 403
-        """Whether the token is valid and lacks a scope."""
-
-
-def _refused(response: httpx2.Response) -> Refused | None:
-    lacks = response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
-    return Refused(response) if lacks or response.status_code == 401 else None
 
 
 @dataclass
@@ -183,12 +163,12 @@ class _Client(httpx2.AsyncClient):
     async def _allowed(self, request: httpx2.Request, noted: Exchange, **options: Any) -> httpx2.Response:
         """Send a request, again if the token that it carried was refused and there is another one, or can be got without the owner."""
         response = await super().send(request, **options)
-        if self.access is None or (refused := _refused(response)) is None:
+        if self.access is None or (refused := refused_by(response)) is None:
             return response
         noted.refused, response = refused, await read(response)  # it stays noted if the client tries earlier versions
         if refused.token and not refused.more and await self.access.refreshed(refused.token):
             response = await super().send(request, **options)
-            noted.refused = _refused(response)
+            noted.refused = refused_by(response)
         return response
 
     async def _tell(self, request: httpx2.Request) -> None:
@@ -212,35 +192,16 @@ async def _answered(response: httpx2.Response, message: Mapping[str, Any], noted
     noted.is_answer, noted.is_lost, noted.words = True, False, ""
     if response.is_success and (is_json or kind.startswith("text/event-stream")):
         events = _Events(response, noted, is_json)
-        headers = {name: value for name, value in response.headers.items() if name not in _OF_BODY}
+        headers = {name: value for name, value in response.headers.items() if name not in OF_BODY}
         return httpx2.Response(status, headers=headers | _EVENTS, stream=events, request=request)
     if response.is_success:
         return response
-    found = await read(response, _LARGEST_REFUSAL if response.is_error and is_json else 0)
+    found = await read(response, LARGEST_BODY if response.is_error and is_json else 0)
     body = found.content
     said = _object(_object(body).get("error"))
     noted.is_answer = bool(said) and _object(body).get("id") == message.get("id")
     noted.words = str(said.get("message", ""))
     noted.is_lost = status in (400, 404) and not noted.is_answer and "mcp-session-id" in request.headers
-    return found
-
-
-async def read(response: httpx2.Response, most: int = _LARGEST_REFUSAL) -> httpx2.Response:
-    """Return a response with its body, or with none if that is larger than so many bytes, and close the one that was streamed."""
-    body = b""
-    try:
-        if most:
-            async with aclosing(response.aiter_bytes()) as pieces:
-                async for each in pieces:
-                    body += each
-                    if len(body) > most:
-                        body = b""
-                        break
-    finally:
-        await response.aclose()
-    headers = [each for each in response.headers.multi_items() if each[0] not in _OF_BODY]
-    found = httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
-    found.next_request = response.next_request
     return found
 
 
