@@ -137,13 +137,13 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     def to_mermaid(self) -> str:
         """Draw it as Mermaid text."""
-        from graphagent.graph.drawing._internal import to_mermaid
+        from graphagent.graph.drawing._mermaid import to_mermaid
 
         return to_mermaid(self)
 
     def to_svg(self) -> str:
         """Draw it as an SVG picture, in which each node has its path as `data-node`, and each edge its name as `data-edge`."""
-        from graphagent.graph.drawing._internal import to_svg
+        from graphagent.graph.drawing._svg import to_svg
 
         return to_svg(self)
 
