@@ -1,21 +1,11 @@
-"""What of a transcript a model sees: which steps, in which order, as which messages."""
+"""What of a transcript a model sees: which steps, in which order."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 
-from graphagent.llm import Message
-from graphagent.memory.steps._types import (
-    ActionStep,
-    FactsStep,
-    FinalAnswerStep,
-    MessageStep,
-    NotesStep,
-    Step,
-    SummaryStep,
-    TaskStep,
-)
+from graphagent.memory.steps._types import MessageStep, Step, SummaryStep, TaskStep
 
 
 def seen(steps: Sequence[Step]) -> list[int]:
@@ -63,24 +53,3 @@ def stay_anyway(steps: Sequence[Step]) -> set[int]:
 def is_rule(step: Step) -> bool:
     """Tell whether a step is a message that sets rules."""
     return isinstance(step, MessageStep) and step.message.role == "system"
-
-
-def tell(steps: Sequence[Step], found: list[Message]) -> None:
-    """Add the messages of steps that a model sees. Facts and notes from before the first model turn stand before the task."""
-    early = set[int]()
-    for place, step in enumerate(steps):
-        if isinstance(step, TaskStep):
-            for later in range(place + 1, len(steps)):
-                following = steps[later]
-                if isinstance(following, ActionStep | SummaryStep | TaskStep):
-                    break
-                if isinstance(following, FactsStep | NotesStep):
-                    early.add(later)
-                    found.extend(following.to_messages())
-            found.extend(step.to_messages())
-        elif isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
-            said = next((each for each in reversed(found) if each.role == "assistant"), None)
-            if said is None or said.text != step.output:
-                found.append(Message.assistant(step.output))
-        elif place not in early:
-            found.extend(step.to_messages())

@@ -97,8 +97,7 @@ class Versions(list["Step"]):
 
     def messages(self, rules: str, numbers: list[int]) -> list[Message]:
         """Return the messages that versions of steps make."""
-        from graphagent.memory.steps._projection import tell  # steps have prompts, so the import would be a circle
-        from graphagent.memory.steps._types import ActionStep
+        from graphagent.memory.steps._types import ActionStep  # steps have prompts, so the import would be a circle
 
         if rules != self._rules:
             self._forget(rules)
@@ -113,14 +112,14 @@ class Versions(list["Step"]):
         # What follows a model turn changes nothing in the messages up to it.
         turns = [n for n in range(known, len(numbers)) if isinstance(self[numbers[n]], ActionStep)]
         for turn in turns:
-            tell([self[number] for number in numbers[known : turn + 1]], found)
+            _tell([self[number] for number in numbers[known : turn + 1]], found)
             known = turn + 1
             if turn == turns[0]:
                 del self._ends[end:]
             self._ends.append((known, len(found)))
         if turns:
             self._numbers, self._messages = numbers[:known], [*found]
-        tell([self[number] for number in numbers[known:]], found)
+        _tell([self[number] for number in numbers[known:]], found)
         self.made = numbers, found
         return [*found]
 
@@ -236,3 +235,26 @@ def parts_of(derived: Sequence[Message], sent: Sequence[Message]) -> tuple[Part,
         else:
             parts.append((found, found + 1))
     return tuple(parts)
+
+
+def _tell(steps: Sequence[Step], found: list[Message]) -> None:
+    """Add the messages of steps that a model sees. Facts and notes from before the first model turn stand before the task."""
+    from graphagent.memory.steps._types import ActionStep, FactsStep, FinalAnswerStep, NotesStep, SummaryStep, TaskStep
+
+    early = set[int]()
+    for place, step in enumerate(steps):
+        if isinstance(step, TaskStep):
+            for later in range(place + 1, len(steps)):
+                following = steps[later]
+                if isinstance(following, ActionStep | SummaryStep | TaskStep):
+                    break
+                if isinstance(following, FactsStep | NotesStep):
+                    early.add(later)
+                    found.extend(following.to_messages())
+            found.extend(step.to_messages())
+        elif isinstance(step, FinalAnswerStep) and isinstance(step.output, str):
+            said = next((each for each in reversed(found) if each.role == "assistant"), None)
+            if said is None or said.text != step.output:
+                found.append(Message.assistant(step.output))
+        elif place not in early:
+            found.extend(step.to_messages())
