@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from graphagent._options import check_whole, check_word
 from graphagent.graph import _types
@@ -91,16 +91,17 @@ class Race(_Fork):
     __slots__ = ()
 
 
+class ForkOptions(TypedDict, total=False):
+    """What `parallel` and `each` take in every form."""
+
+    limit: int | None
+    transcript: Transcript
+    name: str
+
+
 @overload
 def parallel(
-    a: Node[A, B],
-    b: Node[A, C],
-    /,
-    *,
-    limit: int | None = None,
-    failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    a: Node[A, B], b: Node[A, C], /, *, failures: Literal["cancel"] = "cancel", **options: Unpack[ForkOptions]
 ) -> Node[A, tuple[B, C]]: ...
 @overload
 def parallel(
@@ -109,10 +110,8 @@ def parallel(
     c: Node[A, D],
     /,
     *,
-    limit: int | None = None,
     failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    **options: Unpack[ForkOptions],
 ) -> Node[A, tuple[B, C, D]]: ...
 @overload
 def parallel(
@@ -122,10 +121,8 @@ def parallel(
     d: Node[A, F],
     /,
     *,
-    limit: int | None = None,
     failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    **options: Unpack[ForkOptions],
 ) -> Node[A, tuple[B, C, D, F]]: ...
 @overload
 def parallel(
@@ -136,49 +133,24 @@ def parallel(
     e: Node[A, G],
     /,
     *,
-    limit: int | None = None,
     failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    **options: Unpack[ForkOptions],
 ) -> Node[A, tuple[B, C, D, F, G]]: ...
 @overload
 def parallel(
-    *nodes: Node[A, B],
-    limit: int | None = None,
-    failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    *nodes: Node[A, B], failures: Literal["cancel"] = "cancel", **options: Unpack[ForkOptions]
 ) -> Node[A, tuple[B, ...]]: ...
 @overload
 def parallel(
-    a: Node[A, B],
-    b: Node[A, C],
-    /,
-    *,
-    limit: int | None = None,
-    failures: Literal["collect"],
-    transcript: Transcript = "drop",
-    name: str = ...,
+    a: Node[A, B], b: Node[A, C], /, *, failures: Literal["collect"], **options: Unpack[ForkOptions]
 ) -> Node[A, tuple[B | NodeFailedError, C | NodeFailedError]]: ...
 @overload
 def parallel(
-    a: Node[A, B],
-    b: Node[A, C],
-    c: Node[A, D],
-    /,
-    *,
-    limit: int | None = None,
-    failures: Literal["collect"],
-    transcript: Transcript = "drop",
-    name: str = ...,
+    a: Node[A, B], b: Node[A, C], c: Node[A, D], /, *, failures: Literal["collect"], **options: Unpack[ForkOptions]
 ) -> Node[A, tuple[B | NodeFailedError, C | NodeFailedError, D | NodeFailedError]]: ...
 @overload
 def parallel(
-    *nodes: Node[A, B],
-    limit: int | None = None,
-    failures: Literal["collect"],
-    transcript: Transcript = "drop",
-    name: str = ...,
+    *nodes: Node[A, B], failures: Literal["collect"], **options: Unpack[ForkOptions]
 ) -> Node[A, tuple[B | NodeFailedError, ...]]: ...
 def parallel(
     *nodes: Node[Any, Any],
@@ -214,23 +186,11 @@ def parallel(
 
 @overload
 def each(
-    branch: Node[A, B],
-    /,
-    *,
-    limit: int | None = 8,
-    failures: Literal["cancel"] = "cancel",
-    transcript: Transcript = "drop",
-    name: str = ...,
+    branch: Node[A, B], /, *, failures: Literal["cancel"] = "cancel", **options: Unpack[ForkOptions]
 ) -> Node[Iterable[A], list[B]]: ...
 @overload
 def each(
-    branch: Node[A, B],
-    /,
-    *,
-    limit: int | None = 8,
-    failures: Literal["collect"],
-    transcript: Transcript = "drop",
-    name: str = ...,
+    branch: Node[A, B], /, *, failures: Literal["collect"], **options: Unpack[ForkOptions]
 ) -> Node[Iterable[A], list[B | NodeFailedError]]: ...
 def each(
     branch: Node[Any, Any],

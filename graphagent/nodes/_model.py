@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from graphagent.errors import OutputError, PromptTooLongError, VetoError
 from graphagent.events import ModelOutput
@@ -139,42 +139,27 @@ async def add_prompt(ctx: Context[Any], prompt: Prompt) -> None:
     await ctx.add(MessageStep(message))
 
 
+class RequestOptions(TypedDict, total=False):
+    """What `llm_request` takes in every form."""
+
+    name: str
+    parameters: Mapping[str, Any] | None
+    purpose: ModelOutput
+
+
+@overload
+def llm_request(*, tools: Literal[True] = True, **options: Unpack[RequestOptions]) -> Node[Prompt, str | ToolCalls]: ...
+@overload
+def llm_request(*, tools: Literal["required"], **options: Unpack[RequestOptions]) -> Node[Prompt, ToolCalls]: ...
+@overload
+def llm_request(*, tools: Literal[False], **options: Unpack[RequestOptions]) -> Node[Prompt, str]: ...
+@overload
+def llm_request(*, force: Tool | str, **options: Unpack[RequestOptions]) -> Node[Prompt, ToolCalls]: ...
+@overload
+def llm_request(*, output: type[T], **options: Unpack[RequestOptions]) -> Node[Prompt, T]: ...
 @overload
 def llm_request(
-    *,
-    tools: Literal[True] = True,
-    name: str = ...,
-    parameters: Mapping[str, Any] | None = None,
-    purpose: ModelOutput = ...,
-) -> Node[Prompt, str | ToolCalls]: ...
-@overload
-def llm_request(
-    *,
-    tools: Literal["required"],
-    name: str = ...,
-    parameters: Mapping[str, Any] | None = None,
-    purpose: ModelOutput = ...,
-) -> Node[Prompt, ToolCalls]: ...
-@overload
-def llm_request(
-    *, tools: Literal[False], name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
-) -> Node[Prompt, str]: ...
-@overload
-def llm_request(
-    *, force: Tool | str, name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
-) -> Node[Prompt, ToolCalls]: ...
-@overload
-def llm_request(
-    *, output: type[T], name: str = ..., parameters: Mapping[str, Any] | None = None, purpose: ModelOutput = ...
-) -> Node[Prompt, T]: ...
-@overload
-def llm_request(
-    *,
-    output: type[T],
-    tools: Literal[True],
-    name: str = ...,
-    parameters: Mapping[str, Any] | None = None,
-    purpose: ModelOutput = ...,
+    *, output: type[T], tools: Literal[True], **options: Unpack[RequestOptions]
 ) -> Node[Prompt, T | ToolCalls]: ...
 def llm_request(
     *,

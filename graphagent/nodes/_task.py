@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from graphagent.errors import OutputError, ToolError
 from graphagent.graph import END, START, Node, Strategy, ToolSelection, type_hints
@@ -30,69 +30,35 @@ _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)(?:![rsa])?\}")
 _ACCEPTED = "This ends the task, unless another call of the same turn failed."
 
 
+class WorkOptions(TypedDict, total=False):
+    """What `task` and `verify` take in every form."""
+
+    tools: Sequence[Any] | ToolSelection | None
+    model: Model | None
+    max_turns: int | None
+    name: str
+
+
+class TaskOptions(WorkOptions, total=False):
+    """What `task` takes in every form."""
+
+    parallel_tools: int
+
+
+@overload
+def task(instruction: None = None, *, output: type[T], **options: Unpack[TaskOptions]) -> Strategy[Prompt, T]: ...
+@overload
+def task(instruction: str, *, output: type[T], **options: Unpack[TaskOptions]) -> Strategy[str, T]: ...
 @overload
 def task(
-    instruction: None = None,
-    *,
-    output: type[T],
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
-) -> Strategy[Prompt, T]: ...
-@overload
-def task(
-    instruction: str,
-    *,
-    output: type[T],
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
-) -> Strategy[str, T]: ...
-@overload
-def task(
-    instruction: Callable[[X], str | Message],
-    *,
-    output: type[T],
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
+    instruction: Callable[[X], str | Message], *, output: type[T], **options: Unpack[TaskOptions]
 ) -> Strategy[X, T]: ...
 @overload
-def task(
-    instruction: None = None,
-    *,
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
-) -> Strategy[Prompt, str]: ...
+def task(instruction: None = None, **options: Unpack[TaskOptions]) -> Strategy[Prompt, str]: ...
 @overload
-def task(
-    instruction: str,
-    *,
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
-) -> Strategy[str, str]: ...
+def task(instruction: str, **options: Unpack[TaskOptions]) -> Strategy[str, str]: ...
 @overload
-def task(
-    instruction: Callable[[X], str | Message],
-    *,
-    tools: Sequence[Any] | ToolSelection | None = None,
-    model: Model | None = None,
-    max_turns: int | None = None,
-    parallel_tools: int = 1,
-    name: str = "task",
-) -> Strategy[X, str]: ...
+def task(instruction: Callable[[X], str | Message], **options: Unpack[TaskOptions]) -> Strategy[X, str]: ...
 def task(
     instruction: Any = None,
     *,

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 from graphagent.graph import END, START, Node, Strategy, ToolSelection, parallel, type_hints
 from graphagent.llm import Message, ToolResults
 from graphagent.nodes._model import passthrough
-from graphagent.nodes._task import make_task
+from graphagent.nodes._task import WorkOptions, make_task
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as Variable
@@ -59,33 +59,12 @@ class Judgement:
 
 
 @overload
-def verify(
-    criteria: str,
-    *,
-    tools: Sequence[Any] | ToolSelection | None = (),
-    model: Model | None = None,
-    max_turns: int | None = None,
-    name: str = "verify",
-) -> Strategy[str, Accepted[str] | Rejected[str]]: ...
+def verify(criteria: str, **options: Unpack[WorkOptions]) -> Strategy[str, Accepted[str] | Rejected[str]]: ...
+@overload
+def verify(criteria: str, kind: type[T], **options: Unpack[WorkOptions]) -> Strategy[T, Accepted[T] | Rejected[T]]: ...
 @overload
 def verify(
-    criteria: str,
-    kind: type[T],
-    *,
-    tools: Sequence[Any] | ToolSelection | None = (),
-    model: Model | None = None,
-    max_turns: int | None = None,
-    name: str = "verify",
-) -> Strategy[T, Accepted[T] | Rejected[T]]: ...
-@overload
-def verify(
-    criteria: Callable[[T], str],
-    kind: type[T] | None = None,
-    *,
-    tools: Sequence[Any] | ToolSelection | None = (),
-    model: Model | None = None,
-    max_turns: int | None = None,
-    name: str = "verify",
+    criteria: Callable[[T], str], kind: type[T] | None = None, **options: Unpack[WorkOptions]
 ) -> Strategy[T, Accepted[T] | Rejected[T]]: ...
 def verify(
     criteria: Any,

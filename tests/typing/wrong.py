@@ -144,6 +144,8 @@ good.using(max_nodes="5")  # E
 verify("short").on(Accepted[int]) >> double  # E
 verify("short", int).on(Rejected[int]).map(Rejected[int].to_prompt) >> double  # E
 task(output=str) >> double  # E
+task(output=str, max_turn=3)  # E
+verify("short", parallel_tools=2)  # E
 Strategy("x", START >> count >> verify("short") >> END)  # E
 Strategy("x", START >> count >> approval("Well?") >> END)  # E
 approval("Well?", int) >> count  # E
