@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from graphagent.errors import ConflictError
+
 Segment = str | int
 Key = tuple[Segment, ...]
 """Segments, of which the first is the room: `("facts", owner, …, 17)`. Text is any text; ints are 0 to 2**63 - 1."""
@@ -56,6 +58,17 @@ class Exists:
 
 
 Change = Put | Delete | DeleteAll | Exists
+
+
+def check_expected(change: Put | Delete | Exists, version: int) -> None:
+    """Check that an item is at the version that a change of it expects; 0 means that there is none.
+
+    Raises:
+        ConflictError: it is not.
+    """
+    expected = (version or 1) if isinstance(change, Exists) else change.expected
+    if expected is not None and expected != version:
+        raise ConflictError(change.key, expected, version)
 
 
 @dataclass(frozen=True, slots=True)

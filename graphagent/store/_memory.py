@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from graphagent._concurrency import turn
-from graphagent.errors import ConflictError, SealedStoreError
+from graphagent.errors import SealedStoreError
 from graphagent.store._encoding import bounds, check_change, checked_limit, encode_key
 from graphagent.store._fork_safety import in_use
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Item, Key, Put, check_expected
 from graphagent.store._paging import Scan
 from graphagent.store._sealed_detection import KEYS_PLACE, MAGIC, is_plain, sealed_after
 from graphagent.store._sorted_dict import SortedDict
@@ -116,15 +116,10 @@ class MemoryStore:
             return
         known = staged[place] if place in staged else self._items.get(place)
         version = known.version if known else 0
-        if isinstance(change, Exists):
-            if not version:
-                raise ConflictError(change.key, 1, 0)
-            return
-        if change.expected is not None and change.expected != version:
-            raise ConflictError(change.key, change.expected, version)
+        check_expected(change, version)
         if isinstance(change, Put):
             staged[place] = Item(change.key, change.value, version + 1)
-        elif isinstance(change, Delete):  # pyright: ignore[reportUnnecessaryIsInstance]
+        elif isinstance(change, Delete):
             staged[place] = None
 
     async def verify(self) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphagent._concurrency import turn
 from graphagent.errors import ConflictError
 from graphagent.store._encoding import encode
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Item, Key, Put, check_expected
 from graphagent.store._sealed_detection import ROOT
 from graphagent.store._sorted_dict import SortedDict
 from graphagent.store.sealed._domains import Domain, Location, MismatchError, domain_row
@@ -104,8 +104,7 @@ class SealedTransaction:
             return
         now = await self._item(before, location)
         version = now.version if now else 0
-        if change.expected is not None and change.expected != version:
-            raise ConflictError(change.key, change.expected, version)
+        check_expected(change, version)
         if isinstance(change, Put):
             self._put(before, now, location, clear, change.value)
         elif now is not None:

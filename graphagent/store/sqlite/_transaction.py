@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, SealedStoreError
-from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put
+from graphagent.store._items import Change, Delete, DeleteAll, Exists, Put, check_expected
 from graphagent.store._sealed_detection import sealed_after
 from graphagent.store.sqlite._file import SEALED_ID, SHORT, Connection, as_store_error
 
@@ -144,12 +144,9 @@ def _apply(connection: Connection, change: Put | Delete | Exists, place: bytes, 
     if isinstance(change, Put) and change.expected == 0 and _insert(connection, place, change.value):
         return
     version, apart = _find(connection, place, path)
+    check_expected(change, version)
     if isinstance(change, Exists):
-        if not version:
-            raise ConflictError(change.key, 1, 0)
         return
-    if change.expected is not None and change.expected != version:
-        raise ConflictError(change.key, change.expected, version)
     if quick and apart is not None and _length(connection, apart) > QUICK_BYTES:
         raise SlowError
     if isinstance(change, Put) and len(change.value) > SHORT:
