@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import cast
 
 from graphagent._article import a
-from graphagent.memory.notes._validation import fraction, number, whole
+from graphagent._options import check_number
+from graphagent.memory.notes._validation import fraction, whole
 from graphagent.memory.notes.recall._ranking import Ranking
 
 
@@ -66,7 +67,7 @@ class NoteSettings:
             "confidence_threshold_low", "complex_query_threshold",
         ):  # fmt: skip
             fraction(name, getattr(self, name))
-        number("recency_half_life_days", self.recency_half_life_days)
+        check_number("recency_half_life_days", self.recency_half_life_days)
         if not self.recency_half_life_days > 0:
             raise ValueError(f"recency_half_life_days={self.recency_half_life_days!r} is not above 0")
         for name in ("consolidation_limit", "rerank_limit", "exploration_budget", "query_analysis_threshold"):
@@ -106,7 +107,7 @@ def _check_ranking(ranking: object) -> None:
                     f"ranking.roles is a dict of what is added for each role, such as {{'tool': -2.0}}, not {a(type(value).__name__)}"
                 )
             for role, extra in cast("Mapping[str, object]", value).items():
-                number(f"ranking.roles[{role!r}]", extra)
+                check_number(f"ranking.roles[{role!r}]", extra)
                 if not math.isfinite(cast("float", extra)):
                     raise ValueError(f"ranking.roles[{role!r}]={extra!r} is not finite")
             continue
@@ -114,6 +115,6 @@ def _check_ranking(ranking: object) -> None:
             raise TypeError(
                 f"ranking.{each.name} is a factor, not a dict; what is added for each role is ranking.roles"
             )
-        number(f"ranking.{each.name}", value)
+        check_number(f"ranking.{each.name}", value)
         if not 0 <= cast("float", value) < math.inf:
             raise ValueError(f"ranking.{each.name}={value!r} is not a number from 0 on; 0 leaves it out")

@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 
 from graphagent._article import a
-from graphagent._options import check_zone
+from graphagent._options import check_number, check_whole, check_zone
 from graphagent.errors import NoteError
 from graphagent.memory.notes._types import Record
 
@@ -28,16 +28,6 @@ _DEEPEST = 100
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def number(name: str, value: object) -> None:
-    """Check that a value is a number.
-
-    Raises:
-        TypeError: it is not one.
-    """
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} is not a number, such as 0.5")
-
-
 def whole(name: str, value: object) -> None:
     """Check that a value is a whole number of at least 0.
 
@@ -45,9 +35,8 @@ def whole(name: str, value: object) -> None:
         TypeError: it is not a whole number.
         ValueError: it is below 0.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} is not a whole number, such as 10")
-    if value < 0:
+    check_whole(name, value)
+    if cast("int", value) < 0:
         raise ValueError(f"{name}={value} is below 0")
 
 
@@ -58,7 +47,7 @@ def fraction(name: str, value: object) -> None:
         TypeError: it is not a number.
         ValueError: it is outside of this range.
     """
-    number(name, value)
+    check_number(name, value)
     if not 0 <= cast("float", value) <= 1:
         raise ValueError(f"{name}={value!r} is not between 0 and 1")
 

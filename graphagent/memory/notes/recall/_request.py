@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphagent._article import a
+from graphagent._options import check_number
 from graphagent.errors import NoteError
 from graphagent.memory.notes._types import DEPTHS
-from graphagent.memory.notes._validation import number, one_of, whole
+from graphagent.memory.notes._validation import one_of, whole
 
 if TYPE_CHECKING:
     from graphagent.memory.notes._types import Depth
@@ -40,7 +41,7 @@ class RecallRequest:
         if self.depth is not None and self.depth not in DEPTHS:
             raise ValueError(f"depth={self.depth!r} is not known; use {one_of(DEPTHS)}")
         whole("limit", self.limit)
-        number("min_score", self.min_score)
+        check_number("min_score", self.min_score)
         if math.isnan(self.min_score):
             raise ValueError(f"min_score={self.min_score!r} is no score; those are from 0 to 1")
         if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
