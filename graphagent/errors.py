@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from graphagent.graph import Problem
-    from graphagent.llm import Usage
+    from graphagent.llm import FailedRequest, Usage
     from graphagent.run import RunResult
 
 _CANDIDATES = 4
@@ -326,6 +326,8 @@ class ModelError(GraphAgentError):
 
     usage: Usage | None = None
     """The tokens that it took nevertheless, where the server counted them; they count in the run."""
+    failed: tuple[FailedRequest, ...] = ()
+    """All requests that failed, the last one included, where a wrapper such as RetryModel or FallbackModel raises it."""
 
 
 class ModelRequestError(ModelError):
@@ -400,8 +402,6 @@ class AllModelsFailedError(ModelRequestError):
             retry_after=min(waits, default=None),
             detail="\n".join(each.detail for each in asked if each.detail),
         )
-        usages = [each.usage for each in self.errors if isinstance(each, ModelError) and each.usage is not None]
-        self.usage = sum(usages[1:], usages[0]) if usages else None
 
 
 class OutputError(ModelError):

@@ -156,9 +156,9 @@ class ModelResponded(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelRequestFailed(Event):
-    """A request failed, and another one was answered instead: by another model, or without what the server refused.
+    """A request to a model failed, whether another one is answered instead or not: later, by another model, or without what was refused.
 
-    It is delivered when that answer arrives. A request whose failure ends the node is reported by NodeFailed.
+    It is delivered when that answer arrives, or the last request has failed, too; then the node fails, as NodeFailed says.
     """
 
     node: str

@@ -38,8 +38,9 @@ class RetryModel:
     """A model that is asked again after an error that may go away: `RetryModel(model, 3)`.
 
     These are 429, 5xx, 408, 409, 425 and lost connections. Between attempts it waits as a Retry says, or as long as the Retry-After
-    of the server where that is longer; if it is longer than `max_wait`, the error is raised. Attempts that failed are in the `failed` of the response. If streamed text
-    has arrived already, an error is raised at once, since the text would come a second time.
+    of the server where that is longer; if it is longer than `max_wait`, the error is raised. Attempts that failed are in the `failed`
+    of the response, or of the error. If streamed text has arrived already, an error is raised at once, since the text would come a
+    second time.
     """
 
     def __init__(self, model: Model, retry: Retry | int) -> None:
@@ -82,18 +83,19 @@ class RetryModel:
             ModelRequestError: the last attempt failed, or what failed would fail again.
         """
         relay = None if on_text is None else TextRelay(on_text)
+        attempt = 0
         failed: list[FailedRequest] = []
         while True:
+            attempt += 1
             try:
                 response = await self.model.respond(request, relay)
             except self.retry.errors as error:
-                attempt = len(failed) + 1
+                failed += failures(self.model, error)
                 last = attempt >= self.retry.attempts or (relay and relay.has_heard) or not _may_pass(error)
                 pause = None if last else self.retry.pause(attempt, error)
                 if pause is None:
-                    _add_usage(error, failed)
+                    _report(error, failed)
                     raise
-                failed.append(_failure(self.model, error))
             else:
                 return _reporting(response, failed)
             await anyio.sleep(pause)
@@ -109,7 +111,7 @@ class FallbackModel:
     or the prompt is too long for it. `on=` says it otherwise. Cancellation, the end of a budget and a ScriptError are raised
     regardless of `on`. If streamed text has arrived already, the error is raised too, since another model would begin anew.
 
-    `response.model` is the model that answered, as its server names it; the failures before are in `response.failed`.
+    `response.model` is the model that answered, as its server names it; the failures before are in `response.failed`, or `error.failed`.
     """
 
     def __init__(
@@ -156,21 +158,25 @@ class FallbackModel:
         """
         relay = None if on_text is None else TextRelay(on_text)
         errors: list[Exception] = []
+        reasons: list[tuple[str, str]] = []
         failed: list[FailedRequest] = []
         for model in self.models:
             try:
                 response = await model.respond(request, relay)
             except Exception as error:
+                failed += failures(model, error)
                 if isinstance(error, _NEVER) or (relay and relay.has_heard) or not self._takes(error):
-                    _add_usage(error, failed)
+                    _report(error, failed)
                     raise
                 errors.append(error)
-                failed.append(_failure(model, error))
+                reasons.append((model.name, _reason(error)))
             else:
                 if not response.model:
                     response = replace(response, model=model.name)
                 return _reporting(response, failed)
-        raise AllModelsFailedError([(each.model, each.reason) for each in failed], errors) from errors[-1]
+        all_failed = AllModelsFailedError(reasons, errors)
+        _report(all_failed, failed)
+        raise all_failed from errors[-1]
 
     def __repr__(self) -> str:
         return f"<{', else '.join(map(repr, self.models))}>"
@@ -196,18 +202,21 @@ def _may_pass(error: Exception) -> bool:
     return (error.status in _PASSING or (error.status or 0) >= 500) and not is_overflow(error)
 
 
-def _failure(model: Model, error: Exception) -> FailedRequest:
+def failures(model: Model, error: Exception) -> tuple[FailedRequest, ...]:
+    """Return the requests that had failed when a model raised an error."""
+    if not isinstance(error, ModelError):
+        return (FailedRequest(model.name, _reason(error)),)
+    return error.failed or (FailedRequest(model.name, _reason(error), error.usage),)
+
+
+def _reason(error: Exception) -> str:
     # The text of an error of another library may repeat what was sent, and its key.
-    reason = str(error) if isinstance(error, GraphAgentError) else type(error).__name__
-    return FailedRequest(model.name, reason, error.usage if isinstance(error, ModelError) else None)
+    return str(error) if isinstance(error, GraphAgentError) else type(error).__name__
 
 
-def _add_usage(error: Exception, failed: list[FailedRequest]) -> None:
-    """Add to the error what the requests before it took."""
+def _report(error: Exception, failed: list[FailedRequest]) -> None:
     if isinstance(error, ModelError):
-        for each in failed:
-            if each.usage is not None:
-                error.usage = each.usage if error.usage is None else error.usage + each.usage
+        error.failed = tuple(failed)
 
 
 def _reporting(response: ModelResponse, failed: list[FailedRequest]) -> ModelResponse:

@@ -140,7 +140,10 @@ class Endpoint:
                 if refused is None or (relay is not None and relay.has_heard):
                     sent = (asked.parameters, asked.request.parameters)
                     given = {name for each in sent for name in (*each, *(each.get("extra_body") or ()))}
-                    raise _naming_parameter(error, given) from error.__cause__
+                    named = _naming_parameter(error, given)
+                    if failed:
+                        named.failed = (*failed, FailedRequest(asked.model, str(named), named.usage))
+                    raise named from error.__cause__
                 left_out.add(refused)
                 failed.append(FailedRequest(asked.model, str(error)))
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphagent.llm._attempts import failures as failures
 from graphagent.llm._chat_messages import chat_messages as chat_messages
 from graphagent.llm._context_overflow import is_overflow as is_overflow
 from graphagent.llm._images import image_of as image_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from anyio import sleep
@@ -13,10 +13,11 @@ from anyio import sleep
 from graphagent._clock import now
 from graphagent._concurrency import Reply
 from graphagent.errors import ModelError
+from graphagent.llm._attempts import failures
 from graphagent.llm._wrappers import check_model, tells_cost
 
 if TYPE_CHECKING:
-    from graphagent.llm._messages import ModelRequest, ModelResponse
+    from graphagent.llm._messages import FailedRequest, ModelRequest, ModelResponse
     from graphagent.protocols import Model
 
 _MINUTE = 60_000
@@ -96,13 +97,17 @@ class LimitedModel:
         try:
             response = await self.model.respond(request, on_text)
         except ModelError as error:
-            self._pace.count(0 if error.usage is None else error.usage.total_tokens)
+            self._pace.count(_tokens(failures(self.model, error)))
             raise
-        self._pace.count(response.usage.total_tokens)
+        self._pace.count(_tokens((response, *response.failed)))
         return response
 
     def __repr__(self) -> str:
         return f"<{self.model!r} with {', '.join(f'{name}={limit}' for name, limit in self.limits.items())}>"
+
+
+def _tokens(requests: Iterable[ModelResponse | FailedRequest]) -> int:
+    return sum(each.usage.total_tokens for each in requests if each.usage is not None)
 
 
 class _Places:

@@ -310,7 +310,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """A request that failed before a later one was answered, such as that of the first model of a FallbackModel."""
+    """A request that failed, such as that of the first model of a FallbackModel."""
 
     model: str
     """The model that was asked."""

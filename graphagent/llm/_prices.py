@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from graphagent._article import kind_of
 from graphagent._clock import now
 from graphagent.errors import MissingExtraError, ModelError
-from graphagent.llm._messages import MONEY, Message, ModelRequest, ModelResponse, Usage
+from graphagent.llm._attempts import failures
+from graphagent.llm._messages import MONEY, FailedRequest, Message, ModelRequest, ModelResponse, Usage
 from graphagent.llm._wrappers import check_model, inner_models
 
 if TYPE_CHECKING:
@@ -130,16 +131,19 @@ class PricedModel:
         try:
             response = await self.model.respond(request, on_text)
         except ModelError as error:
+            error.failed = self._priced_failures(failures(self.model, error))
             if error.usage is not None:
-                error.usage = self._priced(ModelResponse(_NOTHING, error.usage))
+                error.usage = error.failed[-1].usage
             raise
-        failed = [
+        return replace(response, usage=self._priced(response), failed=self._priced_failures(response.failed))
+
+    def _priced_failures(self, failed: tuple[FailedRequest, ...]) -> tuple[FailedRequest, ...]:
+        return tuple(
             each
             if each.usage is None
             else replace(each, usage=self._priced(ModelResponse(_NOTHING, each.usage, model=each.model)))
-            for each in response.failed
-        ]
-        return replace(response, usage=self._priced(response), failed=tuple(failed))
+            for each in failed
+        )
 
     def _priced(self, response: ModelResponse) -> Usage:
         """Return the tokens of a response with what they cost."""

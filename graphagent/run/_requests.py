@@ -19,7 +19,7 @@ from graphagent.events import (
     TextStreamed,
 )
 from graphagent.llm import ModelResponse
-from graphagent.llm._internal import PartialOutput, check_whole
+from graphagent.llm._internal import PartialOutput, check_whole, failures
 from graphagent.log._internal import Charge, Spent, header_key
 from graphagent.run._middleware import pass_through
 from graphagent.run._suspend import Suspend
@@ -27,7 +27,7 @@ from graphagent.store._internal import Asker, asker
 
 if TYPE_CHECKING:
     from graphagent.events import ModelOutput
-    from graphagent.llm import ModelRequest, Usage
+    from graphagent.llm import FailedRequest, ModelRequest
     from graphagent.protocols import Model
     from graphagent.run._effects import Effects
 
@@ -152,32 +152,32 @@ class Asking:
         except BaseException as error:
             run.unheard.clear()
             if isinstance(error, ModelError):
-                self._charge(model.name, error.usage)
+                self._report_failed(failures(model, error))
             raise
         finally:
             asker.reset(token)
             if self.counts:
                 limits.count_asking(-1)
-        for failed in response.failed:
-            self._charge(failed.model, failed.usage)
+        self._report_failed(response.failed)
         self.charges.append(Charge(node, self.key, response.model, response.usage))
         self._report_answer(response, partial)
         # Before it is recorded: a run that is resumed with a higher limit asks again.
         check_whole(response, request, half_text=purpose != "summary")
         return response
 
-    def _charge(self, model: str, usage: Usage | None) -> None:
-        """Count what a request took that failed."""
-        if usage is not None:
-            self.charges.append(Charge(self.effects.node, self.key, model, usage))
+    def _report_failed(self, failed: tuple[FailedRequest, ...]) -> None:
+        """Count what requests took that failed, and say that they did."""
+        run, node = self.effects.run, self.effects.node
+        for each in failed:
+            if each.usage is not None:
+                self.charges.append(Charge(node, self.key, each.model, each.usage))
+            run.emit(ModelRequestFailed(run.run_id, node, each.model, each.reason))
 
     def _report_answer(self, response: ModelResponse, partial: PartialOutput | None) -> None:
         """Report an answer as the model gave it, as far as no middleware is still to pass it."""
         run, node = self.effects.run, self.effects.node
         if partial is not None and not response.message.tool_calls:
             self._report_output(partial.end(response.message.text))
-        for failed in response.failed:
-            run.emit(ModelRequestFailed(run.run_id, node, failed.model, failed.reason))
         if not self.waits:
             run.emit(ModelResponded(run.run_id, node, response))
             if response.message.tool_calls:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
-from graphagent.errors import ScriptError
+from graphagent.errors import ModelError, ScriptError
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, Usage
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def response_of(reply: Reply, request: ModelRequest, name: str) -> ModelResponse
     while callable(reply):
         reply = reply(request)
     if isinstance(reply, Exception):
+        if isinstance(reply, ModelError):
+            reply.failed = ()  # of the time before, where one error stands in several scripts
         raise reply
     if isinstance(reply, ModelResponse):
         return reply if reply.model else replace(reply, model=name)

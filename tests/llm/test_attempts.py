@@ -16,7 +16,7 @@ from graphagent.errors import (
     PromptTooLongError,
     ScriptError,
 )
-from graphagent.events import ModelRequestFailed
+from graphagent.events import ModelRequestFailed, NodeFailed
 from graphagent.graph import Retry
 from graphagent.llm import FailedRequest, FallbackModel, Message, ModelRequest, PricedModel, Prices, RetryModel
 from graphagent.llm._internal import is_overflow
@@ -127,6 +127,36 @@ async def test_what_a_listener_has_heard_is_not_said_twice():
     heard.clear()
     silent = RetryModel(ScriptedModel([DOWN, "Hello there."]), AT_ONCE)
     assert (await silent.respond(HELLO, heard.append)).message.text == "".join(heard) == "Hello there."
+
+
+A, B = (ModelRequestError(f"model {name!r} answered 503", status=503) for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "said"),
+    [
+        (lambda a, b: a, [A]),
+        (lambda a, b: RetryModel(a, AT_ONCE), [A, A, A]),
+        (lambda a, b: FallbackModel(RetryModel(a, Retry(2, wait=0)), b), [A, A, B]),
+        (lambda a, b: RetryModel(FallbackModel(a, b), AT_ONCE), [A, B] * 3),
+        (lambda a, b: FallbackModel(a, b, on=lambda error: error is not B), [A, B]),
+    ],
+)
+async def test_requests_are_reported_as_failed_where_none_is_answered(wrapped, said):
+    """Each is an event, in order, before the node fails with the error, which has them if a wrapper asked."""
+    model = wrapped(ScriptedModel([A] * 6, name="a"), ScriptedModel([B] * 6, name="b"))
+    agent, heard = Agent(single_run(), model=model), []
+    agent.on(ModelRequestFailed, lambda event: heard.append((event.model, event.reason)))
+    agent.on(NodeFailed, lambda event: heard.append(event.error.failed))
+    for _ in range(2):
+        with pytest.raises(NodeFailedError):
+            await agent.run("Hello?")
+        *events, failed = heard
+        assert events == [("a" if each is A else "b", str(each)) for each in said]
+        assert [(each.model, each.reason) for each in failed] == (
+            events if isinstance(model, RetryModel | FallbackModel) else []
+        )
+        heard.clear()
 
 
 # FallbackModel
@@ -258,7 +288,7 @@ async def test_wrappers_in_any_order():
     b = ScriptedModel([DOWN, "Hello."], name="b")
     model = PricedModel(FallbackModel(RetryModel(a, AT_ONCE), RetryModel(b, AT_ONCE)), Prices(1, 1))
     response = await model.respond(HELLO)
-    assert [each.model for each in response.failed] == ["a", "b"]
+    assert [each.model for each in response.failed] == ["a", "a", "a", "b"]
     assert response.usage.cost > 0
 
 

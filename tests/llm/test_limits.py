@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 
@@ -12,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from graphagent import Agent
 from graphagent._clock import clock
 from graphagent.errors import ModelRequestError
-from graphagent.llm import LimitedModel, Message, ModelRequest, ModelResponse, Usage
+from graphagent.llm import FallbackModel, LimitedModel, Message, ModelRequest, ModelResponse, Usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import ScriptedModel, openai_server
 from graphagent_strategies import single_run
@@ -214,6 +215,24 @@ async def test_tokens_of_the_last_minute(time):
         begun.append((time.now - START) // 1000)
         time.now += 1000
     assert begun == [0, 1, 2, 60, 61, 62, 120]
+
+
+@pytest.mark.parametrize("last", ["Hello.", "broken"])
+async def test_tokens_of_requests_that_failed_count(time, last):
+    """Also of those that a wrapper within the limit makes, whether an answer follows or not."""
+
+    def broken(tokens):
+        error = ModelRequestError("it broke off its answer")
+        error.usage = Usage(tokens)
+        return error
+
+    first = ScriptedModel([broken(60), "Hello."], name="a")
+    second = ScriptedModel([ModelResponse(Message.assistant(last), Usage(40)) if last == "Hello." else broken(40)])
+    model = LimitedModel(FallbackModel(first, second), tokens_per_minute=100)
+    with contextlib.suppress(ModelRequestError):
+        await model.respond(HELLO)
+    await model.respond(HELLO)
+    assert time.slept == [60.0]
 
 
 async def test_a_clock_that_is_set_back_delays_nobody_for_long(time):

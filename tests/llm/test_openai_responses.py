@@ -170,6 +170,19 @@ async def test_a_server_without_formats_gets_the_schema_in_the_prompt(streaming)
     assert "topsecret" not in failed.reason
 
 
+async def test_an_error_names_the_requests_that_were_refused_before_it():
+    """What is left out after a refusal may not help: the error has the first request, as an answer would."""
+    request = ModelRequest(HELLO.messages, output=OutputFormat.of(list[int]))
+    down = ModelRequestError("down", status=500)
+    async with (
+        openai_server([refusal("Unknown parameter: 'text.format'"), down]) as server,
+        OpenAIModel("m", protocol="responses", base_url=server.base_url, max_retries=0) as model,
+    ):
+        with pytest.raises(ModelRequestError, match="500") as caught:
+            await model.respond(request)
+    assert ["400" in each.reason for each in caught.value.failed] == [True, False]
+
+
 # Reasoning
 
 

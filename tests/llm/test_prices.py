@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphagent import Agent
-from graphagent.llm import Message, ModelRequest, ModelResponse, PricedModel, Prices, Usage
+from graphagent.errors import ModelRequestError, NodeFailedError
+from graphagent.llm import FallbackModel, Message, ModelRequest, ModelResponse, PricedModel, Prices, Usage
 from graphagent.llm._chat_answer import read_usage
 from graphagent.llm.openai import OpenAIModel
 from graphagent.testing import ScriptedModel, openai_server
@@ -132,6 +133,23 @@ async def test_a_run_knows_what_it_cost():
     result = await Agent(single_run(), model=model).run("How is the weather?")
     assert result.usage.cost == SMALL.cost(result.usage) > 0
     assert result.memory.steps[1].token_usage == result.usage
+
+
+async def test_what_failed_costs_as_the_model_that_was_asked():
+    """If all models fail, or one fails for another reason, the tokens of each request have the price of its own model."""
+
+    def failing(name, tokens):
+        error = ModelRequestError(f"model {name!r} broke off its answer")
+        error.usage = Usage(tokens)
+        return ScriptedModel([error], name=name)
+
+    for on in (ModelRequestError, lambda error: "'a'" in str(error)):
+        model = FallbackModel(failing("a", 2_000_000), failing("b", 3_000_000), on=on)
+        run = Agent(single_run(), model=PricedModel(model, {"a": Prices(1, 1), "b": Prices(10, 10)})).start("Well?")
+        with pytest.raises(NodeFailedError):
+            await run.finish()
+        charges = run.result.ledger.charges
+        assert [(each.model, each.usage.cost) for each in charges] == [("a", 2), ("b", 30)]
 
 
 def test_prices_are_values():

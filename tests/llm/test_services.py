@@ -335,7 +335,7 @@ async def test_what_no_answer_came_of_counts_all_the_same(service, name, kind, u
 @pytest.mark.parametrize("wrapped", [lambda model: FallbackModel(model, model), lambda model: RetryModel(model, 2),
                                      lambda model: FallbackModel(model, model, on=lambda error: "broke off" in str(error))])  # fmt: skip
 async def test_the_last_error_says_what_all_requests_took(wrapped):
-    """The error of a fallback and of a retry has the tokens of those before, also if it is raised as it is."""
+    """The error of a fallback and of a retry has those before with their tokens, also if it is raised as it is."""
     replies = [recorded("deepseek", "failing"), recorded("azure", "whole")]
     async with (
         openai_server(replies) as server,
@@ -343,7 +343,7 @@ async def test_the_last_error_says_what_all_requests_took(wrapped):
     ):
         with pytest.raises((AllModelsFailedError, ContentFilterError)) as caught:
             await wrapped(model).respond(ASK)
-    assert caught.value.usage == Usage(23, 23)
+    assert sum((each.usage for each in caught.value.failed), Usage()) == Usage(23, 23)
 
 
 @pytest.mark.parametrize(("host", "tells"), [("api.x.ai", True), ("openrouter.ai", True), ("api.ax.ai", False)])
