@@ -28,6 +28,7 @@ GraphAgentError
 │  └ OutputError                      .output; the answer is not what was asked for, even when asked again
 │     └ TruncatedError                .usage; the answer was cut off at its limit of tokens, where half of it is of no use
 ├ NodeTypeError (TypeError)           a node is given, or returns, a value of another type than it declares
+├ NodeTimeoutError (TimeoutError)     .node, .seconds; a node took longer than its `.timeout`
 ├ QuestionError                       .node; a node asks two questions under the same id
 ├ CacheError                          .node; a node is cached that does more than compute its output
 ├ ToolServerError                     .server, .status; a server of tools cannot be reached, or its answer is not valid
@@ -424,6 +425,17 @@ class TruncatedError(OutputError):
 
 class NodeTypeError(GraphAgentError, TypeError):
     """A node is given, or returns, a value of another type than it declares. It is the cause of a NodeFailedError."""
+
+
+class NodeTimeoutError(GraphAgentError, TimeoutError):
+    """A node took longer than its `.timeout`, and was cancelled. It is the cause of a NodeFailedError."""
+
+    def __init__(self, node: str, seconds: float) -> None:
+        self.node = node
+        """The name of the node, tap, fork or subgraph."""
+        self.seconds = seconds
+        """How long it may take."""
+        super().__init__(f"{node!r} was cancelled after {seconds:g} seconds, by its .timeout")
 
 
 class QuestionError(GraphAgentError):

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from graphagent import END, START, Agent, Context, Strategy, each, node, parallel, race, tap, tool
-from graphagent.errors import BudgetError, FeatureError, NodeFailedError, RunError, StrategyError
+from graphagent.errors import BudgetError, FeatureError, NodeFailedError, NodeTimeoutError, RunError, StrategyError
 from graphagent.events import Event, NodeStarted, RunStarted
 from graphagent.graph import Tap, select_tools
 from graphagent.llm import Image, Message, PricedModel, Prices, ToolCall, ToolCalls, ToolResult, Usage
@@ -534,7 +534,7 @@ async def test_the_strategy_of_an_agent_may_have_policies():
 
     with pytest.raises(NodeFailedError) as info:
         await Agent(Strategy("whole", START >> slow >> END).timeout(0.005)).run("x")
-    assert (info.value.node, type(info.value.__cause__)) == ("whole", TimeoutError)
+    assert (info.value.node, type(info.value.__cause__)) == ("whole", NodeTimeoutError)
 
 
 async def test_the_strategy_of_an_agent_may_have_a_model_and_tools_of_its_own():

@@ -162,7 +162,7 @@ class _Tapping:
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
     def timeout(self, seconds: float) -> Self:
-        """Return a tap that is cancelled, and raises TimeoutError, after this many seconds."""
+        """Return a tap that is cancelled, and raises NodeTimeoutError, after this many seconds."""
         return self._with(Timeout(seconds))
 
     def __repr__(self) -> str:
@@ -497,7 +497,7 @@ class Node(Outlet[I, O]):
         return self._with(Retry(attempts, wait, factor, max_wait, chosen))
 
     def timeout(self, seconds: float) -> Self:
-        """Return a node that is cancelled, and raises TimeoutError, after this many seconds.
+        """Return a node that is cancelled, and raises NodeTimeoutError, after this many seconds.
 
         Raises:
             TypeError: it asks a person, for whom no process waits.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Cancel the execution, and raise TimeoutError, after some seconds."""
+    """Cancel the execution, and raise NodeTimeoutError, after some seconds."""
 
     seconds: float
 

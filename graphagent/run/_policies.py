@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from graphagent.codec._internal import outline
-from graphagent.errors import CacheError
+from graphagent.errors import CacheError, NodeTimeoutError
 from graphagent.events import CacheUsed, NodeFailed
 from graphagent.graph import CachePolicy, Node, Retry
 from graphagent.graph._internal import Timeout
@@ -54,7 +54,7 @@ def _with_timeout(call: Call, policy: Timeout, name: str) -> Call:
             if scope.__exit__(type(error), error, error.__traceback__):
                 # Not after a `with`, since the context of this error, the cancellation, shows where the node waited.
                 # As with `fail_after`, it has a context and no cause.
-                raise TimeoutError(f"{name!r} was cancelled after {seconds} seconds, by its .timeout")  # noqa: B904
+                raise NodeTimeoutError(name, seconds)  # noqa: B904
             raise
         finally:
             execution.deadline = around

@@ -210,7 +210,7 @@ async def test_a_fork_may_be_tried_again(waits, make):
 
 
 async def test_a_node_that_takes_too_long_is_cancelled():
-    """It raises TimeoutError, which is the cause of the node's failure, and the node sees its cancellation."""
+    """It raises NodeTimeoutError, whose text is in that of the node's failure, and the node sees its cancellation."""
     cancelled = []
 
     @node
@@ -225,7 +225,8 @@ async def test_a_node_that_takes_too_long_is_cancelled():
     with pytest.raises(NodeFailedError) as info:
         await only(slow.timeout(0.005)).run("x")
     assert isinstance(info.value.__cause__, TimeoutError)
-    assert str(info.value.__cause__) == "'slow' was cancelled after 0.005 seconds, by its .timeout"
+    said = "'slow' was cancelled after 0.005 seconds, by its .timeout"
+    assert str(info.value) == f"node 'slow' failed with NodeTimeoutError: {said}"
     assert cancelled == [True]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphagent import END, START, Agent, Context, Strategy, _clock, blocking, node, parallel, race, tool
-from graphagent.errors import BudgetError, NodeFailedError
+from graphagent.errors import BudgetError, NodeFailedError, NodeTimeoutError
 from graphagent.llm import ToolCall, ToolCalls
 from graphagent.log._claim import LEASE
 from graphagent.run import _heartbeat, _runtime, list_runs
@@ -343,7 +343,7 @@ async def test_a_time_limit_ends_a_sleep(monkeypatch):
     Endless().install(monkeypatch)
     with pytest.raises(NodeFailedError) as caught:
         await agent_of(element=sleeper.timeout(0.01)).run("x")
-    assert type(caught.value.__cause__) is TimeoutError
+    assert type(caught.value.__cause__) is NodeTimeoutError
 
 
 async def test_the_claim_is_renewed_during_a_sleep(monkeypatch):
