@@ -170,21 +170,6 @@ class Views(Three):
         return item and item._replace(value=memoryview(item.value))
 
 
-class FirstValue(Changes):
-    """Keeps the value that was put first."""
-
-    def __init__(self, disk=None):
-        super().__init__(disk)
-        self.first = {}
-
-    def changed(self, change):
-        return (
-            replace(change, value=self.first.setdefault(change.key, change.value))
-            if isinstance(change, Put)
-            else change
-        )
-
-
 LOST_VALUES = [
     (Forgetful, "get returns an Item, or None"),
     (Short, "a value of a megabyte comes back"),
@@ -193,7 +178,6 @@ LOST_VALUES = [
     (Utf8, "any bytes come back as they were"),
     (NoEmptyValues, "another put replaces the value"),
     (Views, "a value comes back as bytes"),
-    (FirstValue, "another put replaces the value"),
 ]
 
 
@@ -235,14 +219,6 @@ NulEnds = like(
 )
 
 
-class Texts(Three):
-    """Gives the numbers of keys as text."""
-
-    async def scan(self, prefix, **how):
-        async for item in self.inner.scan(prefix, **how):
-            yield item._replace(key=tuple(map(str, item.key)))
-
-
 class Floats(Three):
     """Gives the numbers of keys as JSON in another language does."""
 
@@ -266,7 +242,6 @@ WRONG_KEYS = [
     (StrippedKeys, "get returns the item of exactly the key"),
     (Normalised, "any text may be a segment, and comes back as it was"),
     (NulEnds, "scan returns the items whose keys begin with the segments"),
-    (Texts, "scan returns the items that get returns"),
     (Floats, "scan returns the items whose keys begin with the segments"),
     (FileNames, "Any text is a segment. The store raised OSError"),
 ]
@@ -349,11 +324,6 @@ WRONG_VERSIONS = [
 # 4. Wrong conflicts
 
 
-class AnyVersion(Three):
-    async def commit(self, *changes):
-        await self.inner.commit(*(Put(each.key, each.value) if isinstance(each, Put) else each for each in changes))
-
-
 class OtherError(Three):
     async def commit(self, *changes):
         try:
@@ -407,17 +377,6 @@ NewAnyway = like(
 )
 
 
-class Refusing(Three):
-    """Says by what it returns that there was a conflict."""
-
-    async def commit(self, *changes):
-        try:
-            await self.inner.commit(*changes)
-        except ConflictError:
-            return False
-        return True
-
-
 class OtherKey(Three):
     async def commit(self, *changes):
         try:
@@ -443,7 +402,6 @@ class ExistsFirst(Three):
 
 
 WRONG_CONFLICTS = [
-    (AnyVersion, "commit raises ConflictError where an item has another version"),
     (OtherError, "a ConflictError has the key, the expected and the found version"),
     (AnotherError, r"A change may expect a version. The store raised StoreError\('no'\)"),
     (NoExists, "commit raises ConflictError where an item that Exists requires does not exist"),
@@ -451,7 +409,6 @@ WRONG_CONFLICTS = [
     (AnyDeletion, "commit raises ConflictError where an item has another version"),
     (NotNewer, "commit raises ConflictError where an item has another version"),
     (NewAnyway, "commit raises ConflictError where an item has another version"),
-    (Refusing, "commit raises ConflictError where an item has another version"),
     (OtherKey, "a ConflictError has the key, the expected and the found version"),
     (ExistsBelow, "commit raises ConflictError where an item that Exists requires does not exist"),
     (ExistsFirst, "Exists sees what its commit has put"),
@@ -497,13 +454,6 @@ class Reversed(Three):
         await self.inner.commit(*changes[::-1])
 
 
-class OneOfEach(Three):
-    """Makes one change of each key."""
-
-    async def commit(self, *changes):
-        await self.inner.commit(*{getattr(each, "key", None): each for each in changes}.values())
-
-
 class InParts(Three):
     """Makes a large commit in parts."""
 
@@ -536,7 +486,6 @@ HALF_COMMITS = [
     (HalfCommits, "a commit that is cancelled makes all its changes or none"),
     (PutsFirst, "a commit that raises ConflictError changes nothing"),
     (Reversed, "another put replaces the value"),
-    (OneOfEach, "its version is one more"),
     (InParts, "a commit that raises ConflictError changes nothing"),
     (DeletionsApart, "a commit that raises ConflictError changes nothing"),
     (NeverNothing, "What is not there is not found, and may be deleted. The store raised ValueError"),
@@ -671,22 +620,6 @@ class OneWay(Three):
             yield item
 
 
-class AsPut(Scans):
-    """Returns items in the order in which they were put."""
-
-    def __init__(self, disk=None):
-        super().__init__(disk)
-        self.order = {}
-
-    async def commit(self, *changes):
-        await self.inner.commit(*changes)
-        for each in changes:
-            self.order.setdefault(getattr(each, "key", None), len(self.order))
-
-    def chosen(self, items, prefix, after, limit, reverse):
-        return sorted(items, key=lambda item: self.order[item.key], reverse=reverse)
-
-
 class Short32(Scans):
     """Compares 32 bits of a number."""
 
@@ -707,20 +640,11 @@ class Bytewise(Scans):
         return sorted(items, key=place, reverse=reverse)
 
 
-class Signed(Scans):
-    """Takes the highest numbers for negative ones."""
-
-    def chosen(self, items, prefix, after, limit, reverse):
-        return sorted(items, key=lambda item: [each if type(each) is int and each < 2**62 else -1 for each in item.key])
-
-
 WRONG_ORDER = [
     (Alphabetical, "in the order of that number"),
     (OneWay, "in the opposite order"),
-    (AsPut, "in the order of that number"),
     (Short32, "in the order of that number"),
     (Bytewise, "in the order of that number"),
-    (Signed, "in the opposite order"),
 ]
 
 
@@ -730,12 +654,6 @@ WRONG_ORDER = [
 class FromTheStart(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, limit=limit, reverse=reverse):
-            yield item
-
-
-class NoLimit(Three):
-    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
-        async for item in self.inner.scan(prefix, after=after, reverse=reverse):
             yield item
 
 
@@ -758,15 +676,6 @@ class Jumpy(Three):
             for item in page:
                 yield item
             place += 20
-
-
-class Inclusive(Three):
-    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
-        item = await self.inner.get(after) if after is not None else None
-        if item is not None:
-            yield item
-        async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse):
-            yield item
 
 
 class LimitFirst(Three):
@@ -811,28 +720,15 @@ class AfterForwards(Three):
             yield item
 
 
-class Restarting(Three):
-    """Begins a scan again after each hundred items, from what it has seen."""
-
-    async def scan(self, prefix, *, after=None, limit=None, reverse=False):
-        async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse):
-            yield item
-            if item.key[-1] == 100:
-                yield item
-
-
 WRONG_PAGES = [
     (FromTheStart, "after= continues a scan"),
-    (NoLimit, "after= continues a scan"),
     (FirstPage, "thousands of items"),
     (Jumpy, "a scan leaves out nothing"),
-    (Inclusive, "after= continues a scan"),
     (LimitFirst, "after= continues a scan"),
     (ZeroIsAll, "limit=0 returns no item"),
     (OneMore, "after= continues a scan"),
     (Places, "A scan is continued after a key, and may have a limit. The store raised ValueError"),
     (AfterForwards, "after= continues a scan"),
-    (Restarting, "a scan over thousands of items returns them all"),
 ]
 
 
@@ -858,17 +754,6 @@ class AwaitedScan(Three):
         return [item async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse)]
 
 
-class ScannedList(Dictionary):
-    def scan(self, prefix, *, after=None, limit=None, reverse=False):
-        return list(self.items.values())
-
-
-class NoReverse(Three):
-    async def scan(self, prefix, *, after=None, limit=None):
-        async for item in self.inner.scan(prefix, after=after, limit=limit):
-            yield item
-
-
 class OtherNames(Three):
     async def scan(self, prefix, *, start=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, after=start, limit=limit, reverse=reverse):
@@ -878,12 +763,6 @@ class OtherNames(Three):
 class Pairs(Scans):
     def chosen(self, items, *_):
         return [(item.key, item.value) for item in items]
-
-
-class MereValue(Three):
-    async def get(self, key):
-        item = await self.inner.get(key)
-        return item and item.value
 
 
 class MereTuple(Three):
@@ -914,11 +793,8 @@ WRONG_SIGNATURES = [
     (NotAsync, r"get\(key\) is an async method"),
     (OneList, r"commit\(\*changes\) is an async method"),
     (AwaitedScan, "returns an asynchronous iterator, and is not awaited"),
-    (ScannedList, "returns an asynchronous iterator, and is not awaited"),
-    (NoReverse, r"scan\(prefix, after=None, limit=None, reverse=False\) returns"),
     (OtherNames, r"scan\(prefix, after=None, limit=None, reverse=False\) returns"),
     (Pairs, "scan returns Items"),
-    (MereValue, "get returns an Item, or None"),
     (MereTuple, "get returns an Item, or None"),
     (Raises, "What is not there is not found, and may be deleted. The store raised KeyError"),
     (ManyAtOnce, r"get_many\(keys\) is an async method"),
@@ -932,14 +808,6 @@ WRONG_SIGNATURES = [
 class NotWritten(Dictionary):
     def write(self, before, changes):
         pass
-
-
-class WrittenLater(Dictionary):
-    """Writes a commit when the next one is made."""
-
-    def write(self, before, changes):
-        self.disk.clear()
-        self.disk.update(before)
 
 
 class FirstChange(Dictionary):
@@ -1013,24 +881,20 @@ class RefusedOnDisk(Dictionary):
 
 
 MISSING_DURABILITY = [
-    (NotWritten, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (WrittenLater, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (FirstChange, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (StillThere, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (
+    (each, "a commit is durable when it returns: whoever opens the store again finds the items as they were")
+    for each in (
+        NotWritten,
+        FirstChange,
+        StillThere,
         DeletedPrefixes,
-        "a commit is durable when it returns: whoever opens the store again finds the items as they were",
-    ),
-    (NewOnly, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (
+        NewOnly,
         VersionsFromOne,
-        "a commit is durable when it returns: whoever opens the store again finds the items as they were",
-    ),
-    (TextKeys, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (ReadableKeys, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (ShortOnDisk, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (FirstHundred, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
-    (RefusedOnDisk, "a commit is durable when it returns: whoever opens the store again finds the items as they were"),
+        TextKeys,
+        ReadableKeys,
+        ShortOnDisk,
+        FirstHundred,
+        RefusedOnDisk,
+    )
 ]
 
 
@@ -1053,21 +917,6 @@ class OneThread(Three):
         if threading.get_ident() != self.thread:
             raise RuntimeError("got Future attached to a different loop")
         await super().commit(*changes)
-
-
-class Dropped(Three):
-    """Drops a commit that is made while another one is."""
-
-    busy = False
-
-    async def commit(self, *changes):
-        if not self.busy:
-            self.busy = True
-            await anyio.lowlevel.checkpoint()
-            try:
-                await self.inner.commit(*changes)
-            finally:
-                self.busy = False
 
 
 class Busy(Three):
@@ -1148,7 +997,6 @@ class Snapshot(Scans):
 AT_ONCE = [
     (LostUpdates, "of commits at the same time none is lost"),
     (OneThread, "A store is bound to no event loop. The store raised RuntimeError"),
-    (Dropped, "of commits at the same time none is lost"),
     (Busy, "Commits are made one after the other. The store raised"),
     (LooksFirst, "of commits at the same time that expect the same version one is made"),
     (OneLoop, "a store is bound to no event loop"),
