@@ -23,8 +23,10 @@ from graphagent.memory import (
 from graphagent.store import MemoryStore, Receipt, SqliteStore
 from graphagent.testing import check_provider
 from tests.testing.dictionary import Dictionary
+from tests.testing.mutants import Mutants
 
 KEY = bytes(range(32))
+MUTANTS = Mutants()
 
 
 class OneDict:
@@ -60,11 +62,6 @@ class OneFact(OneDict):
                 trust = Source(trust="untrusted") if known.source.trust == "untrusted" else fact.source
                 fact = replace(fact, values=tuple(dict.fromkeys([*known.values, *fact.values])), source=trust)
         self.disk[fact.concept, subject, scope] = [fact]
-
-
-def like(name, kind, **methods):
-    """Give a class like another one, with other methods."""
-    return type(name, (kind,), methods)
 
 
 def reopened(provider):
@@ -108,11 +105,13 @@ async def test_a_keeping_provider_is_opened_again():
 # 1. Lost values
 
 
+@MUTANTS.breaks("load returns what was saved")
 class Forgetful(OneDict):
     async def save(self, fact, subject, scope):
         pass
 
 
+@MUTANTS.breaks("load returns all values of a multiple fact")
 class FirstValue(OneDict):
     async def save(self, fact, subject, scope):
         if isinstance(fact, MultipleFacts):
@@ -120,6 +119,7 @@ class FirstValue(OneDict):
         await super().save(fact, subject, scope)
 
 
+@MUTANTS.breaks("load returns the values of all MultipleFacts of a concept")
 class LastMultiple(OneDict):
     """Replaces multiple facts too, as the page on Koog once did."""
 
@@ -127,17 +127,20 @@ class LastMultiple(OneDict):
         self.disk[fact.concept, subject, scope] = [fact]
 
 
+@MUTANTS.breaks("load_all returns the values of all MultipleFacts")
 class LastMultipleOfAll(OneDict):
     async def load_all(self, subject, scope):
         return list({fact.concept: fact for fact in await super().load_all(subject, scope)}.values())
 
 
+@MUTANTS.breaks("load_by_description returns the values of all MultipleFacts")
 class LastMultipleByDescription(OneDict):
     async def load_by_description(self, description, subject, scope):
         found = await super().load_by_description(description, subject, scope)
         return list({fact.concept: fact for fact in found}.values())
 
 
+@MUTANTS.breaks("load returns one fact of a single concept: the last one saved")
 class OnlyNewValues(OneDict):
     """Takes a value that was saved before for one that is still the last."""
 
@@ -163,15 +166,20 @@ class Texts(OneDict):
         await super().save(changed, subject, scope)
 
 
-Ascii = like("Ascii", Texts, text=lambda _, value: value.encode("ascii", "replace").decode())
-Stripped = like("Stripped", Texts, text=lambda _, value: value.strip())
-Normalised = like("Normalised", Texts, text=lambda _, value: unicodedata.normalize("NFC", value))
-UntilNul = like("UntilNul", Texts, text=lambda _, value: value.partition("\0")[0])
-Short = like("Short", Texts, text=lambda _, value: value[:65_536])
-NoNull = like("NoNull", Texts, text=lambda _, value: "" if value == "null" else value)
-Numbers = like("Numbers", Texts, text=lambda _, value: str(int(value)) if value.isdigit() else value)
+MUTANTS.like(
+    "Ascii", Texts, "any text is kept exactly", text=lambda _, value: value.encode("ascii", "replace").decode()
+)
+MUTANTS.like("Stripped", Texts, "any text is kept exactly", text=lambda _, value: value.strip())
+MUTANTS.like("Normalised", Texts, "any text is kept exactly", text=lambda _, value: unicodedata.normalize("NFC", value))
+MUTANTS.like("UntilNul", Texts, "any text is kept exactly", text=lambda _, value: value.partition("\0")[0])
+MUTANTS.like("Short", Texts, "any text is kept exactly", text=lambda _, value: value[:65_536])
+MUTANTS.like("NoNull", Texts, "any text is kept exactly", text=lambda _, value: "" if value == "null" else value)
+MUTANTS.like(
+    "Numbers", Texts, "any text is kept exactly", text=lambda _, value: str(int(value)) if value.isdigit() else value
+)
 
 
+@MUTANTS.breaks("load returns the values of all MultipleFacts")
 class Joined(OneDict):
     """Keeps several values in one text."""
 
@@ -179,24 +187,6 @@ class Joined(OneDict):
         if isinstance(fact, MultipleFacts):
             fact = replace(fact, values=", ".join(fact.values).split(", "))
         await super().save(fact, subject, scope)
-
-
-LOST_VALUES = [
-    (Forgetful, "load returns what was saved"),
-    (FirstValue, "load returns all values of a multiple fact"),
-    (LastMultiple, "load returns the values of all MultipleFacts of a concept"),
-    (LastMultipleOfAll, "load_all returns the values of all MultipleFacts"),
-    (LastMultipleByDescription, "load_by_description returns the values of all MultipleFacts"),
-    (OnlyNewValues, "load returns one fact of a single concept: the last one saved"),
-    (Ascii, "any text is kept exactly"),
-    (Stripped, "any text is kept exactly"),
-    (Normalised, "any text is kept exactly"),
-    (UntilNul, "any text is kept exactly"),
-    (Short, "any text is kept exactly"),
-    (NoNull, "any text is kept exactly"),
-    (Numbers, "any text is kept exactly"),
-    (Joined, "load returns the values of all MultipleFacts"),
-]
 
 
 # 2. Wrong order and the wrong version
@@ -216,14 +206,28 @@ class Versions(OneDict):
         return found if found and isinstance(found[0], MultipleFacts) else self.chosen(found)
 
 
-Oldest = like("Oldest", Versions, chosen=lambda _, facts: facts[:1])
-AllVersions = like("AllVersions", Versions, chosen=lambda _, facts: facts)
+MUTANTS.like(
+    "Oldest",
+    Versions,
+    "load returns one fact of a single concept: the last one saved",
+    chosen=lambda _, facts: facts[:1],
+)
+MUTANTS.like(
+    "AllVersions",
+    Versions,
+    "load returns one fact of a single concept: the last one saved",
+    chosen=lambda _, facts: facts,
+)
 # Takes the highest timestamp for the last one saved; of two of one millisecond, the older.
-NewestTime = like(
-    "NewestTime", Versions, chosen=lambda _, facts: [max(facts, key=lambda fact: fact.timestamp or 0)] if facts else []
+MUTANTS.like(
+    "NewestTime",
+    Versions,
+    "load returns one fact of a single concept: the last one saved",
+    chosen=lambda _, facts: [max(facts, key=lambda fact: fact.timestamp or 0)] if facts else [],
 )
 
 
+@MUTANTS.breaks("load_all returns one fact of each single concept: the last one saved")
 class OldestOfAll(Versions):
     """Answers `load` rightly, and with the oldest in `load_all`, as the page on Koog once did."""
 
@@ -231,6 +235,7 @@ class OldestOfAll(Versions):
         return [fact for place, facts in self.disk.items() if place[1:] == (subject, scope) for fact in facts]
 
 
+@MUTANTS.breaks("load returns all values of a multiple fact, in order")
 class Reversed(OneDict):
     async def save(self, fact, subject, scope):
         if isinstance(fact, MultipleFacts):
@@ -238,22 +243,26 @@ class Reversed(OneDict):
         await super().save(fact, subject, scope)
 
 
+@MUTANTS.breaks("the oldest first")
 class NewestFirst(OneDict):
     async def load(self, concept, subject, scope):
         return (await super().load(concept, subject, scope))[::-1]
 
 
+@MUTANTS.breaks("newest first")
 class UpsideDown(Own):
     async def history(self, *args, **kwargs):
         return (await super().history(*args, **kwargs))[::-1]
 
 
+@MUTANTS.breaks("export returns every version of a concept, the oldest first")
 class NewestExportedFirst(Own):
     async def export(self, *, owner=None):
         for record in [record async for record in super().export(owner=owner)][::-1]:
             yield record
 
 
+@MUTANTS.breaks("the oldest first")
 class ValuesAgain(Own):
     """Moves a value that is saved again to the end."""
 
@@ -263,19 +272,6 @@ class ValuesAgain(Own):
             return facts[-1:]
         values = dict.fromkeys([value for fact in facts for value in fact.values][::-1])
         return [replace(facts[-1], values=tuple(values)[::-1])]
-
-
-WRONG_ORDER = [
-    (Oldest, "load returns one fact of a single concept: the last one saved"),
-    (AllVersions, "load returns one fact of a single concept: the last one saved"),
-    (NewestTime, "load returns one fact of a single concept: the last one saved"),
-    (OldestOfAll, "load_all returns one fact of each single concept: the last one saved"),
-    (Reversed, "load returns all values of a multiple fact, in order"),
-    (NewestFirst, "the oldest first"),
-    (UpsideDown, "newest first"),
-    (NewestExportedFirst, "export returns every version of a concept, the oldest first"),
-    (ValuesAgain, "the oldest first"),
-]
 
 
 # 3. Names that are taken for one another
@@ -305,39 +301,54 @@ class Places(OneDict):
         return [fact for place, facts in self.disk.items() if place[1:] == wanted for fact in facts]
 
 
-NoKinds = like("NoKinds", Places, place=lambda _, concept, subject, scope: (concept, subject, scope.name))
-NoSubjects = like("NoSubjects", Places, place=lambda _, concept, subject, scope: (concept, None, scope))
+MUTANTS.like(
+    "NoKinds",
+    Places,
+    "scopes of one name and several kinds are kept apart",
+    place=lambda _, concept, subject, scope: (concept, subject, scope.name),
+)
+MUTANTS.like(
+    "NoSubjects", Places, "subjects are kept apart", place=lambda _, concept, subject, scope: (concept, None, scope)
+)
 
 
+@MUTANTS.breaks("subjects are kept apart")
 class NoSubjectsInAll(OneDict):
     async def load_all(self, subject, scope):
         return [fact for place, facts in self.disk.items() if place[2] == scope for fact in facts]
 
 
-LowerKeywords = like(
+MUTANTS.like(
     "LowerKeywords",
     Places,
+    "keywords differ in case or spaces alone",
     place=lambda _, concept, subject, scope: (concept and concept.keyword.casefold(), subject, scope),
 )
 
 
-LowerSubjects = like(
-    "LowerSubjects", Places, place=lambda _, concept, subject, scope: (concept, subject.name.casefold(), scope)
+MUTANTS.like(
+    "LowerSubjects",
+    Places,
+    "subjects are kept apart, also where their names differ in case",
+    place=lambda _, concept, subject, scope: (concept, subject.name.casefold(), scope),
 )
-LowerScopes = like(
+MUTANTS.like(
     "LowerScopes",
     Places,
+    "scopes of several names are kept apart, also where they differ in case",
     place=lambda _, concept, subject, scope: (concept, subject, (scope.kind, scope.name.casefold())),
 )
-StrippedKeywords = like(
+MUTANTS.like(
     "StrippedKeywords",
     Places,
+    "keywords differ in case or spaces alone",
     place=lambda _, concept, subject, scope: (concept and concept.keyword.strip(), subject, scope),
 )
 # Takes letters of full width for others, as form NFKC does.
-Compatible = like(
+MUTANTS.like(
     "Compatible",
     Places,
+    "keywords differ in case or spaces alone",
     place=lambda _, concept, subject, scope: (
         concept and unicodedata.normalize("NFKC", concept.keyword),
         subject,
@@ -346,6 +357,7 @@ Compatible = like(
 )
 
 
+@MUTANTS.breaks("concepts are kept apart")
 class Beginnings(OneDict):
     async def load(self, concept, subject, scope):
         places = [(subject, scope) == place[1:] and place[0].keyword.startswith(concept.keyword) for place in self.disk]
@@ -353,6 +365,7 @@ class Beginnings(OneDict):
         return [fact for facts in found for fact in facts]
 
 
+@MUTANTS.breaks("Any text is kept exactly. The provider raised OSError")
 class FileNames(Places):
     """Takes names for those of files, which may be too long."""
 
@@ -363,49 +376,41 @@ class FileNames(Places):
 
 
 # Tells concepts of one keyword apart by their descriptions.
-WholeConcepts = like(
+MUTANTS.like(
     "WholeConcepts",
     Places,
+    "a concept is found by its keyword alone",
     place=lambda _, concept, subject, scope: (concept and (concept.keyword, concept.description), subject, scope),
 )
-WholeSubjects = like(
-    "WholeSubjects", Places, place=lambda _, concept, subject, scope: (concept, (subject.name, subject.priority), scope)
+MUTANTS.like(
+    "WholeSubjects",
+    Places,
+    "a subject is found by its name alone",
+    place=lambda _, concept, subject, scope: (concept, (subject.name, subject.priority), scope),
 )
-
-
-WRONG_NAMES = [
-    (NoKinds, "scopes of one name and several kinds are kept apart"),
-    (NoSubjects, "subjects are kept apart"),
-    (NoSubjectsInAll, "subjects are kept apart"),
-    (LowerKeywords, "keywords differ in case or spaces alone"),
-    (LowerSubjects, "subjects are kept apart, also where their names differ in case"),
-    (LowerScopes, "scopes of several names are kept apart, also where they differ in case"),
-    (StrippedKeywords, "keywords differ in case or spaces alone"),
-    (Compatible, "keywords differ in case or spaces alone"),
-    (Beginnings, "concepts are kept apart"),
-    (FileNames, "Any text is kept exactly. The provider raised OSError"),
-    (WholeConcepts, "a concept is found by its keyword alone"),
-    (WholeSubjects, "a subject is found by its name alone"),
-]
 
 
 # 4. Wrong signatures
 
 
+@MUTANTS.breaks(r"load\(concept, subject, scope\) is an async method, with parameters by position or by keyword")
 class OtherNames(OneDict):
     async def load(self, what, subject, scope):
         return await super().load(what, subject, scope)
 
 
+@MUTANTS.breaks(r"load_by_description\(description, subject, scope\) is an async method")
 class NoMethod(OneDict):
     load_by_description = None
 
 
+@MUTANTS.breaks(r"load_all\(subject, scope\) is an async method")
 class NotAsync(OneDict):
     def load_all(self, subject, scope):
         return []
 
 
+@MUTANTS.breaks(r"load_all\(subject, scope\) is an async method, .*, in this order")
 class OtherOrder(OneDict):
     async def load_all(self, scope, subject):
         return await super().load_all(subject, scope)
@@ -416,97 +421,90 @@ class OtherOrder(OneDict):
         await super().save(fact, subject, scope)
 
 
+@MUTANTS.breaks(r"save\(fact, subject, scope\) is an async method, .*, in this order")
 class SwappedSave(OneDict):
     async def save(self, fact, scope, subject):
         await super().save(fact, subject.name and subject, scope)
 
 
+@MUTANTS.breaks(r"save\(fact, subject, scope\) is an async method, with parameters by position or by keyword")
 class ByKeyword(OneDict):
     async def save(self, fact, *, subject, scope):
         await super().save(fact, subject, scope)
 
 
+@MUTANTS.breaks("load returns a list of facts")
 class Tuples(OneDict):
     async def load(self, concept, subject, scope):
         return tuple(await super().load(concept, subject, scope))
 
 
+@MUTANTS.breaks(r"load_all\(subject, scope, owner\) is an async method.* and owner= by keyword")
 class NoOwner(Own):
     async def load_all(self, subject, scope):
         return await super().load_all(subject, scope)
 
 
+@MUTANTS.breaks(r"history\(concept, subject, scope, owner\) is an async method")
 class NoOwnerInHistory(Own):
     async def history(self, concept, subject, scope):
         return await super().history(concept, subject, scope)
 
 
+@MUTANTS.breaks(
+    r"forget\(concept=, subject=, scope=, owner=, everything=\) is an async method, with parameters by keyword"
+)
 class ForgetOne(Own):
     async def forget(self, concept, subject, scope, owner=""):
         return await super().forget(concept=concept, subject=subject, scope=scope, owner=owner)
 
 
+@MUTANTS.breaks(r"export\(owner=\) returns an asynchronous iterator, and is not awaited")
 class AwaitedExport(Own):
     async def export(self, *, owner=None):
         return [record async for record in super().export(owner=owner)]
 
 
+@MUTANTS.breaks("The methods of a KeepingProvider have the parameters of the protocol. The provider raised ValueError")
 class ImportedApart(Own):
     async def import_(self, *records):
         return await super().import_(list(records))
 
 
+@MUTANTS.breaks(r"verify\(\) is an async method")
 class VerifiedAtOnce(Own):
     def verify(self):
         return 0
 
 
-WRONG_SIGNATURES = [
-    (OtherNames, r"load\(concept, subject, scope\) is an async method, with parameters by position or by keyword"),
-    (NoMethod, r"load_by_description\(description, subject, scope\) is an async method"),
-    (NotAsync, r"load_all\(subject, scope\) is an async method"),
-    (OtherOrder, r"load_all\(subject, scope\) is an async method, .*, in this order"),
-    (SwappedSave, r"save\(fact, subject, scope\) is an async method, .*, in this order"),
-    (ByKeyword, r"save\(fact, subject, scope\) is an async method, with parameters by position or by keyword"),
-    (Tuples, "load returns a list of facts"),
-    (NoOwner, r"load_all\(subject, scope, owner\) is an async method.* and owner= by keyword"),
-    (NoOwnerInHistory, r"history\(concept, subject, scope, owner\) is an async method"),
-    (
-        ForgetOne,
-        r"forget\(concept=, subject=, scope=, owner=, everything=\) is an async method, with parameters by keyword",
-    ),
-    (AwaitedExport, r"export\(owner=\) returns an asynchronous iterator, and is not awaited"),
-    (
-        ImportedApart,
-        "The methods of a KeepingProvider have the parameters of the protocol. The provider raised ValueError",
-    ),
-    (VerifiedAtOnce, r"verify\(\) is an async method"),
-]
-
-
 # 5. Lost owners
 
 
+@MUTANTS.breaks("owners are kept apart")
 class SavedForNobody(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(fact, subject, scope)
 
 
+@MUTANTS.breaks("owners are kept apart: load returns")
 class LoadedForNobody(Own):
     async def load(self, concept, subject, scope, *, owner=""):
         return await super().load(concept, subject, scope)
 
 
+@MUTANTS.breaks("owners are kept apart: load_all returns")
 class AllForNobody(Own):
     async def load_all(self, subject, scope, *, owner=""):
         return await super().load_all(subject, scope)
 
 
+@MUTANTS.breaks("owners are kept apart: history returns")
 class HistoryOfNobody(Own):
     async def history(self, concept, subject, scope, *, owner=""):
         return await super().history(concept, subject, scope)
 
 
+@MUTANTS.breaks("owners are kept apart")
 class LowerOwners(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(fact, subject, scope, owner=owner.lower())
@@ -515,6 +513,7 @@ class LowerOwners(Own):
         return await super().load(concept, subject, scope, owner=owner.lower())
 
 
+@MUTANTS.breaks("owners are kept apart")
 class Everybody(Own):
     """Shows whoever gives no owner the facts of all."""
 
@@ -533,11 +532,13 @@ class Everybody(Own):
         ]
 
 
+@MUTANTS.breaks("forgetting removes what an owner has, and leaves other owners alone")
 class ForgetForNobody(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         return await super().forget(concept=concept, subject=subject, scope=scope, everything=everything)
 
 
+@MUTANTS.breaks("import_ changes nothing of other owners")
 class ForgetForEverybody(Own):
     async def forget(self, *, owner="", everything=False, **filters):
         receipt = await super().forget(owner=owner, everything=everything, **filters)
@@ -547,41 +548,30 @@ class ForgetForEverybody(Own):
         return receipt
 
 
+@MUTANTS.breaks("export returns the facts of the owner that it is given, and no others")
 class ExportOfAll(Own):
     async def export(self, *, owner=None):
         async for record in super().export():
             yield record
 
 
+@MUTANTS.breaks("export without an owner returns the facts of all owners")
 class ExportOfNobody(Own):
     async def export(self, *, owner=None):
         async for record in super().export(owner=owner or ""):
             yield record
 
 
+@MUTANTS.breaks("importing what is there already changes nothing")
 class ImportForNobody(Own):
     async def import_(self, records):
         return await super().import_([{**record, "owner": ""} if "owner" in record else record for record in records])
 
 
-LOST_OWNERS = [
-    (SavedForNobody, "owners are kept apart"),
-    (LoadedForNobody, "owners are kept apart: load returns"),
-    (AllForNobody, "owners are kept apart: load_all returns"),
-    (HistoryOfNobody, "owners are kept apart: history returns"),
-    (LowerOwners, "owners are kept apart"),
-    (Everybody, "owners are kept apart"),
-    (ForgetForNobody, "forgetting removes what an owner has, and leaves other owners alone"),
-    (ForgetForEverybody, "import_ changes nothing of other owners"),
-    (ExportOfAll, "export returns the facts of the owner that it is given, and no others"),
-    (ExportOfNobody, "export without an owner returns the facts of all owners"),
-    (ImportForNobody, "importing what is there already changes nothing"),
-]
-
-
 # 6. Missing durability
 
 
+@MUTANTS.breaks("facts are durable when save returns")
 class NotWritten(OneDict):
     def __init__(self, disk=None):
         super().__init__({})
@@ -599,15 +589,22 @@ class Opened(OneDict):
         return list(facts)
 
 
-NoSources = like("NoSources", Opened, read=lambda _, facts: ([replace(fact, source=Source()) for fact in facts]))
-LastOnly = like("LastOnly", Opened, read=lambda _, facts: facts[-1:])
-NoDescriptions = like(
+MUTANTS.like(
+    "NoSources",
+    Opened,
+    "facts are durable when save returns: whoever opens them again finds them as they were",
+    read=lambda _, facts: ([replace(fact, source=Source()) for fact in facts]),
+)
+MUTANTS.like("LastOnly", Opened, "facts are durable when save returns", read=lambda _, facts: facts[-1:])
+MUTANTS.like(
     "NoDescriptions",
     Opened,
+    "facts are durable when save returns",
     read=lambda _, facts: ([replace(fact, concept=replace(fact.concept, description="")) for fact in facts]),
 )
 
 
+@MUTANTS.breaks("history is durable")
 class NoOwnersOnDisk(Own):
     """Has the facts of owners in memory alone."""
 
@@ -660,6 +657,7 @@ class StillThere(Dictionary):
         self.disk.update(self.items)
 
 
+@MUTANTS.breaks("what was forgotten is not there when facts are opened again")
 class ForgottenInMemory(Stored):
     """Leaves on the disk what it forgets."""
 
@@ -672,47 +670,42 @@ class LastVersions(Dictionary):
         return {key: item for key, item in disk.items() if "city" not in key or last[key[:-1]] == key}
 
 
+@MUTANTS.breaks("history is durable")
 class HistoryInMemory(Stored):
     store = LastVersions
-
-
-MISSING_DURABILITY = [
-    (NotWritten, "facts are durable when save returns"),
-    (NoSources, "facts are durable when save returns: whoever opens them again finds them as they were"),
-    (LastOnly, "facts are durable when save returns"),
-    (NoDescriptions, "facts are durable when save returns"),
-    (NoOwnersOnDisk, "history is durable"),
-    (HistoryInMemory, "history is durable"),
-    (ForgottenInMemory, "what was forgotten is not there when facts are opened again"),
-]
 
 
 # 7. Wrong forgetting
 
 
+@MUTANTS.breaks("forgetting removes what an owner has")
 class ForgetNothing(Own):
     async def forget(self, **_):
         return Receipt()
 
 
+@MUTANTS.breaks("the receipt of forget counts every version")
 class ForgetTooMuch(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         everything = subject is scope is None
         return await super().forget(subject=subject, scope=scope, owner=owner, everything=everything)
 
 
+@MUTANTS.breaks("the receipt of forget counts every version")
 class AnySubject(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         everything = everything or concept is scope is None
         return await super().forget(concept=concept, scope=scope, owner=owner, everything=everything)
 
 
+@MUTANTS.breaks("the receipt of forget counts every version")
 class AnyScope(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         everything = everything or concept is subject is None
         return await super().forget(concept=concept, subject=subject, owner=owner, everything=everything)
 
 
+@MUTANTS.breaks("forget removes what fits all that is given, and nothing else")
 class EitherOne(Own):
     """Forgets what fits one of the arguments, instead of all."""
 
@@ -725,12 +718,14 @@ class EitherOne(Own):
         return receipt
 
 
+@MUTANTS.breaks("forget raises ValueError where neither")
 class ByAccident(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         everything = concept is subject is scope is None
         return await super().forget(concept=concept, subject=subject, scope=scope, owner=owner, everything=everything)
 
 
+@MUTANTS.breaks("a forget that raises ValueError removes nothing")
 class ForgetInPart(Own):
     async def forget(self, *, concept=None, subject=None, scope=None, owner="", everything=False):
         if concept and everything:
@@ -738,17 +733,20 @@ class ForgetInPart(Own):
         return await super().forget(concept=concept, subject=subject, scope=scope, owner=owner, everything=everything)
 
 
+@MUTANTS.breaks("the receipt of forget counts every version")
 class CountsConcepts(Own):
     async def forget(self, **filters):
         receipt = await super().forget(**filters)
         return replace(receipt, facts=min(receipt.facts, 1))
 
 
+@MUTANTS.breaks("Forgetting removes what fits all that is given, and nothing else. The provider raised AttributeError")
 class NoReceipt(Own):
     async def forget(self, **filters):
         await super().forget(**filters)
 
 
+@MUTANTS.breaks("forget removes what fits all that is given")
 class OldVersionsStay(Own):
     """Forgets the last version alone."""
 
@@ -760,6 +758,7 @@ class OldVersionsStay(Own):
         return receipt
 
 
+@MUTANTS.breaks("what was forgotten can be learned again")
 class CountsOn(Own):
     """Counts the versions of what is learned again from where they were."""
 
@@ -773,90 +772,71 @@ class CountsOn(Own):
         return await super().forget(everything=everything, **filters)
 
 
-WRONG_FORGETTING = [
-    (ForgetNothing, "forgetting removes what an owner has"),
-    (ForgetTooMuch, "the receipt of forget counts every version"),
-    (AnySubject, "the receipt of forget counts every version"),
-    (AnyScope, "the receipt of forget counts every version"),
-    (EitherOne, "forget removes what fits all that is given, and nothing else"),
-    (ByAccident, "forget raises ValueError where neither"),
-    (ForgetInPart, "a forget that raises ValueError removes nothing"),
-    (CountsConcepts, "the receipt of forget counts every version"),
-    (NoReceipt, "Forgetting removes what fits all that is given, and nothing else. The provider raised AttributeError"),
-    (OldVersionsStay, "forget removes what fits all that is given"),
-    (CountsOn, "what was forgotten can be learned again"),
-]
-
-
 # 8. Wrong versions
 
 
+@MUTANTS.breaks("versions are 1, 2, 3")
 class FromZero(Own):
     async def history(self, *args, **kwargs):
         return [replace(fact, version=fact.version - 1) for fact in await super().history(*args, **kwargs)]
 
 
+@MUTANTS.breaks("every saved fact has its own id")
 class OneId(Own):
     async def history(self, *args, **kwargs):
         return [replace(fact, id="same") for fact in await super().history(*args, **kwargs)]
 
 
+@MUTANTS.breaks("every saved fact has its own id")
 class NoId(Own):
     async def history(self, *args, **kwargs):
         return [replace(fact, id="") for fact in await super().history(*args, **kwargs)]
 
 
+@MUTANTS.breaks("a fact that is saved again is a new version with a new id")
 class SameIdAgain(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(replace(fact, version=0), subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("a fact that has an id and no version keeps that id")
 class NewIdAlways(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(replace(fact, id=""), subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("a timestamp that a fact has is kept")
 class NewTimeAlways(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(replace(fact, timestamp=None), subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("save stamps the time where it is missing")
 class TimeOfLong(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(replace(fact, timestamp=fact.timestamp or 1), subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("a fact comes back with its source")
 class NoSource(Own):
     async def save(self, fact, subject, scope, *, owner=""):
         await super().save(replace(fact, source=Source()), subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("a fact comes back with its source")
 class SourceOfLast(Own):
     async def history(self, *args, **kwargs):
         found = await super().history(*args, **kwargs)
         return [replace(fact, source=found[0].source) for fact in found]
 
 
+@MUTANTS.breaks("history returns multiple facts as they were saved")
 class MergedHistory(Own):
     async def history(self, concept, *args, **kwargs):
         found = await super().history(concept, *args, **kwargs)
         return (
             await super().load(concept, *args, **kwargs) if isinstance(next(iter(found), 0), MultipleFacts) else found
         )
-
-
-WRONG_VERSIONS = [
-    (FromZero, "versions are 1, 2, 3"),
-    (OneId, "every saved fact has its own id"),
-    (NoId, "every saved fact has its own id"),
-    (SameIdAgain, "a fact that is saved again is a new version with a new id"),
-    (NewIdAlways, "a fact that has an id and no version keeps that id"),
-    (NewTimeAlways, "a timestamp that a fact has is kept"),
-    (TimeOfLong, "save stamps the time where it is missing"),
-    (NoSource, "a fact comes back with its source"),
-    (SourceOfLast, "a fact comes back with its source"),
-    (MergedHistory, "history returns multiple facts as they were saved"),
-]
 
 
 # 9. Wrong searches
@@ -870,26 +850,35 @@ class Searches(OneDict):
         return [fact for fact in await self.load_all(subject, scope) if self.fits(description, fact)]
 
 
-OneCase = like("OneCase", Searches, fits=lambda _, description, fact: description in fact.concept.description)
-Beginning = like(
+MUTANTS.like(
+    "OneCase",
+    Searches,
+    "load_by_description finds a part of the description, in any case",
+    fits=lambda _, description, fact: description in fact.concept.description,
+)
+MUTANTS.like(
     "Beginning",
     Searches,
+    "load_by_description finds a part of the description",
     fits=lambda _, description, fact: fact.concept.description.casefold().startswith(description.casefold()),
 )
-ByValue = like(
+MUTANTS.like(
     "ByValue",
     Searches,
+    "looks at descriptions, not at values and keywords",
     fits=lambda _, description, fact: description.casefold() in (fact.concept.description + str(fact)).casefold(),
 )
-ByKeywordToo = like(
+MUTANTS.like(
     "ByKeywordToo",
     Searches,
+    "looks at descriptions, not at values and keywords",
     fits=lambda _, description, fact: (
         description.casefold() in (fact.concept.description + fact.concept.keyword).casefold()
     ),
 )
 
 
+@MUTANTS.breaks("no character stands for others")
 class Patterns(Searches):
     """Searches as LIKE of SQL does."""
 
@@ -898,32 +887,37 @@ class Patterns(Searches):
         return re.search(pattern, fact.concept.description, re.IGNORECASE | re.DOTALL) is not None
 
 
-Expressions = like(
+MUTANTS.like(
     "Expressions",
     Searches,
+    "no character stands for others",
     fits=lambda _, description, fact: re.search(description, fact.concept.description, re.IGNORECASE) is not None,
 )
-EveryWord = like(
+MUTANTS.like(
     "EveryWord",
     Searches,
+    "no character stands for others",
     fits=lambda _, description, fact: all(
         word in fact.concept.description.casefold() for word in description.casefold().split()
     ),
 )
 
 
+@MUTANTS.breaks("load_by_description returns every concept that fits")
 class OneConcept(Searches):
     async def load_by_description(self, description, subject, scope):
         found = await super().load_by_description(description, subject, scope)
         return [fact for fact in found if fact.concept == found[0].concept]
 
 
+@MUTANTS.breaks("subjects are kept apart")
 class AnywhereDescribed(Searches):
     async def load_by_description(self, description, subject, scope):
         found = [fact for facts in self.disk.values() for fact in facts]
         return [fact for fact in found if self.fits(description, fact)]
 
 
+@MUTANTS.breaks("load_by_description returns one fact of a single concept")
 class OldDescribed(Own):
     """Searches every version."""
 
@@ -932,29 +926,17 @@ class OldDescribed(Own):
         return [old for fact in found for old in await self.history(fact.concept, subject, scope, owner=owner)]
 
 
-WRONG_SEARCHES = [
-    (OneCase, "load_by_description finds a part of the description, in any case"),
-    (Beginning, "load_by_description finds a part of the description"),
-    (ByValue, "looks at descriptions, not at values and keywords"),
-    (ByKeywordToo, "looks at descriptions, not at values and keywords"),
-    (Patterns, "no character stands for others"),
-    (Expressions, "no character stands for others"),
-    (EveryWord, "no character stands for others"),
-    (OneConcept, "load_by_description returns every concept that fits"),
-    (AnywhereDescribed, "subjects are kept apart"),
-    (OldDescribed, "load_by_description returns one fact of a single concept"),
-]
-
-
 # 10. Lost in an export
 
 
+@MUTANTS.breaks("export returns the facts of the owner")
 class ExportNothing(Own):
     async def export(self, *, owner=None):
         for record in ():
             yield record
 
 
+@MUTANTS.breaks("records of an export are plain JSON data")
 class NotJson(Own):
     async def export(self, *, owner=None):
         async for record in super().export(owner=owner):
@@ -964,58 +946,54 @@ class NotJson(Own):
         return await super().import_([{**each, "values": list(each.get("values", ()))} for each in records])
 
 
+@MUTANTS.breaks("importing what is there already changes nothing")
 class ImportTwice(Own):
     async def import_(self, records):
         return await super().import_([{**record, "id": f"{record.get('id')}-2"} for record in records])
 
 
+@MUTANTS.breaks("where one record is wrong, import_ keeps none")
 class ImportInPart(Own):
     async def import_(self, records):
         return sum([await super(ImportInPart, self).import_([record]) for record in records])
 
 
+@MUTANTS.breaks("import_ raises ValueError for a record that is not one of an export")
 class ImportAnything(Own):
     async def import_(self, records):
         return await super().import_([record for record in records if "keyword" in record])
 
 
+@MUTANTS.breaks("importing what is there already changes nothing")
 class ImportCounted(Own):
     async def import_(self, records):
         await super().import_(records)
         return len(records)
 
 
+@MUTANTS.breaks("import_ keeps ids, versions, timestamps and sources")
 class ImportedNow(Own):
     async def import_(self, records):
         return await super().import_([{**each, "timestamp": 5} if "timestamp" in each else each for each in records])
 
 
+@MUTANTS.breaks("verify returns the number of facts")
 class VerifyNobody(Own):
     async def verify(self):
         return len([record async for record in self.export(owner="")])
 
 
-LOST_IN_EXPORT = [
-    (ExportNothing, "export returns the facts of the owner"),
-    (NotJson, "records of an export are plain JSON data"),
-    (ImportTwice, "importing what is there already changes nothing"),
-    (ImportInPart, "where one record is wrong, import_ keeps none"),
-    (ImportAnything, "import_ raises ValueError for a record that is not one of an export"),
-    (ImportCounted, "importing what is there already changes nothing"),
-    (ImportedNow, "import_ keeps ids, versions, timestamps and sources"),
-    (VerifyNobody, "verify returns the number of facts"),
-]
-
-
 # 11. Wrong kinds
 
 
+@MUTANTS.breaks("a single fact comes back as a SingleFact")
 class Multiples(OneDict):
     async def load(self, concept, subject, scope):
         found = await super().load(concept, subject, scope)
         return [MultipleFacts(replace(fact.concept, fact_type=FactType.MULTIPLE), fact.values) for fact in found]
 
 
+@MUTANTS.breaks("a fact comes back with its concept")
 class Asked(Own):
     """Gives facts the concept with which they were asked for."""
 
@@ -1023,12 +1001,14 @@ class Asked(Own):
         return [replace(fact, concept=concept) for fact in await super().load(concept, *args, **kwargs)]
 
 
+@MUTANTS.breaks("any keyword comes back as it was")
 class NoKeywords(OneDict):
     async def load(self, concept, subject, scope):
         found = await super().load(concept, subject, scope)
         return [replace(fact, concept=replace(fact.concept, keyword=fact.concept.keyword[:8])) for fact in found]
 
 
+@MUTANTS.breaks("any description comes back as it was")
 class ShortDescriptions(OneDict):
     async def load(self, concept, subject, scope):
         found = await super().load(concept, subject, scope)
@@ -1036,6 +1016,7 @@ class ShortDescriptions(OneDict):
         return [replace(fact, concept=concept) for fact, concept in zip(found, concepts, strict=True)]
 
 
+@MUTANTS.breaks("whoever changes a list that was returned changes nothing of what is stored")
 class OwnList(OneDict):
     """Gives away the list in which it keeps its facts."""
 
@@ -1043,6 +1024,7 @@ class OwnList(OneDict):
         return self.disk.get((concept, subject, scope), [])
 
 
+@MUTANTS.breaks("values that are joined with others are not trusted more than before")
 class Laundered(OneDict):
     """Joins values under the source of the last, so that what was not trusted is."""
 
@@ -1053,6 +1035,7 @@ class Laundered(OneDict):
         self.disk[fact.concept, subject, scope] = [fact]
 
 
+@MUTANTS.breaks("of multiple facts the last one that was saved keeps its id")
 class FirstId(OneDict):
     """Joins values under the id of the first, so that a node that is executed again does not find what it saved."""
 
@@ -1063,27 +1046,17 @@ class FirstId(OneDict):
         self.disk[fact.concept, subject, scope] = [fact]
 
 
+@MUTANTS.breaks("load_all returns the facts of every concept")
 class SomeConcepts(OneDict):
     async def load_all(self, subject, scope):
         found = await super().load_all(subject, scope)
         return [fact for fact in found if fact.concept == found[0].concept]
 
 
-WRONG_KINDS = [
-    (Multiples, "a single fact comes back as a SingleFact"),
-    (Asked, "a fact comes back with its concept"),
-    (NoKeywords, "any keyword comes back as it was"),
-    (ShortDescriptions, "any description comes back as it was"),
-    (OwnList, "whoever changes a list that was returned changes nothing of what is stored"),
-    (Laundered, "values that are joined with others are not trusted more than before"),
-    (FirstId, "of multiple facts the last one that was saved keeps its id"),
-    (SomeConcepts, "load_all returns the facts of every concept"),
-]
-
-
 # 12. Several at once, and after the end
 
 
+@MUTANTS.breaks("saved at the same time")
 class LastWins(Own):
     """Reads, waits and writes without a lock."""
 
@@ -1096,6 +1069,7 @@ class LastWins(Own):
         await super().save(fact, subject, scope, owner=owner)
 
 
+@MUTANTS.breaks("No fact is lost when several are saved at the same time. The provider raised")
 class Busy(Own):
     saving = False
 
@@ -1108,6 +1082,7 @@ class Busy(Own):
         self.saving = False
 
 
+@MUTANTS.breaks("A provider that was closed opens again when it is used. The provider raised ValueError")
 class Closed(Own):
     closed = False
 
@@ -1120,12 +1095,14 @@ class Closed(Own):
         return await super().load(*args, **kwargs)
 
 
+@MUTANTS.breaks("a provider that was closed opens again when it is used")
 class EmptiedAtTheEnd(Own):
     async def __aexit__(self, *error):
         async for record in self.export():
             await self.forget(owner=record["owner"], everything=True)
 
 
+@MUTANTS.breaks(r"A provider that was closed opens again when it is used. The provider raised AssertionError\(\)")
 class Asserting(Own):
     """Has an assertion of its own, which says nothing."""
 
@@ -1133,38 +1110,7 @@ class Asserting(Own):
         raise AssertionError
 
 
-AT_ONCE = [
-    (LastWins, "saved at the same time"),
-    (Busy, "No fact is lost when several are saved at the same time. The provider raised"),
-    (Closed, "A provider that was closed opens again when it is used. The provider raised ValueError"),
-    (EmptiedAtTheEnd, "a provider that was closed opens again when it is used"),
-    (Asserting, r"A provider that was closed opens again when it is used. The provider raised AssertionError\(\)"),
-]
-
-MUTANTS = {
-    "lost values": LOST_VALUES,
-    "wrong order": WRONG_ORDER,
-    "wrong names": WRONG_NAMES,
-    "wrong signatures": WRONG_SIGNATURES,
-    "lost owners": LOST_OWNERS,
-    "missing durability": MISSING_DURABILITY,
-    "wrong forgetting": WRONG_FORGETTING,
-    "wrong versions": WRONG_VERSIONS,
-    "wrong searches": WRONG_SEARCHES,
-    "lost in an export": LOST_IN_EXPORT,
-    "wrong kinds": WRONG_KINDS,
-    "at once": AT_ONCE,
-}
-
-
-@pytest.mark.parametrize(
-    ("mutant", "told"),
-    [
-        pytest.param(mutant, told, id=f"{name}-{mutant.__name__}")
-        for name, mutants in MUTANTS.items()
-        for mutant, told in mutants
-    ],
-)
+@pytest.mark.parametrize(("mutant", "told"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
 async def test_a_broken_promise_is_named(mutant, told):
     """Each way to be wrong fails the check with a sentence that says which promise is not kept."""
     with pytest.raises(AssertionError, match=told):

@@ -16,8 +16,11 @@ from graphagent.errors import ConflictError, StoreError
 from graphagent.store import Delete, DeleteAll, EncryptedStore, Exists, Item, MemoryStore, Put, SqliteStore
 from graphagent.testing import check_store
 from tests.testing.dictionary import Dictionary
+from tests.testing.mutants import Mutants
 
 KEY = bytes(range(32))
+MUTANTS = Mutants()
+DURABLE = "a commit is durable when it returns: whoever opens the store again finds the items as they were"
 
 
 class Three:
@@ -35,11 +38,6 @@ class Three:
 
     async def commit(self, *changes):
         await self.inner.commit(*changes)
-
-
-def like(name, kind, **methods):
-    """Give a class like another one, with other methods."""
-    return type(name, (kind,), methods)
 
 
 def reopened(store):
@@ -97,7 +95,7 @@ class Keys(Three):
         return segment
 
     def key(self, key):
-        place = tuple(map(self.named, key))
+        place = tuple(self.named(each) if isinstance(each, str) else each for each in key)
         self.names.setdefault(place, key)
         return place
 
@@ -147,43 +145,38 @@ class Changes(Three):
 # 1. Lost values
 
 
+@MUTANTS.breaks("get returns an Item, or None")
 class Forgetful(Three):
     async def commit(self, *changes):
         pass
 
 
-Short = like("Short", Values, kept=lambda _, value: value[:65_536])
-UntilNul = like("UntilNul", Values, kept=lambda _, value: value.partition(b"\0")[0])
-Stripped = like("Stripped", Values, kept=lambda _, value: value.strip())
-Utf8 = like("Utf8", Values, kept=lambda _, value: value.decode("utf-8", "replace").encode())
+MUTANTS.like("Short", Values, "a value of a megabyte comes back", kept=lambda _, value: value[:65_536])
+MUTANTS.like("UntilNul", Values, "any bytes come back as they were", kept=lambda _, value: value.partition(b"\0")[0])
+MUTANTS.like("Stripped", Values, "any bytes come back as they were", kept=lambda _, value: value.strip())
+MUTANTS.like(
+    "Utf8", Values, "any bytes come back as they were", kept=lambda _, value: value.decode("utf-8", "replace").encode()
+)
 # Takes a put of nothing for a deletion.
-NoEmptyValues = like(
+MUTANTS.like(
     "NoEmptyValues",
     Changes,
+    "another put replaces the value",
     changed=lambda _, change: Delete(change.key) if isinstance(change, Put) and not change.value else change,
 )
 
 
+@MUTANTS.breaks("a value comes back as bytes")
 class Views(Three):
     async def get(self, key):
         item = await self.inner.get(key)
         return item and item._replace(value=memoryview(item.value))
 
 
-LOST_VALUES = [
-    (Forgetful, "get returns an Item, or None"),
-    (Short, "a value of a megabyte comes back"),
-    (UntilNul, "any bytes come back as they were"),
-    (Stripped, "any bytes come back as they were"),
-    (Utf8, "any bytes come back as they were"),
-    (NoEmptyValues, "another put replaces the value"),
-    (Views, "a value comes back as bytes"),
-]
-
-
 # 2. Wrong keys
 
 
+@MUTANTS.breaks("get returns the item of exactly the key")
 class OtherTypes(Three):
     async def get(self, key):
         return await self.inner.get(tuple(int(each) if str(each).isdigit() else each for each in key))
@@ -196,6 +189,7 @@ class OtherTypes(Three):
             await self.inner.commit(each)
 
 
+@MUTANTS.breaks("Any text is a segment. The store raised UnicodeEncodeError")
 class Latin(Three):
     async def commit(self, *changes):
         for each in changes:
@@ -205,20 +199,33 @@ class Latin(Three):
         await self.inner.commit(*changes)
 
 
-LowerCase = like("LowerCase", Keys, named=lambda _, segment: segment.lower() if isinstance(segment, str) else segment)
-StrippedKeys = like(
-    "StrippedKeys", Keys, named=lambda _, segment: segment.strip() if isinstance(segment, str) else segment
+MUTANTS.like(
+    "LowerCase",
+    Keys,
+    "get returns the item of exactly the key",
+    named=lambda _, segment: segment.lower(),
 )
-Normalised = like(
+MUTANTS.like(
+    "StrippedKeys",
+    Keys,
+    "get returns the item of exactly the key",
+    named=lambda _, segment: segment.strip(),
+)
+MUTANTS.like(
     "Normalised",
     Keys,
-    named=lambda _, segment: unicodedata.normalize("NFC", segment) if isinstance(segment, str) else segment,
+    "any text may be a segment, and comes back as it was",
+    named=lambda _, segment: unicodedata.normalize("NFC", segment),
 )
-NulEnds = like(
-    "NulEnds", Keys, named=lambda _, segment: segment.partition("\0")[0] if isinstance(segment, str) else segment
+MUTANTS.like(
+    "NulEnds",
+    Keys,
+    "scan returns the items whose keys begin with the segments",
+    named=lambda _, segment: segment.partition("\0")[0],
 )
 
 
+@MUTANTS.breaks("scan returns the items whose keys begin with the segments")
 class Floats(Three):
     """Gives the numbers of keys as JSON in another language does."""
 
@@ -227,6 +234,7 @@ class Floats(Three):
             yield item._replace(key=tuple(float(each) if isinstance(each, int) else each for each in item.key))
 
 
+@MUTANTS.breaks("Any text is a segment. The store raised OSError")
 class FileNames(Changes):
     def changed(self, change):
         for segment in getattr(change, "key", ()):
@@ -235,27 +243,17 @@ class FileNames(Changes):
         return change
 
 
-WRONG_KEYS = [
-    (OtherTypes, "get returns the item of exactly the key"),
-    (Latin, "Any text is a segment. The store raised UnicodeEncodeError"),
-    (LowerCase, "get returns the item of exactly the key"),
-    (StrippedKeys, "get returns the item of exactly the key"),
-    (Normalised, "any text may be a segment, and comes back as it was"),
-    (NulEnds, "scan returns the items whose keys begin with the segments"),
-    (Floats, "scan returns the items whose keys begin with the segments"),
-    (FileNames, "Any text is a segment. The store raised OSError"),
-]
-
-
 # 3. Wrong versions
 
 
+@MUTANTS.breaks("its version is one more")
 class NoVersions(Three):
     async def get(self, key):
         item = await self.inner.get(key)
         return item and item._replace(version=1)
 
 
+@MUTANTS.breaks("Exists changes nothing")
 class Touching(Three):
     async def commit(self, *changes):
         await self.inner.commit(*changes)
@@ -264,17 +262,20 @@ class Touching(Three):
                 await self.inner.commit(Put(each.key, (await self.inner.get(each.key)).value))
 
 
+@MUTANTS.breaks("get returns an item as it was put, with version 1")
 class FromZero(Three):
     async def get(self, key):
         item = await self.inner.get(key)
         return item and item._replace(version=item.version - 1)
 
 
+@MUTANTS.breaks("scan returns the items that get returns")
 class ScannedVersions(Scans):
     def chosen(self, items, *_):
         return [item._replace(version=1) for item in items]
 
 
+@MUTANTS.breaks("its version is one more")
 class CountsCommits(Three):
     """Raises a version once for each commit."""
 
@@ -283,6 +284,7 @@ class CountsCommits(Three):
         await self.inner.commit(*(each for each in changes if not isinstance(each, Put) or last[each.key] is each))
 
 
+@MUTANTS.breaks("the versions of an item that was deleted begin again at 1")
 class CountsOn(Dictionary):
     """Counts the versions of what was deleted from where they were."""
 
@@ -296,6 +298,7 @@ class CountsOn(Dictionary):
             self.items[key] = item._replace(version=self.highest[key])
 
 
+@MUTANTS.breaks("its version is one more")
 class OneCounter(Three):
     """Counts the commits of the whole store."""
 
@@ -310,20 +313,10 @@ class OneCounter(Three):
         return item and item._replace(version=self.commits)
 
 
-WRONG_VERSIONS = [
-    (NoVersions, "its version is one more"),
-    (Touching, "Exists changes nothing"),
-    (FromZero, "get returns an item as it was put, with version 1"),
-    (ScannedVersions, "scan returns the items that get returns"),
-    (CountsCommits, "its version is one more"),
-    (CountsOn, "the versions of an item that was deleted begin again at 1"),
-    (OneCounter, "its version is one more"),
-]
-
-
 # 4. Wrong conflicts
 
 
+@MUTANTS.breaks("a ConflictError has the key, the expected and the found version")
 class OtherError(Three):
     async def commit(self, *changes):
         try:
@@ -332,6 +325,7 @@ class OtherError(Three):
             raise ConflictError(error.key, error.expected, error.found + 1) from None
 
 
+@MUTANTS.breaks(r"A change may expect a version. The store raised StoreError\('no'\)")
 class AnotherError(Three):
     async def commit(self, *changes):
         try:
@@ -340,11 +334,13 @@ class AnotherError(Three):
             raise StoreError("no") from error
 
 
+@MUTANTS.breaks("commit raises ConflictError where an item that Exists requires does not exist")
 class NoExists(Three):
     async def commit(self, *changes):
         await self.inner.commit(*(each for each in changes if not isinstance(each, Exists)))
 
 
+@MUTANTS.breaks("the changes of a commit follow one another")
 class Stale(Three):
     """Compares versions with those before the commit."""
 
@@ -360,23 +356,29 @@ class Stale(Three):
         )
 
 
-AnyDeletion = like(
-    "AnyDeletion", Changes, changed=lambda _, change: Delete(change.key) if isinstance(change, Delete) else change
+MUTANTS.like(
+    "AnyDeletion",
+    Changes,
+    "commit raises ConflictError where an item has another version",
+    changed=lambda _, change: Delete(change.key) if isinstance(change, Delete) else change,
 )
 # Refuses a version that is too low, and none that is too high.
-NotNewer = like(
+MUTANTS.like(
     "NotNewer",
     Changes,
+    "commit raises ConflictError where an item has another version",
     changed=lambda _, change: replace(change, expected=None) if getattr(change, "expected", None) in (2, 3) else change,
 )
 # Takes expected=0 for no expectation.
-NewAnyway = like(
+MUTANTS.like(
     "NewAnyway",
     Changes,
+    "commit raises ConflictError where an item has another version",
     changed=lambda _, change: replace(change, expected=change.expected or None) if isinstance(change, Put) else change,
 )
 
 
+@MUTANTS.breaks("a ConflictError has the key, the expected and the found version")
 class OtherKey(Three):
     async def commit(self, *changes):
         try:
@@ -385,6 +387,7 @@ class OtherKey(Three):
             raise ConflictError(changes[0].key, error.expected, error.found) from None
 
 
+@MUTANTS.breaks("commit raises ConflictError where an item that Exists requires does not exist")
 class ExistsBelow(Three):
     """Takes a prefix of keys for an item that exists."""
 
@@ -393,6 +396,7 @@ class ExistsBelow(Three):
         await self.inner.commit(*(each for each in changes if each not in below))
 
 
+@MUTANTS.breaks("Exists sees what its commit has put")
 class ExistsFirst(Three):
     """Looks for what must exist before it makes the changes."""
 
@@ -401,29 +405,17 @@ class ExistsFirst(Three):
         await self.inner.commit(*order)
 
 
-WRONG_CONFLICTS = [
-    (OtherError, "a ConflictError has the key, the expected and the found version"),
-    (AnotherError, r"A change may expect a version. The store raised StoreError\('no'\)"),
-    (NoExists, "commit raises ConflictError where an item that Exists requires does not exist"),
-    (Stale, "the changes of a commit follow one another"),
-    (AnyDeletion, "commit raises ConflictError where an item has another version"),
-    (NotNewer, "commit raises ConflictError where an item has another version"),
-    (NewAnyway, "commit raises ConflictError where an item has another version"),
-    (OtherKey, "a ConflictError has the key, the expected and the found version"),
-    (ExistsBelow, "commit raises ConflictError where an item that Exists requires does not exist"),
-    (ExistsFirst, "Exists sees what its commit has put"),
-]
-
-
 # 5. Half commits
 
 
+@MUTANTS.breaks("a commit that raises ConflictError changes nothing")
 class OneByOne(Three):
     async def commit(self, *changes):
         for each in changes:
             await self.inner.commit(each)
 
 
+@MUTANTS.breaks("a commit that is cancelled makes all its changes or none")
 class HalfCommits(Three):
     """Waits between the changes of a commit."""
 
@@ -441,6 +433,7 @@ class HalfCommits(Three):
             await self.inner.commit(*changes)
 
 
+@MUTANTS.breaks("a commit that raises ConflictError changes nothing")
 class PutsFirst(Three):
     """Makes the puts, and then the rest."""
 
@@ -449,11 +442,13 @@ class PutsFirst(Three):
         await self.inner.commit(*(each for each in changes if not isinstance(each, Put)))
 
 
+@MUTANTS.breaks("another put replaces the value")
 class Reversed(Three):
     async def commit(self, *changes):
         await self.inner.commit(*changes[::-1])
 
 
+@MUTANTS.breaks("a commit that raises ConflictError changes nothing")
 class InParts(Three):
     """Makes a large commit in parts."""
 
@@ -463,6 +458,7 @@ class InParts(Three):
             await self.inner.commit(*changes[start : start + 500])
 
 
+@MUTANTS.breaks("a commit that raises ConflictError changes nothing")
 class DeletionsApart(Three):
     """Deletes what a refused commit keeps."""
 
@@ -474,6 +470,7 @@ class DeletionsApart(Three):
             raise
 
 
+@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised ValueError")
 class NeverNothing(Three):
     async def commit(self, *changes):
         if not changes:
@@ -481,20 +478,10 @@ class NeverNothing(Three):
         await self.inner.commit(*changes)
 
 
-HALF_COMMITS = [
-    (OneByOne, "a commit that raises ConflictError changes nothing"),
-    (HalfCommits, "a commit that is cancelled makes all its changes or none"),
-    (PutsFirst, "a commit that raises ConflictError changes nothing"),
-    (Reversed, "another put replaces the value"),
-    (InParts, "a commit that raises ConflictError changes nothing"),
-    (DeletionsApart, "a commit that raises ConflictError changes nothing"),
-    (NeverNothing, "What is not there is not found, and may be deleted. The store raised ValueError"),
-]
-
-
 # 6. Wrong prefixes and deletions
 
 
+@MUTANTS.breaks("begin with the segments of the prefix, each once, and no others")
 class ByLetters(Three):
     async def scan(self, prefix, **how):
         async for item in self.inner.scan(prefix[:-1], **how):
@@ -502,6 +489,7 @@ class ByLetters(Three):
                 yield item
 
 
+@MUTANTS.breaks("DeleteAll removes the items whose keys begin with the segments of the prefix, and no others")
 class GreedyDeletion(Three):
     async def commit(self, *changes):
         each = changes[0] if len(changes) == 1 else None
@@ -513,15 +501,17 @@ class GreedyDeletion(Three):
 
 
 # Takes the deletion of an item for that of all below it.
-DeletesBelow = like(
+MUTANTS.like(
     "DeletesBelow",
     Changes,
+    "Delete removes the item of exactly the key",
     changed=lambda _, change: (
         DeleteAll(change.key) if isinstance(change, Delete) and change.expected is None else change
     ),
 )
 
 
+@MUTANTS.breaks("DeleteAll removes the items whose keys begin")
 class KeepsTheRoot(Three):
     """Leaves the item whose key is the prefix."""
 
@@ -534,11 +524,15 @@ class KeepsTheRoot(Three):
 
 
 # Takes the deletion of a prefix for that of an item.
-DeletesOne = like(
-    "DeletesOne", Changes, changed=lambda _, change: Delete(change.prefix) if isinstance(change, DeleteAll) else change
+MUTANTS.like(
+    "DeletesOne",
+    Changes,
+    "DeleteAll removes the items whose keys begin",
+    changed=lambda _, change: Delete(change.prefix) if isinstance(change, DeleteAll) else change,
 )
 
 
+@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised KeyError")
 class Mandatory(Three):
     """Refuses to delete what does not exist."""
 
@@ -550,13 +544,15 @@ class Mandatory(Three):
 
 
 # Empties an item instead of deleting it.
-Emptied = like(
+MUTANTS.like(
     "Emptied",
     Changes,
+    "get returns None for what was deleted",
     changed=lambda _, change: Put(change.key, b"", change.expected) if isinstance(change, Delete) else change,
 )
 
 
+@MUTANTS.breaks("scan returns the items whose keys begin with the segments of the prefix")
 class NoRoot(Scans):
     """Leaves out the item whose key is the prefix."""
 
@@ -564,6 +560,7 @@ class NoRoot(Scans):
         return [item for item in items if item.key != prefix]
 
 
+@MUTANTS.breaks("scan returns the items that get returns")
 class OneLevel(Scans):
     """Returns what is right below the prefix."""
 
@@ -571,6 +568,7 @@ class OneLevel(Scans):
         return [item for item in items if len(item.key) <= len(prefix) + 2]
 
 
+@MUTANTS.breaks("scan of the empty prefix returns the items of all rooms")
 class OneRoom(Scans):
     """Has no prefix of all rooms."""
 
@@ -578,6 +576,7 @@ class OneRoom(Scans):
         return items if prefix else []
 
 
+@MUTANTS.breaks("DeleteAll of a room leaves the other rooms alone")
 class RoomsByLetters(Three):
     async def commit(self, *changes):
         await self.inner.commit(*changes)
@@ -587,24 +586,10 @@ class RoomsByLetters(Three):
             await self.inner.commit(*(DeleteAll(key[:1]) for key in keys if len(changes[0].prefix) == 1))
 
 
-WRONG_DELETIONS = [
-    (ByLetters, "begin with the segments of the prefix, each once, and no others"),
-    (GreedyDeletion, "DeleteAll removes the items whose keys begin with the segments of the prefix, and no others"),
-    (DeletesBelow, "Delete removes the item of exactly the key"),
-    (KeepsTheRoot, "DeleteAll removes the items whose keys begin"),
-    (DeletesOne, "DeleteAll removes the items whose keys begin"),
-    (Mandatory, "What is not there is not found, and may be deleted. The store raised KeyError"),
-    (Emptied, "get returns None for what was deleted"),
-    (NoRoot, "scan returns the items whose keys begin with the segments of the prefix"),
-    (OneLevel, "scan returns the items that get returns"),
-    (OneRoom, "scan of the empty prefix returns the items of all rooms"),
-    (RoomsByLetters, "DeleteAll of a room leaves the other rooms alone"),
-]
-
-
 # 7. Wrong order
 
 
+@MUTANTS.breaks("in the order of that number")
 class Alphabetical(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         items = sorted(
@@ -614,12 +599,14 @@ class Alphabetical(Three):
             yield item
 
 
+@MUTANTS.breaks("in the opposite order")
 class OneWay(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, after=after, limit=limit):
             yield item
 
 
+@MUTANTS.breaks("in the order of that number")
 class Short32(Scans):
     """Compares 32 bits of a number."""
 
@@ -630,6 +617,7 @@ class Short32(Scans):
         return sorted(items, key=place, reverse=reverse)
 
 
+@MUTANTS.breaks("in the order of that number")
 class Bytewise(Scans):
     """Compares the bytes of numbers, the lowest first."""
 
@@ -640,23 +628,17 @@ class Bytewise(Scans):
         return sorted(items, key=place, reverse=reverse)
 
 
-WRONG_ORDER = [
-    (Alphabetical, "in the order of that number"),
-    (OneWay, "in the opposite order"),
-    (Short32, "in the order of that number"),
-    (Bytewise, "in the order of that number"),
-]
-
-
 # 8. Wrong pages
 
 
+@MUTANTS.breaks("after= continues a scan")
 class FromTheStart(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, limit=limit, reverse=reverse):
             yield item
 
 
+@MUTANTS.breaks("thousands of items")
 class FirstPage(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(
@@ -665,6 +647,7 @@ class FirstPage(Three):
             yield item
 
 
+@MUTANTS.breaks("a scan leaves out nothing")
 class Jumpy(Three):
     """Pages by place instead of by key, so what is deleted meanwhile moves the rest."""
 
@@ -678,6 +661,7 @@ class Jumpy(Three):
             place += 20
 
 
+@MUTANTS.breaks("after= continues a scan")
 class LimitFirst(Three):
     """Counts the limit from the start of the prefix."""
 
@@ -688,12 +672,14 @@ class LimitFirst(Three):
                 yield item
 
 
+@MUTANTS.breaks("limit=0 returns no item")
 class ZeroIsAll(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, after=after, limit=limit or None, reverse=reverse):
             yield item
 
 
+@MUTANTS.breaks("after= continues a scan")
 class OneMore(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         more = None if limit is None else limit + 1
@@ -701,6 +687,7 @@ class OneMore(Three):
             yield item
 
 
+@MUTANTS.breaks("A scan is continued after a key, and may have a limit. The store raised ValueError")
 class Places(Three):
     """Looks for the key to continue after, which must be there."""
 
@@ -711,6 +698,7 @@ class Places(Three):
             yield item
 
 
+@MUTANTS.breaks("after= continues a scan")
 class AfterForwards(Three):
     """Continues forwards, whatever the direction."""
 
@@ -720,57 +708,53 @@ class AfterForwards(Three):
             yield item
 
 
-WRONG_PAGES = [
-    (FromTheStart, "after= continues a scan"),
-    (FirstPage, "thousands of items"),
-    (Jumpy, "a scan leaves out nothing"),
-    (LimitFirst, "after= continues a scan"),
-    (ZeroIsAll, "limit=0 returns no item"),
-    (OneMore, "after= continues a scan"),
-    (Places, "A scan is continued after a key, and may have a limit. The store raised ValueError"),
-    (AfterForwards, "after= continues a scan"),
-]
-
-
 # 9. Wrong signatures
 
 
+@MUTANTS.breaks(r"scan\(prefix, after=None, limit=None, reverse=False\) returns an asynchronous iterator")
 class NoScan(Three):
     scan = None
 
 
+@MUTANTS.breaks(r"get\(key\) is an async method")
 class NotAsync(Dictionary):
     def get(self, key):
         return self.items.get(key)
 
 
+@MUTANTS.breaks(r"commit\(\*changes\) is an async method")
 class OneList(Three):
     async def commit(self, changes):
         await self.inner.commit(*changes)
 
 
+@MUTANTS.breaks("returns an asynchronous iterator, and is not awaited")
 class AwaitedScan(Three):
     async def scan(self, prefix, *, after=None, limit=None, reverse=False):
         return [item async for item in self.inner.scan(prefix, after=after, limit=limit, reverse=reverse)]
 
 
+@MUTANTS.breaks(r"scan\(prefix, after=None, limit=None, reverse=False\) returns")
 class OtherNames(Three):
     async def scan(self, prefix, *, start=None, limit=None, reverse=False):
         async for item in self.inner.scan(prefix, after=start, limit=limit, reverse=reverse):
             yield item
 
 
+@MUTANTS.breaks("scan returns Items")
 class Pairs(Scans):
     def chosen(self, items, *_):
         return [(item.key, item.value) for item in items]
 
 
+@MUTANTS.breaks("get returns an Item, or None")
 class MereTuple(Three):
     async def get(self, key):
         item = await self.inner.get(key)
         return item and tuple(item)
 
 
+@MUTANTS.breaks("What is not there is not found, and may be deleted. The store raised KeyError")
 class Raises(Three):
     async def get(self, key):
         if (item := await self.inner.get(key)) is None:
@@ -778,38 +762,28 @@ class Raises(Three):
         return item
 
 
+@MUTANTS.breaks(r"get_many\(keys\) is an async method")
 class ManyAtOnce(Three):
     def get_many(self, keys):
         return {}
 
 
+@MUTANTS.breaks("get_many returns a dictionary of Items")
 class ManyItems(Three):
     async def get_many(self, keys):
         return [item for key in keys if (item := await self.inner.get(key))]
 
 
-WRONG_SIGNATURES = [
-    (NoScan, r"scan\(prefix, after=None, limit=None, reverse=False\) returns an asynchronous iterator"),
-    (NotAsync, r"get\(key\) is an async method"),
-    (OneList, r"commit\(\*changes\) is an async method"),
-    (AwaitedScan, "returns an asynchronous iterator, and is not awaited"),
-    (OtherNames, r"scan\(prefix, after=None, limit=None, reverse=False\) returns"),
-    (Pairs, "scan returns Items"),
-    (MereTuple, "get returns an Item, or None"),
-    (Raises, "What is not there is not found, and may be deleted. The store raised KeyError"),
-    (ManyAtOnce, r"get_many\(keys\) is an async method"),
-    (ManyItems, "get_many returns a dictionary of Items"),
-]
-
-
 # 10. Missing durability
 
 
+@MUTANTS.breaks(DURABLE)
 class NotWritten(Dictionary):
     def write(self, before, changes):
         pass
 
 
+@MUTANTS.breaks(DURABLE)
 class FirstChange(Dictionary):
     """Writes the first change of a commit."""
 
@@ -818,6 +792,7 @@ class FirstChange(Dictionary):
         self.disk.update({key: self.items[key]} if key in self.items else {})
 
 
+@MUTANTS.breaks(DURABLE)
 class StillThere(Dictionary):
     """Does not write what is deleted."""
 
@@ -825,6 +800,7 @@ class StillThere(Dictionary):
         self.disk.update(self.items)
 
 
+@MUTANTS.breaks(DURABLE)
 class DeletedPrefixes(Dictionary):
     """Does not write what is deleted by its prefix."""
 
@@ -835,6 +811,7 @@ class DeletedPrefixes(Dictionary):
         self.disk.update(self.items)
 
 
+@MUTANTS.breaks(DURABLE)
 class NewOnly(Dictionary):
     """Does not write what is put again."""
 
@@ -843,11 +820,15 @@ class NewOnly(Dictionary):
         self.disk.update({key: item for key, item in before.items() if key in self.items})
 
 
-VersionsFromOne = like(
-    "VersionsFromOne", Dictionary, read=lambda _, disk: ({key: item._replace(version=1) for key, item in disk.items()})
+MUTANTS.like(
+    "VersionsFromOne",
+    Dictionary,
+    DURABLE,
+    read=lambda _, disk: ({key: item._replace(version=1) for key, item in disk.items()}),
 )
 
 
+@MUTANTS.breaks(DURABLE)
 class TextKeys(Dictionary):
     """Reads the numbers of keys as text."""
 
@@ -857,19 +838,22 @@ class TextKeys(Dictionary):
 
 
 # Leaves out what is no UTF-8.
-ReadableKeys = like(
+MUTANTS.like(
     "ReadableKeys",
     Dictionary,
+    DURABLE,
     read=lambda _, disk: ({key: item for key, item in disk.items() if not any("\ud800" in str(each) for each in key)}),
 )
-ShortOnDisk = like(
+MUTANTS.like(
     "ShortOnDisk",
     Dictionary,
+    DURABLE,
     read=lambda _, disk: ({key: item._replace(value=item.value[:65_536]) for key, item in disk.items()}),
 )
-FirstHundred = like("FirstHundred", Dictionary, read=lambda _, disk: ({key: disk[key] for key in list(disk)[:100]}))
+MUTANTS.like("FirstHundred", Dictionary, DURABLE, read=lambda _, disk: ({key: disk[key] for key in list(disk)[:100]}))
 
 
+@MUTANTS.breaks(DURABLE)
 class RefusedOnDisk(Dictionary):
     """Writes what is put before it looks for conflicts."""
 
@@ -880,27 +864,10 @@ class RefusedOnDisk(Dictionary):
         await super().commit(*changes)
 
 
-MISSING_DURABILITY = [
-    (each, "a commit is durable when it returns: whoever opens the store again finds the items as they were")
-    for each in (
-        NotWritten,
-        FirstChange,
-        StillThere,
-        DeletedPrefixes,
-        NewOnly,
-        VersionsFromOne,
-        TextKeys,
-        ReadableKeys,
-        ShortOnDisk,
-        FirstHundred,
-        RefusedOnDisk,
-    )
-]
-
-
 # 11. Several at once
 
 
+@MUTANTS.breaks("of commits at the same time none is lost")
 class LostUpdates(Dictionary):
     """Reads, waits and writes without a lock."""
 
@@ -908,6 +875,7 @@ class LostUpdates(Dictionary):
         await anyio.lowlevel.checkpoint()
 
 
+@MUTANTS.breaks("A store is bound to no event loop. The store raised RuntimeError")
 class OneThread(Three):
     def __init__(self, disk=None):
         super().__init__(disk)
@@ -919,6 +887,7 @@ class OneThread(Three):
         await super().commit(*changes)
 
 
+@MUTANTS.breaks("Commits are made one after the other. The store raised")
 class Busy(Three):
     busy = False
 
@@ -933,6 +902,7 @@ class Busy(Three):
             self.busy = False
 
 
+@MUTANTS.breaks("of commits at the same time that expect the same version one is made")
 class LooksFirst(Three):
     """Looks for conflicts, waits, and makes the changes."""
 
@@ -946,6 +916,7 @@ class LooksFirst(Three):
         await self.inner.commit(*changes)
 
 
+@MUTANTS.breaks("a store is bound to no event loop")
 class OneLoop(Three):
     """Keeps what another thread commits to itself."""
 
@@ -962,6 +933,7 @@ class OneLoop(Three):
         self.disk = store
 
 
+@MUTANTS.breaks("A scan continues while what it returns is changed. The store raised StoreError")
 class LockedScan(Three):
     """Refuses commits while a scan is read."""
 
@@ -981,6 +953,7 @@ class LockedScan(Three):
         await self.inner.commit(*changes)
 
 
+@MUTANTS.breaks("a scan returns nothing twice")
 class Snapshot(Scans):
     """Finds again what is deleted during a scan."""
 
@@ -994,20 +967,10 @@ class Snapshot(Scans):
                 yield item
 
 
-AT_ONCE = [
-    (LostUpdates, "of commits at the same time none is lost"),
-    (OneThread, "A store is bound to no event loop. The store raised RuntimeError"),
-    (Busy, "Commits are made one after the other. The store raised"),
-    (LooksFirst, "of commits at the same time that expect the same version one is made"),
-    (OneLoop, "a store is bound to no event loop"),
-    (LockedScan, "A scan continues while what it returns is changed. The store raised StoreError"),
-    (Snapshot, "a scan returns nothing twice"),
-]
-
-
 # 12. Wrong batches
 
 
+@MUTANTS.breaks("get_many returns the items that exist, in the order of their keys")
 class Batch(Three):
     async def get_many(self, keys):
         return {key: item for key in sorted(set(keys), key=repr) if (item := await self.inner.get(key))}
@@ -1023,15 +986,27 @@ class Batches(Three):
         return self.chosen({key: item for key in keys if (item := await self.inner.get(key))})
 
 
+@MUTANTS.breaks("get_many returns the items that exist, in the order of their keys")
 class NoneForAbsent(Three):
     async def get_many(self, keys):
         return {key: await self.inner.get(key) for key in keys}
 
 
-FirstFifty = like("FirstFifty", Batches, chosen=lambda _, items: dict(list(items.items())[:50]))
-MereValues = like("MereValues", Batches, chosen=lambda _, items: ({key: item.value for key, item in items.items()}))
+MUTANTS.like(
+    "FirstFifty",
+    Batches,
+    "get_many returns the items that exist",
+    chosen=lambda _, items: dict(list(items.items())[:50]),
+)
+MUTANTS.like(
+    "MereValues",
+    Batches,
+    "get_many returns the items that get returns",
+    chosen=lambda _, items: ({key: item.value for key, item in items.items()}),
+)
 
 
+@MUTANTS.breaks("get_many returns the items that exist")
 class ReadTwice(Three):
     """Reads the keys two times, of which an iterator has none the second time."""
 
@@ -1040,6 +1015,7 @@ class ReadTwice(Three):
         return {key: await self.inner.get(key) for key in keys if key in known}
 
 
+@MUTANTS.breaks("`get_many` returns the items of many keys. The store raised StoreError")
 class ThousandKeys(Batches):
     async def get_many(self, keys):
         if len(keys := list(keys)) > 999:
@@ -1047,46 +1023,13 @@ class ThousandKeys(Batches):
         return await super().get_many(keys)
 
 
+@MUTANTS.breaks("get_many of no keys returns nothing")
 class Something(Batches):
     async def get_many(self, keys):
         return await super().get_many(list(keys) or [item.key async for item in self.inner.scan((), limit=1)])
 
 
-WRONG_BATCHES = [
-    (Batch, "get_many returns the items that exist, in the order of their keys"),
-    (NoneForAbsent, "get_many returns the items that exist, in the order of their keys"),
-    (FirstFifty, "get_many returns the items that exist"),
-    (MereValues, "get_many returns the items that get returns"),
-    (ReadTwice, "get_many returns the items that exist"),
-    (ThousandKeys, "`get_many` returns the items of many keys. The store raised StoreError"),
-    (Something, "get_many of no keys returns nothing"),
-]
-
-
-MUTANTS = {
-    "lost values": LOST_VALUES,
-    "wrong keys": WRONG_KEYS,
-    "wrong versions": WRONG_VERSIONS,
-    "wrong conflicts": WRONG_CONFLICTS,
-    "half commits": HALF_COMMITS,
-    "wrong deletions": WRONG_DELETIONS,
-    "wrong order": WRONG_ORDER,
-    "wrong pages": WRONG_PAGES,
-    "wrong signatures": WRONG_SIGNATURES,
-    "missing durability": MISSING_DURABILITY,
-    "at once": AT_ONCE,
-    "wrong batches": WRONG_BATCHES,
-}
-
-
-@pytest.mark.parametrize(
-    ("mutant", "told"),
-    [
-        pytest.param(mutant, told, id=f"{name}-{mutant.__name__}")
-        for name, mutants in MUTANTS.items()
-        for mutant, told in mutants
-    ],
-)
+@pytest.mark.parametrize(("mutant", "told"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
 async def test_a_broken_promise_is_named(mutant, told):
     """A store that breaks one promise fails, and the error says which."""
     with pytest.raises(AssertionError, match=told):
