@@ -199,18 +199,8 @@ class Latin(Three):
         await self.inner.commit(*changes)
 
 
-MUTANTS.like(
-    "LowerCase",
-    Keys,
-    "get returns the item of exactly the key",
-    named=lambda _, segment: segment.lower(),
-)
-MUTANTS.like(
-    "StrippedKeys",
-    Keys,
-    "get returns the item of exactly the key",
-    named=lambda _, segment: segment.strip(),
-)
+MUTANTS.like("LowerCase", Keys, "get returns the item of exactly the key", named=lambda _, segment: segment.lower())
+MUTANTS.like("StrippedKeys", Keys, "get returns the item of exactly the key", named=lambda _, segment: segment.strip())
 MUTANTS.like(
     "Normalised",
     Keys,
