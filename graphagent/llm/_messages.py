@@ -151,6 +151,9 @@ class Message:
                 "Message.user('…') for text"
             )
 
+    def __eq__(self, other: object) -> bool:
+        return (self.role, self.parts) == (other.role, other.parts) if isinstance(other, Message) else NotImplemented
+
     @staticmethod
     def system(text: str) -> Message:
         """A message that sets the rules."""

@@ -61,11 +61,6 @@ class FactsMessage(Message):
 
     facts: tuple[KnownFact, ...] = field(default=(), repr=False)
 
-    def __eq__(self, other: object) -> bool:
-        return (self.role, self.parts) == (other.role, other.parts) if isinstance(other, Message) else NotImplemented
-
-    __hash__ = Message.__hash__
-
 
 def facts_message(facts: Sequence[KnownFact]) -> FactsMessage:
     """Return facts as one message, which says that it is data. It has the user's role, because the protocol has none for data."""
@@ -117,11 +112,6 @@ class NotesMessage(Message):
     __stored_as__: ClassVar = Message
 
     notes: tuple[KnownNote, ...] = field(default=(), repr=False)
-
-    def __eq__(self, other: object) -> bool:
-        return (self.role, self.parts) == (other.role, other.parts) if isinstance(other, Message) else NotImplemented
-
-    __hash__ = Message.__hash__
 
 
 def notes_message(notes: Sequence[KnownNote]) -> NotesMessage:
