@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -190,15 +190,20 @@ def read_fact_json(data: Mapping[str, Json], found: Mapping[Name, KnownFact] | N
 
 def references(data: Json) -> Iterator[KnownFact]:
     """Yield all references to facts in JSON data, without values; for a combined fact, those to its parts."""
+    return map(_read, objects(data, lambda each: "ref" in each and "place" in each and "parts" not in each))
+
+
+def objects(data: Json, fits: Callable[[dict[str, Json]], bool]) -> Iterator[dict[str, Json]]:
+    """Yield the objects anywhere in JSON data that fit, without looking inside of them."""
+    if isinstance(data, dict):
+        found = cast("dict[str, Json]", data)
+        if fits(found):
+            yield found
+            return
+        data = list(found.values())
     if isinstance(data, list):
         for each in as_list(data):
-            yield from references(each)
-    elif isinstance(data, dict):
-        fields = cast("dict[str, Json]", data)
-        if "ref" in fields and "place" in fields and "parts" not in fields:
-            yield _read(fields)
-        else:
-            yield from references(list(fields.values()))
+            yield from objects(each, fits)
 
 
 def _read(data: Mapping[str, Json]) -> KnownFact:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from graphagent.codec._internal import DataclassCodec, as_int, as_list, as_str
+from graphagent.codec._internal import DataclassCodec, as_int, as_str
 from graphagent.memory._blocks import FORGOTTEN, KnownNote
-from graphagent.memory.facts._references import UNREAD
+from graphagent.memory.facts._references import UNREAD, objects
 
 if TYPE_CHECKING:
     from graphagent.codec._internal import Json
@@ -61,15 +61,7 @@ def read_note_json(data: Mapping[str, Json], found: Mapping[NoteName, KnownNote]
 
 def note_references(data: Json) -> Iterator[KnownNote]:
     """Yield the references to notes anywhere in JSON data, without their texts."""
-    if isinstance(data, list):
-        for each in as_list(data):
-            yield from note_references(each)
-    elif isinstance(data, dict):
-        parts = cast("dict[str, Json]", data)
-        if "noted" in parts:
-            yield _reference(parts)
-        else:
-            yield from note_references(list(parts.values()))
+    return map(_reference, objects(data, lambda each: "noted" in each))
 
 
 def _reference(data: Mapping[str, Json]) -> KnownNote:
