@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from graphagent.testing._server import RawResponse
+from graphagent.testing._server import RawResponse, json_response
 
 if TYPE_CHECKING:
     from graphagent.testing._server import OpenAIServer
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path != "/v1/models":
             return self._missing()
         models = [{"id": self._http.script.model, "object": "model", "created": 0, "owned_by": "graphagent"}]
-        return self._send(_json({"object": "list", "data": models}), None)
+        return self._send(json_response({"object": "list", "data": models}), None)
 
     def do_POST(self) -> None:
         headers = {str(name).lower(): str(value) for name, value in self.headers.items()}
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             read = None
         if not isinstance(read, dict):
-            return self._send(_json({"error": {"message": "the body is not a JSON object"}}, 400), None)
+            return self._send(json_response({"error": {"message": "the body is not a JSON object"}}, 400), None)
         body = cast("dict[str, Any]", read)
         if path in _WITHOUT_REPLY:
             return self._send(self._http.script.serve(path, body, headers), None)
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(answer, after) if isinstance(answer, RawResponse) else self._stream(answer, after)
 
     def _missing(self) -> None:
-        self._send(_json({"error": {"message": f"unknown path {self.path}"}}, 404), None)
+        self._send(json_response({"error": {"message": f"unknown path {self.path}"}}, 404), None)
 
     def _send(self, answer: RawResponse, after: int | None) -> None:
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body
@@ -125,7 +125,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: tests look at `.requests`."""
-
-
-def _json(value: object, status: int = 200) -> RawResponse:
-    return RawResponse(status, {"content-type": "application/json"}, orjson.dumps(value))

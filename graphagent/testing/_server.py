@@ -147,7 +147,7 @@ class OpenAIServer:
             try:
                 request = protocol.read(body, key)
             except RefusedError as error:
-                return _json(error.body, error.status), None
+                return json_response(error.body, error.status), None
             except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 return _refusal(error, 400), None
             # A request that was refused above has taken no reply, so the client may ask again in another way.
@@ -173,7 +173,7 @@ class OpenAIServer:
             sent = list(protocol.events(whole, body)) if body.get("stream") else [whole]
             for change in reversed(changes):
                 sent = list(change(deepcopy(sent)))
-            return _events(sent) if body.get("stream") else _json(sent[0]), after
+            return _events(sent) if body.get("stream") else json_response(sent[0]), after
         except ModelRequestError as error:
             wait = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
             status = error.status or (400 if isinstance(error, ContentFilterError) else 500)
@@ -188,10 +188,10 @@ class OpenAIServer:
             self.headers.append(headers)
         try:
             if path == "/v1/moderations":
-                return _json(moderations(body, self.model, self._flags))
+                return json_response(moderations(body, self.model, self._flags))
             if path == "/v1/rerank":
-                return _json(rerank(body, self.model))
-            return _json(embeddings(body, self.model))
+                return json_response(rerank(body, self.model))
+            return json_response(embeddings(body, self.model))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             return _refusal(error, 400)
 
@@ -229,10 +229,11 @@ def _refusal(error: Exception, status: int, headers: Mapping[str, str] | None = 
         filtered = {name: {"filtered": True, "severity": "high"} for name in error.categories}
         inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": filtered}
         said |= {"code": "content_filter", "status": status, "innererror": inner}
-    return _json({"error": said}, status, headers)
+    return json_response({"error": said}, status, headers)
 
 
-def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawResponse:
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawResponse:
+    """Return a response with JSON."""
     import orjson
 
     return RawResponse(status, {"content-type": "application/json", **(headers or {})}, orjson.dumps(value))
