@@ -174,9 +174,8 @@ class NoteView:
             EmbedderError: their vectors could not be made.
             StoreError: they could not be saved.
         """
-        filled = await with_defaults(
-            notes, categories=categories, importance=importance, metadata=metadata, source=source, private=private, at=at
-        )  # fmt: skip
+        given = Note("", None, categories, importance, metadata, source, private, at)
+        filled = await with_defaults(notes, given)
         return await self._service.save(self._visibility, SaveRequest(filled, scope, trust, run_id, infer))
 
     async def remember_conversation(

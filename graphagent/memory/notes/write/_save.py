@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from graphagent.memory.notes._visibility import Visibility
     from graphagent.store import Change
 
+_FOR_ALL = ("categories", "importance", "metadata", "source", "at")
+"""The fields whose values can be given for several notes."""
+
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest:
@@ -42,34 +44,17 @@ class SaveRequest:
     """Changes of the store to commit with the notes."""
 
 
-async def with_defaults(
-    notes: Iterable[str | Note],
-    *,
-    categories: Sequence[str] | None,
-    importance: float | None,
-    metadata: Mapping[str, Any] | None,
-    source: str | None,
-    private: bool,
-    at: datetime | None,
-) -> list[Note]:
-    """Return notes with the values for all of them, unless a note has its own."""
+async def with_defaults(notes: Iterable[str | Note], given: Note) -> list[Note]:
+    """Return notes with the values of a note for all of them, unless they have their own."""
     found: list[Note] = []
+    values = None, given.categories, given.importance, given.metadata, given.source, given.private, given.at
     for number, each in enumerate([notes] if isinstance(notes, str) else notes, 1):
         await turn(number)
-        if not isinstance(each, Note):  # made at once, since `replace` takes several times as long
-            found.append(Note(each, None, categories, importance, metadata, source, private, at))
-            continue
-        found.append(
-            replace(
-                each,
-                categories=categories if each.categories is None else each.categories,
-                importance=importance if each.importance is None else each.importance,
-                metadata=metadata if each.metadata is None else each.metadata,
-                source=source if each.source is None else each.source,
-                private=private or each.private,
-                at=at if each.at is None else each.at,
-            )
-        )
+        if isinstance(each, Note):
+            lacking = {name: getattr(given, name) for name in _FOR_ALL if getattr(each, name) is None}
+            found.append(replace(each, private=given.private or each.private, **lacking))
+        else:  # made at once, since `replace` takes several times as long
+            found.append(Note(each, *values))
     return found
 
 
