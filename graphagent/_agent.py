@@ -16,7 +16,15 @@ import anyio
 from graphagent._article import a, kind_of
 from graphagent._concurrency import OwnTask
 from graphagent._dispatch import Handlers, Listener, by_type, listener
-from graphagent._options import check_budgets, check_methods, check_model, check_options, check_text, check_whole
+from graphagent._options import (
+    check_budgets,
+    check_can,
+    check_methods,
+    check_model,
+    check_options,
+    check_text,
+    check_whole,
+)
 from graphagent._retry import Retry
 from graphagent.errors import FeatureError, RunError
 from graphagent.events import Event
@@ -134,8 +142,8 @@ class Agent(Generic[I, O]):
             )
         if model is not None:
             check_model(model)
-        if store is not None and (isinstance(store, type) or not callable(getattr(store, "commit", None))):
-            raise TypeError(f"store= is a store, such as SqliteStore('runs.db'), not {kind_of(store)}")
+        if store is not None:
+            check_can("commit", store, "store= is a store, such as SqliteStore('runs.db')")
         for option, text in (("system_prompt", system_prompt), ("name", name), ("description", description)):
             check_text(f"{option}=", text)
         if planning_interval is not None:
@@ -568,8 +576,7 @@ class Agent(Generic[I, O]):
         owner, run_id, steps = options.get("owner", ""), options.get("run_id"), options.get("steps")
         thread, deps = options.get("thread"), options.get("deps")
         for name, given in (("owner", owner), ("run_id", run_id or "")):
-            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"{name}= is text, not {a(type(given).__name__)}")
+            check_text(f"{name}=", given)
         if steps is not None and not isinstance(steps, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"steps= is the transcript of a run, such as result.memory or RunMemory(steps=[…]), "

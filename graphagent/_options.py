@@ -177,14 +177,23 @@ def check_tools(tools: object) -> None:
         raise TypeError(f"tools= is a list, not {kind_of(tools)}; write tools=[tool]")
 
 
+def check_can(method: str, given: object, what: str, example: str = "") -> None:
+    """Check that an object has a method, and is not the class that has it.
+
+    Raises:
+        TypeError: it has none; `what` says what is taken, and `example` what to write.
+    """
+    if isinstance(given, type) or not callable(getattr(given, method, None)):
+        raise TypeError(f"{what}, not {kind_of(given)}{example and f'; write {example}'}")
+
+
 def check_model(model: object) -> None:
     """Check that a model can be asked.
 
     Raises:
         TypeError: it is none, it has no name, or its `respond` cannot be called as a model is.
     """
-    if isinstance(model, type) or not callable(getattr(model, "respond", None)):
-        raise TypeError(f"model= is an object that responds, such as OpenAIModel('gpt-…'), not {kind_of(model)}")
+    check_can("respond", model, "model= is an object that responds, such as OpenAIModel('gpt-…')")
     check_respond(model)
 
 

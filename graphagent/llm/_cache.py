@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from graphagent._article import kind_of
+from graphagent._options import check_can
 from graphagent.llm._json_form import digest_of, dumps, model_json, read_response, request_json, response_json
 from graphagent.llm._messages import ModelResponse, Usage
 from graphagent.llm._wrappers import check_model, tells_cost
@@ -50,8 +50,7 @@ class CachedModel:
         """
         example = "CachedModel(model, store, ttl=3600)"
         check_model("a CachedModel", model, example)
-        if not callable(getattr(store, "commit", None)) or isinstance(store, type):
-            raise TypeError(f"a CachedModel takes a store, not {kind_of(store)}; write {example}")
+        check_can("commit", store, "a CachedModel takes a store", example)
         self.model = model
         """The model that is asked."""
         self._store, self._ttl, self._owner = store, ttl, owner

@@ -13,7 +13,8 @@ from os import PathLike, fspath
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from graphagent._article import a
+from graphagent._article import kind_of
+from graphagent._options import check_text
 
 _KINDS = "PNG, JPEG, GIF or WebP"
 _SHOWN = 80
@@ -63,8 +64,7 @@ class Image:
 
     def __init__(self, data: ImageLike = b"", media_type: str = "", url: str = "") -> None:
         for name, text in (("media_type", media_type), ("url", url)):
-            if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"Image({name}=…) is text, not {a(type(text).__name__)}")
+            check_text(f"Image({name}=…)", text)
         if isinstance(data, bytes) and not data and not url:
             raise ValueError("Image(…) has neither data nor a URL; give it a path, the bytes of a file, or url=")
         if not isinstance(data, bytes):
@@ -191,7 +191,7 @@ def _parts(given: object, what: str, media_type: str) -> tuple[bytes, str, str]:
     if isinstance(given, str):
         return _named(given, what, media_type)
     raise TypeError(
-        f"{what} is {'None' if given is None else a(type(given).__name__)}; an image is an Image, a path, bytes, an image of "
+        f"{what} is {kind_of(given)}; an image is an Image, a path, bytes, an image of "
         f"Pillow, or a 'data:' or 'https:' URL"
     )
 

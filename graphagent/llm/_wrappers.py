@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import kind_of
-from graphagent._options import check_respond
+from graphagent._options import check_can, check_respond
 
 if TYPE_CHECKING:
     from graphagent.protocols import Model
@@ -33,8 +32,7 @@ def check_model(wrapper: str, model: object, example: str) -> None:
     Raises:
         TypeError: it is not; `example` is what to write.
     """
-    if isinstance(model, type) or not callable(getattr(model, "respond", None)):
-        raise TypeError(f"{wrapper} takes a model, not {kind_of(model)}; write {example}")
+    check_can("respond", model, f"{wrapper} takes a model", example)
     check_respond(model)
 
 

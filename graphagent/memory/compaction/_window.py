@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from graphagent._article import kind_of
+from graphagent._options import check_can
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
 from graphagent.events import CompressionFailed
 from graphagent.llm import Image, Text, Tool, ToolResult
@@ -79,10 +79,7 @@ class ContextWindow:
         for name, (limit, least) in limits.items():
             if limit is not None and (type(limit) is not int or limit < least):
                 raise ValueError(f"{name}={limit!r} is no limit; give a whole number from {least:,} on, or None")
-        if isinstance(compression, type) or not callable(getattr(compression, "compress", None)):
-            raise TypeError(
-                f"compression= is a way to compress, such as WholeHistory(keep=3), not {kind_of(compression)}"
-            )
+        check_can("compress", compression, "compression= is a way to compress, such as WholeHistory(keep=3)")
         self.tokens = tokens
         """The number of tokens of a prompt above which the history is compressed."""
         self.images = images

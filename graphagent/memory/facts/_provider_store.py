@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import orjson
 
-from graphagent._article import kind_of
 from graphagent._concurrency import turn
+from graphagent._options import check_can
 from graphagent.errors import ConflictError, DamagedStoreError
 from graphagent.memory._byte_cache import ByteCache, check_cache_bytes
 from graphagent.memory.facts._json import export_record, fact_record, following, read_export, read_fact
@@ -64,10 +64,7 @@ class StoreMemoryProvider:
 
     def __init__(self, store: Store, *, cache_bytes: int = 64 * 2**20) -> None:
         check_cache_bytes(cache_bytes)
-        if isinstance(store, type) or not callable(getattr(store, "commit", None)):
-            raise TypeError(
-                f"a StoreMemoryProvider is made around a store, not {kind_of(store)}; write StoreMemoryProvider(SqliteStore(path))"
-            )
+        check_can("commit", store, "a StoreMemoryProvider takes a store", "StoreMemoryProvider(SqliteStore(path))")
         self._store = store
         self._versions: ByteCache[Key, int] = ByteCache(cache_bytes // 2)
         self._known: ByteCache[Key, tuple[Known, int]] = ByteCache(cache_bytes // 2)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from graphagent._article import kind_of
+from graphagent._options import check_can
 from graphagent.store._fork_safety import OwnLock
 from graphagent.store.sealed._key_sources import HeldKey, KeySource
 
@@ -53,11 +53,7 @@ class EncryptedStore:
         domains: Mapping[str, int] | None = None,
         cache_bytes: int = 64 * 2**20,
     ) -> None:
-        if isinstance(store, type) or not callable(getattr(store, "commit", None)):
-            raise TypeError(
-                f"an EncryptedStore is made around a store: EncryptedStore(SqliteStore(path), key); {kind_of(store)} "
-                f"is not a store"
-            )
+        check_can("commit", store, "an EncryptedStore takes a store", "EncryptedStore(SqliteStore(path), key)")
         for room, depth in (domains or {}).items():
             if not 1 <= depth <= 255:
                 raise ValueError(
