@@ -1,11 +1,22 @@
-"""The article of a name in a sentence: what an error says of a type."""
+"""Names and numbers in sentences: what an error says of a type, and of how many."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 def a(name: str) -> str:
     """Return a name after its article: `a TaskStep`, `an ActionStep`."""
     return f"an {name}" if name[:1] in "AEIOaeio" else f"a {name}"
+
+
+def counted(number: Decimal | float, what: str) -> str:
+    """Return a number of things: `1 run`, `2,000 entries`, `0.5 seconds`."""
+    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:{',' if isinstance(number, int) else 'g'}} {what if number == 1 else several}"
 
 
 def kind_of(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphagent._article import counted
 from graphagent._options import check_number, check_whole
 
 
@@ -48,7 +49,7 @@ class Retry:
         asked = getattr(error, "retry_after", None) or 0.0
         if asked > self.max_wait:
             error.add_note(
-                f"not tried again: the server asked to wait {asked:g} seconds, and max_wait={self.max_wait:g}"
+                f"not tried again: the server asked to wait {counted(asked, 'second')}, and max_wait={self.max_wait:g}"
             )
             return None
         return max(min(self.wait * self.factor ** (attempt - 1), self.max_wait), asked)

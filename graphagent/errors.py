@@ -66,7 +66,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphagent._article import a
+from graphagent._article import a, counted
 from graphagent._error_source import source_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class StrategyError(GraphAgentError, ValueError):
         """The name of the strategy."""
         self.problems = tuple(problems)
         """Everything that is wrong with it, in the order of its paths."""
-        found = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        found = counted(len(self.problems), "problem")
         super().__init__("\n".join([f"strategy {strategy!r} has {found}:", *(f"  {each}" for each in self.problems)]))
 
 
@@ -196,7 +196,8 @@ class BudgetError(RunError):
         whose, more = (
             (f" of strategy {where!r}", f".using(max_{budget}=…)") if where else ("", f"Agent(max_{budget}=…)")
         )
-        super().__init__(f"the budget{whose} of {limit:,} {budget} is used up; give it more with {more} to go further")
+        amount = f"{limit:,} cost" if budget == "cost" else counted(limit, budget.removesuffix("s"))
+        super().__init__(f"the budget{whose} of {amount} is used up; give it more with {more} to go further")
 
 
 class VetoError(RunError):
@@ -435,7 +436,7 @@ class NodeTimeoutError(GraphAgentError, TimeoutError):
         """The name of the node, tap, fork or subgraph."""
         self.seconds = seconds
         """How long it may take."""
-        super().__init__(f"{node!r} was cancelled after {seconds:g} seconds, by its .timeout")
+        super().__init__(f"{node!r} was cancelled after {counted(seconds, 'second')}, by its .timeout")
 
 
 class QuestionError(GraphAgentError):
@@ -498,7 +499,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
         """The name of the tool."""
         self.seconds = seconds
         """How long an attempt may take."""
-        super().__init__(f"{tool!r} did not return within {seconds:g} seconds")
+        super().__init__(f"{tool!r} did not return within {counted(seconds, 'second')}")
 
 
 class Veto(GraphAgentError):
@@ -645,7 +646,7 @@ class EmbedderChangedError(EmbedderError):
         self.stored = stored
         """Who made them."""
         super().__init__(
-            f"the vectors of these notes were made by {stored!r}, with {dimensions} numbers each, and not by {name!r}; "
+            f"the vectors of these notes were made by {stored!r}, with {counted(dimensions, 'number')} each, and not by {name!r}; "
             "open them with that, or make the vectors anew: reembed()"
         )
 

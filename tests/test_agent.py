@@ -586,7 +586,7 @@ def test_reprs_tell_names_and_no_values():
     agent = only(text)
     result = agent.run_sync("SECRET", run_id="r1")
     assert repr(agent) == "<agent of <strategy 's': str -> str>>"
-    assert repr(result) == "<run 'r1': done, 1 nodes, 0 turns>"
+    assert repr(result) == "<run 'r1': done, 1 node, 0 turns>"
     assert "SECRET" not in repr(result.memory)
     assert "SECRET" not in repr(ActionStep(results=[ToolResult("1", "t", "SECRET")], observations="SECRET"))
 

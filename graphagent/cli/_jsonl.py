@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 import orjson
 from anyio.lowlevel import checkpoint
 
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._private_files import private_file
 from graphagent.errors import StoreError
@@ -38,7 +39,7 @@ class Lines:
         """Print on standard error what was written to a file; nothing if it was standard output."""
         if self._out is not None:
             _output.aside(
-                f"{what}, {self._size:,} bytes, written to {self._out}, readable for you alone, but not sealed."
+                f"{what}, {counted(self._size, 'byte')}, written to {self._out}, readable for you alone, but not sealed."
             )
 
 

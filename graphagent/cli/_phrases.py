@@ -1,14 +1,10 @@
-"""Phrases that several commands print: numbers of things, owners."""
+"""Phrases that several commands print: what was imported, owners."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things: `1 run`, `2,000 entries`."""
-    several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{number:,} {what if number == 1 else several}"
+from graphagent._article import counted
 
 
 def were_new(added: int, of: int, what: str) -> str:

@@ -15,9 +15,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rich.text import Text
 
 from graphagent import Agent
+from graphagent._article import counted
 from graphagent.cli import _options, _output
 from graphagent.cli._keyboard import typed
-from graphagent.cli._phrases import counted
 from graphagent.cli._stores import CONVERSATIONS, fact_provider, open_store, other_conversations
 from graphagent.cli.facts import Memory
 from graphagent.cli.offline import ABOUT, STAND_IN, OfflineModel

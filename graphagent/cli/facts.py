@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import anyio
 import typer
 
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import (
@@ -29,7 +30,7 @@ from graphagent.cli._options import (
     subject_of,
     value_of,
 )
-from graphagent.cli._phrases import counted, others, were_new
+from graphagent.cli._phrases import others, were_new
 from graphagent.cli._prompts import confirm
 from graphagent.cli._stores import fact_provider, memory_folder, other_conversations
 from graphagent.errors import StoreError
@@ -297,7 +298,7 @@ def forget(
     )
     if not receipt.bytes:
         _output.fail(nothing)
-    print(f"Forgotten: {counted(receipt.facts, 'version')}, {receipt.bytes:,} bytes.")
+    print(f"Forgotten: {counted(receipt.facts, 'version')}, {counted(receipt.bytes, 'byte')}.")
     if (hint := other_conversations(selection.folder)) is not None:
         _output.aside(hint)
 

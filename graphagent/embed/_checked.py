@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._article import counted
 from graphagent._concurrency import turn
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError, MissingExtraError
@@ -70,7 +71,7 @@ async def checked_words(
     of_texts: list[object] = [*words]
     if len(of_texts) != len(given):
         raise EmbedderError(
-            f"embedder {name!r} gave vectors of words for {len(of_texts):,} texts of {len(given):,}; a text without words has none"
+            f"embedder {name!r} gave vectors of words for {counted(len(of_texts), 'text')} of {len(given):,}; a text without words has none"
         )
     found: list[NDArray[np.float32]] = []
     for place, each in enumerate(of_texts, start=1):
@@ -99,7 +100,7 @@ def _words(name: str, vectors: object, dimensions: int, of: str) -> NDArray[np.f
         raise EmbedderError(f"embedder {name!r} gave something else than vectors of one length for {of}")
     if rows.shape[1] != dimensions:
         raise EmbedderError(
-            f"embedder {name!r} gave {rows.shape[1]:,} numbers for {of}, and {dimensions:,} for the texts; all its vectors must be "
+            f"embedder {name!r} gave {counted(rows.shape[1], 'number')} for {of}, and {dimensions:,} for the texts; all its vectors must be "
             "of one length"
         )
     if rows.dtype == np.float32:
@@ -143,7 +144,7 @@ async def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]
     given: list[Any] = [*vectors]
     if len(given) != count:
         raise EmbedderError(
-            f"embedder {name!r} gave {len(given):,} vectors for {count:,} texts; it must give one for each"
+            f"embedder {name!r} gave {counted(len(given), 'vector')} for {counted(count, 'text')}; it must give one for each"
         )
     rows: list[NDArray[np.float64]] = []
     for place, vector in enumerate(given, start=1):
@@ -151,7 +152,7 @@ async def _matrix(name: str, vectors: object, count: int) -> NDArray[np.float64]
         rows.append(_row(name, vector, place, count))
     for place, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
-            found = f"{len(row):,} numbers for text {place} of {count}, and {len(rows[0]):,} for the first"
+            found = f"{counted(len(row), 'number')} for text {place} of {count}, and {len(rows[0]):,} for the first"
             raise EmbedderError(f"embedder {name!r} gave {found}; all its vectors must be of one length")
     return np.stack(rows)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
+from graphagent._article import counted
 from graphagent._openai_http import Server
 from graphagent.embed._texts import check_texts
 from graphagent.errors import EmbedderError
@@ -116,7 +117,9 @@ class OpenAIEmbedder:
                 f"model is one for embeddings"
             )
         if len(vectors) != len(texts):
-            raise EmbedderError(f"{self._server} answered with {len(vectors):,} vectors for {len(texts):,} texts")
+            raise EmbedderError(
+                f"{self._server} answered with {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}"
+            )
         return vectors
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from graphagent._article import kind_of
+from graphagent._article import counted, kind_of
 from graphagent._retry import Retry, check_errors
 from graphagent.errors import (
     AllModelsFailedError,
@@ -101,7 +101,7 @@ class RetryModel:
             await anyio.sleep(pause)
 
     def __repr__(self) -> str:
-        return f"<{self.model!r}, asked up to {self.retry.attempts} times>"
+        return f"<{self.model!r}, asked up to {counted(self.retry.attempts, 'time')}>"
 
 
 class FallbackModel:

@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from graphagent._article import kind_of
+from graphagent._article import a, counted, kind_of
 from graphagent._options import check_text
 
 _KINDS = "PNG, JPEG, GIF or WebP"
@@ -249,7 +249,7 @@ def _file(path: object, what: str, media_type: str) -> tuple[bytes, str, str]:
 
 def _no_path(text: str, what: str) -> ValueError:
     return ValueError(
-        f"{what} is text of {len(text)} characters, which is neither a URL nor a path; base64 is written as "
+        f"{what} is text of {counted(len(text), 'character')}, which is neither a URL nor a path; base64 is written as "
         f"'data:image/png;base64,…', or decoded by base64.b64decode"
     )
 

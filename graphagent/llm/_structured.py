@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
+from graphagent._article import counted
 from graphagent.errors import OutputError
 from graphagent.llm._messages import Message, ModelRequest, ModelResponse
 from graphagent.llm._output import OutputFormat
@@ -52,7 +53,7 @@ async def structured(
     import json
 
     if attempts < 1:
-        raise ValueError(f"a model must be asked at least once, not {attempts} times")
+        raise ValueError(f"a model must be asked at least once, not {counted(attempts, 'time')}")
     wanted: OutputFormat[Any] = output if isinstance(output, OutputFormat) else OutputFormat.of(output)
     sent = tuple(messages)
     while True:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphagent._article import counted
 from graphagent.llm import Usage
 
 
@@ -91,7 +92,7 @@ class Ledger:
         return "\n".join("  ".join(_aligned(row, widths, is_text)).rstrip() for row in table)
 
     def __repr__(self) -> str:
-        return f"<ledger of {len(self.charges)} rows: {self.total.total_tokens:,} tokens>"
+        return f"<ledger of {counted(len(self.charges), 'row')}: {counted(self.total.total_tokens, 'token')}>"
 
 
 _COLUMNS = ("node", "what", "model", "input", "cached", "output", "reasoning", "cost")

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import anyio
 
+from graphagent._article import counted
 from graphagent.errors import ConflictError, MissingExtraError, ToolServerError
 
 try:  # the first file of the room that is imported
@@ -273,7 +274,7 @@ class Access(httpx2.Auth):
             with anyio.fail_after(_REPLY):
                 yield grant
         except TimeoutError:
-            reason = f"gave no access within {_REPLY:g} seconds; try again"
+            reason = f"gave no access within {counted(_REPLY, 'second')}; try again"
             raise ToolServerError(self.server, reason) from None
         finally:
             with anyio.CancelScope(shield=True):

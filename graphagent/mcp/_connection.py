@@ -14,6 +14,7 @@ from mcp.client.caching import CacheConfig
 from mcp_types import CONNECTION_CLOSED, Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from graphagent._article import counted
 from graphagent._concurrency import OwnTask
 from graphagent._version import __version__
 from graphagent.errors import GraphAgentError, ToolServerError
@@ -101,7 +102,8 @@ class MCPConnection:
         """Return that the server did not answer in time."""
         during = "" if self._client is None else f" when {asked}"
         heard = "; what it printed is not the protocol, whose messages alone belong on stdout" if self._rubbish else ""
-        return f"did not answer within {self._start_timeout:g} seconds{during}{heard}; try again, or give it start_timeout="
+        within = counted(self._start_timeout or 0, "second")
+        return f"did not answer within {within}{during}{heard}; try again, or give it start_timeout="
 
     def heard(self, item: object) -> object:
         """Return what the server sent as whoever waits for it is to get it; None if nobody can."""

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
+from graphagent._article import counted
 from graphagent.errors import MissingExtraError, RerankerError, RunError
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def check_scores(asked: str, scores: Sequence[object], count: int) -> list[float
         RerankerError: they are not one finite number for each of `count` texts.
     """
     if len(scores) != count:
-        raise RerankerError(f"{asked} returned {len(scores):,} scores for {count:,} texts; it must return one for each")
+        raise RerankerError(
+            f"{asked} returned {counted(len(scores), 'score')} for {counted(count, 'text')}; it must return one for each"
+        )
     found: list[float] = []
     for place, score in enumerate(scores, start=1):
         # A number of numpy is a Real; True is one too, and no score.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
+from graphagent._article import counted
 from graphagent._openai_http import Server, address_of_environment
 from graphagent.errors import RerankerError
 from graphagent.rerank._scores import check_scores
@@ -129,7 +130,7 @@ class OpenAIReranker:
         if len(entries) != len(texts) or scores.keys() != set(range(len(texts))):
             there = len(scores.keys() & set(range(len(texts))))
             raise RerankerError(
-                f"{self._server} answered with {len(entries):,} scores, for {there:,} of {len(texts):,} texts; it must return one "
+                f"{self._server} answered with {counted(len(entries), 'score')}, for {there:,} of {counted(len(texts), 'text')}; it must return one "
                 f"for each, so leave out what limits them, such as top_n"
             )
         return check_scores(str(self._server), [scores[place] for place in range(len(texts))], len(texts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 
+from graphagent._article import counted
 from graphagent.events import RunFailed, RunFinished, RunResumed, RunStarted, RunSuspended, StepCommitted
 from graphagent.memory import FinalAnswerStep, Step, TaskStep
 from graphagent.memory._internal import step_text
@@ -40,7 +41,9 @@ class Console:
         if self._level:
             agent.on(RunStarted, lambda event: self._began(event, f"Run of {event.strategy!r}"))
             agent.on(RunResumed, lambda event: self._began(event, f"Run of {event.strategy!r} goes on"))
-            agent.on(RunFinished, lambda event: self._say(event, f"Run ended: {event.usage.total_tokens:,} tokens"))
+            agent.on(
+                RunFinished, lambda event: self._say(event, f"Run ended: {counted(event.usage.total_tokens, 'token')}")
+            )
 
     async def begin(self, ctx: Context) -> None:
         """Remember what the run begins with: its task, and at level 2 the rules that the model is given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from graphagent._article import counted
 from graphagent.errors import RunError
 from graphagent.log._internal import Charge, Ledger
 
@@ -140,4 +141,5 @@ class RunResult(Generic[O]):
         print(text)  # noqa: T201  it is there to print
 
     def __repr__(self) -> str:
-        return f"<run {self.run_id!r}: {'done' if self.done else self._unfinished}, {self.nodes} nodes, {self.turns} turns>"
+        done = "done" if self.done else self._unfinished
+        return f"<run {self.run_id!r}: {done}, {counted(self.nodes, 'node')}, {counted(self.turns, 'turn')}>"

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import counted
 from graphagent.errors import ScriptError
 from graphagent.llm._internal import dumps, read_response, request_json, response_json, tells_cost
 from graphagent.testing._model import words
@@ -131,7 +132,7 @@ class RecordedModel:
             return f"{what}, which {'is empty' if self.path.exists() else 'does not exist'}. {how}"
         times = sum(self._is_same(each, asked) for each in self._recorded)
         if times:
-            return f"{what} once more: it is there {times} times, and each answer was replayed. {how}"
+            return f"{what} once more: it is there {counted(times, 'time')}, and each answer was replayed. {how}"
         lines = _lines(asked)
         others = [_lines(each["request"]) for each in self._recorded]
         likeness = [difflib.SequenceMatcher(None, other, lines, autojunk=False).ratio() for other in others]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
+from graphagent._article import counted
 from graphagent.errors import ModelError, ScriptError
 from graphagent.llm import Message, ModelRequest, ModelResponse, ToolCall, ToolCalls, Usage
 
@@ -70,7 +71,7 @@ class ScriptedModel:
         except StopIteration:
             asked = len(self.requests)
             raise ScriptError(
-                f"the script of model {self.name!r} has {asked - 1} replies, and this is request {asked}; "
+                f"the script of model {self.name!r} has {counted(asked - 1, 'reply')}, and this is request {asked}; "
                 f"add a reply, or see in .requests why it was asked again"
             ) from None
         return response_of(reply, request, self.name)

@@ -10,6 +10,7 @@ from itertools import repeat
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args
 
+from graphagent._article import counted
 from graphagent.errors import ContentFilterError, ModelRequestError, ScriptError
 from graphagent.llm import ModelRequest
 from graphagent.testing._model import Reply, response_of
@@ -153,7 +154,7 @@ class OpenAIServer:
             # A request that was refused above has taken no reply, so the client may ask again in another way.
             reply: ServerReply | None = next(self._replies, None)
             if reply is None:
-                text = f"the script has {self._taken} replies, and this is request {asked}"
+                text = f"the script has {counted(self._taken, 'reply')}, and this is request {asked}"
                 return _refusal(ScriptError(text), 400), None
             self._taken += 1
         after: int | None = None

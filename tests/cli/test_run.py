@@ -335,7 +335,7 @@ def test_the_turns_are_limited(ask):
     """The error says how many were allowed, and with a store the command that goes on with more."""
     ended = ask("react", "Hi", "--max-turns", "1", "--store", "runs.db")
     assert ended.code == 1
-    assert "the budget of 1 turns is used up" in ended.err
+    assert "the budget of 1 turn is used up" in ended.err
     assert ended.said.endswith("--max-turns 2")
 
 

@@ -111,7 +111,7 @@ async def test_the_size_of_numbers_does_not_matter(size):
     [
         (None, "gave a NoneType instead of a list of vectors"),
         ("ab", "gave a str instead of a list of vectors"),
-        ([[1.0]], "gave 1 vectors for 2 texts"),
+        ([[1.0]], "gave 1 vector for 2 texts"),
         ([[1.0], [1.0], [1.0]], "gave 3 vectors for 2 texts"),
         ([[1.0], [1.0, 2.0]], "gave 2 numbers for text 2 of 2, and 1 for the first"),
         ([[1.0], [float("nan")]], r"gave a number that is infinite or none \(NaN\) for text 2 of 2"),

@@ -138,7 +138,7 @@ async def test_a_refusal_says_why_and_keeps_secrets(server, status, advice):
         ({"data": {"a": 1}}, "something else than vectors"),
         ({"data": [{"index": 0, "embedding": None}, {"index": 1, "embedding": "AAAA"}]}, "something else than vectors"),
         ([1], "something else than vectors"),
-        ({"data": [{"index": 0, "embedding": [1.0]}]}, "1 vectors for 2 texts"),
+        ({"data": [{"index": 0, "embedding": [1.0]}]}, "1 vector for 2 texts"),
     ],
 )
 async def test_another_answer_is_no_vectors(server, value, said):

@@ -127,8 +127,8 @@ async def test_lists_and_other_numbers_are_taken():
     [
         ([[1.0, 0.0]], "gave a list for words instead of two values"),
         (([[1.0, 0.0]] * 2, "ab"), "gave a str instead of the vectors of each text's words"),
-        (([[1.0, 0.0]], [[], []]), "gave 1 vectors for 2 texts"),
-        (([[1.0, 0.0]] * 2, [[]]), "gave vectors of words for 1 texts of 2"),
+        (([[1.0, 0.0]], [[], []]), "gave 1 vector for 2 texts"),
+        (([[1.0, 0.0]] * 2, [[]]), "gave vectors of words for 1 text of 2"),
         (
             ([[1.0, 0.0]] * 2, [[], [[1.0, 0.0, 0.0]]]),
             "gave 3 numbers for the words of text 2 of 2, and 2 for the texts",

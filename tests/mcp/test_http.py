@@ -187,5 +187,5 @@ async def test_a_server_that_does_not_list_its_tools_over_http_is_given_up():
     """`start_timeout` ends the wait of a run that begins, and the connection is closed though the server does not answer that either."""
     with serving(program="sessions.py", HANGS="tools/list") as url:
         async with agent(MCPServer.http(url, start_timeout=1)) as running:
-            with pytest.raises(ToolServerError, match=r"did not answer within 1 seconds.*give it start_timeout="):
+            with pytest.raises(ToolServerError, match=r"did not answer within 1 second.*give it start_timeout="):
                 await running.run("hello")

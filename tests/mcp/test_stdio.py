@@ -227,7 +227,7 @@ async def test_progress_is_an_event_and_a_time_limit_cancels_the_call_on_the_ser
         while "cancelled" not in log.read_text():  # noqa: ASYNC110  another process writes it
             await anyio.sleep(0.01)
     [result] = results(running)
-    assert "'slow' did not return within 1 seconds" in result.content
+    assert "'slow' did not return within 1 second" in result.content
     assert [(each.progress, each.total, each.message) for each in seen] == [(1, 2, "half of it")]
     assert seen[0].call.name == "slow"
     assert log.read_text().split() == ["started", "slow", "cancelled"]
@@ -350,7 +350,7 @@ async def test_a_server_that_hangs_at_its_start_is_given_up(trouble, says):
 
 async def test_a_server_that_does_not_list_its_tools_is_given_up(tmp_path):
     """`start_timeout` ends the wait of a run that begins, which can be resumed with a server that does."""
-    says = "did not answer within 1 seconds( when it was asked for its tools)?; try again, or give it start_timeout="
+    says = "did not answer within 1 second( when it was asked for its tools)?; try again, or give it start_timeout="
     store = SqliteStore(tmp_path / "runs.db")
     async with agent(raw("list-hang", start_timeout=1), store=store) as broken:
         with pytest.raises(ToolServerError, match=says):
@@ -372,7 +372,7 @@ async def test_a_call_does_not_wait_for_a_list_that_does_not_come(tmp_path):
 async def test_a_server_that_did_not_list_its_tools_is_started_again(tmp_path):
     """The next run has another process."""
     server = raw("list-hang-once", tmp_path / "log", start_timeout=1)
-    with pytest.raises(ToolServerError, match="did not answer within 1 seconds"):
+    with pytest.raises(ToolServerError, match="did not answer within 1 second"):
         await server.list_tools()
     listed = None
     while listed is None:

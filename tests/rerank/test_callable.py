@@ -89,7 +89,7 @@ async def test_finite_numbers_are_scores(scores):
         (b"12", "returned bytes instead of a list of scores"),
         ({0: 1.0, 1: 2.0}, "returned dict instead of a list of scores"),
         ({1.0, 2.0}, "returned set instead of a list of scores"),
-        ([1.0], "returned 1 scores for 2 texts"),
+        ([1.0], "returned 1 score for 2 texts"),
         ([1.0, 2.0, 3.0], "returned 3 scores for 2 texts"),
         ([1.0, "topsecret"], "returned str instead of a number for text 2 of 2"),
         ([1.0, True], "returned bool instead of a number for text 2 of 2"),

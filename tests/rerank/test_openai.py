@@ -86,7 +86,7 @@ async def test_the_forms_of_servers_are_read(server, content):
         ([1, 2], "something else than scores"),
         (None, "something else than scores"),
         ("<html>topsecret</html>", "something other than JSON; check base_url"),
-        ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 scores, for 1 of 2 texts; .* top_n"),
+        ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 score, for 1 of 2 texts; .* top_n"),
         ({"results": []}, "0 scores, for 0 of 2 texts"),
         ([{"index": 0, "score": 1}, {"index": 0, "score": 2}], "2 scores, for 1 of 2 texts"),
         ([{"index": 0, "score": 1}, {"index": 2, "score": 2}], "2 scores, for 1 of 2 texts"),

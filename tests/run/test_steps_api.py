@@ -839,7 +839,7 @@ async def test_what_is_no_budget_is_refused():
     run = an_agent(max_turns=1).start("task")
     with pytest.raises(ValueError, match="max_turns=-1 is not a budget"):
         run.set_budgets(max_nodes=100, max_turns=-1)
-    with pytest.raises(BudgetError, match="1 turns"):
+    with pytest.raises(BudgetError, match="1 turn "):
         await run.finish()
 
 
@@ -999,7 +999,7 @@ async def broken(ctx: Context, value: str) -> str:
 DOWN = """it failed with NodeFailedError: node 'broken' failed with ConnectionError
     ConnectionError: the database is down\\x1b[2J"""
 USED_UP = (
-    "it failed with BudgetError: the budget of 1 turns is used up; give it more with Agent(max_turns=…) to go further"
+    "it failed with BudgetError: the budget of 1 turn is used up; give it more with Agent(max_turns=…) to go further"
 )
 TWICE = START >> llm_request(tools=False, name="a") >> llm_request(tools=False, name="b") >> END
 

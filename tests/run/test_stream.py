@@ -343,7 +343,7 @@ async def test_a_used_up_budget_is_raised_from_the_stream():
     """BudgetError comes where the events are read; the run goes on with more."""
     async with an_agent().stream("x") as events:
         events.run.set_budgets(max_turns=1)
-        with pytest.raises(BudgetError, match="1 turns"):
+        with pytest.raises(BudgetError, match="1 turn "):
             async for _ in events:
                 pass
     events.run.set_budgets(max_turns=2)

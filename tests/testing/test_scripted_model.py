@@ -66,10 +66,9 @@ async def test_requests_are_kept():
 
 async def test_an_empty_script_says_so():
     """The error counts, is an AssertionError, and is one of graphagent's, so that a run repeats its text."""
-    model = ScriptedModel(["a", "b"])
+    model = ScriptedModel(["a"])
     await model.respond(HELLO)
-    await model.respond(HELLO)
-    with pytest.raises(AssertionError, match="has 2 replies, and this is request 3") as caught:
+    with pytest.raises(AssertionError, match="has 1 reply, and this is request 2") as caught:
         await model.respond(HELLO)
     assert isinstance(caught.value, ScriptError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphagent import _clock
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._options import Json, Yes, age_of, argument, flag, option
-from graphagent.cli._phrases import counted, whose
+from graphagent.cli._phrases import whose
 from graphagent.cli._prompts import confirm
 from graphagent.cli.notes._target import (
     Category,
@@ -249,4 +250,4 @@ def _print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print(_output.json_text({"notes": receipt.notes, "bytes": receipt.bytes}))
     else:
-        print(f"Forgotten: {counted(receipt.notes, 'note')}, {receipt.bytes:,} bytes.")
+        print(f"Forgotten: {counted(receipt.notes, 'note')}, {counted(receipt.bytes, 'byte')}.")

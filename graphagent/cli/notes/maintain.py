@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_whole
 from graphagent.cli._options import Json, Out, argument, owner_option
-from graphagent.cli._phrases import counted, were_new, whose
+from graphagent.cli._phrases import were_new, whose
 from graphagent.cli.notes._target import EmbedderName, NotesOfAny, NotesStore, open_notes
 from graphagent.errors import DamagedStoreError, StoreError
 

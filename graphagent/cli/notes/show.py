@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._options import Json, argument, flag, option
-from graphagent.cli._phrases import counted, others, whose
+from graphagent.cli._phrases import others, whose
 from graphagent.cli.notes._target import (
     Category,
     EmbedderName,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.live import Live
 from rich.text import Text
 
+from graphagent._article import counted
 from graphagent.cli import _output
-from graphagent.cli._phrases import counted
 from graphagent.events import ModelResponded, NodeFailed, NodeFinished, NodeStarted, ToolCalled, ToolReturned
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def spent(turns: int, tokens: int, cost: Decimal | str, seconds: float) -> list[
     """Return what was spent, as phrases; what is zero is left out."""
     money = Decimal(cost)
     told = [counted(turns, "turn")] if turns else []
-    told += [f"{tokens:,} tokens"] if tokens else []
+    told += [counted(tokens, "token")] if tokens else []
     told += [f"cost {money.normalize():f}"] if money else []
     return [duration(seconds), *told]
 

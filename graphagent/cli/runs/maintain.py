@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._jsonl import lines_to, read_lines
 from graphagent.cli._options import AnyOwner, Out, Yes, age_of, argument, flag, option, value_of
-from graphagent.cli._phrases import counted, were_new, whose
+from graphagent.cli._phrases import were_new, whose
 from graphagent.cli._prompts import confirm
 from graphagent.cli.runs._completion import run_ids, thread_names
 from graphagent.cli.runs._target import InStates, InThread, RunsStore, RunsTarget, plain, run_named, states, with_parts
@@ -152,7 +153,7 @@ def prune(
         )
 
     receipt = target.use(remove)
-    print(f"Removed: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
+    print(f"Removed: {counted(receipt.runs, 'run')}, {counted(receipt.bytes, 'byte')}.")
     if (stayed := len(chosen) + sub_agents - receipt.runs) > 0:
         _output.aside(f"{counted(stayed, 'run')} stayed: a process executes them, or the run that continues them.")
 
@@ -205,7 +206,7 @@ def forget(
     if not receipt.runs and not receipt.bytes:
         missing = "runs" if thread is None else f"runs of a thread {thread!r}"
         _output.fail(f"there are no {missing}{whose(owner)}, so nothing was forgotten")
-    print(f"Forgotten: {counted(receipt.runs, 'run')}, {receipt.bytes:,} bytes.")
+    print(f"Forgotten: {counted(receipt.runs, 'run')}, {counted(receipt.bytes, 'byte')}.")
 
 
 def verify(target: RunsStore, owner: AnyOwner = None) -> None:

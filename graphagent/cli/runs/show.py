@@ -12,9 +12,10 @@ import typer
 from rich.text import Text
 
 from graphagent import _clock
+from graphagent._article import counted
 from graphagent.cli import _output
 from graphagent.cli._options import Json, argument, flag, option
-from graphagent.cli._phrases import counted, whose
+from graphagent.cli._phrases import whose
 from graphagent.cli.runs._completion import run_ids
 from graphagent.cli.runs._progress import Progress, spent
 from graphagent.cli.runs._target import (

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from graphagent._article import counted
 from graphagent._options import check_can
 from graphagent.errors import ArgumentsError, FeatureError, ModelError, PromptTooLongError, ToolError
 from graphagent.events import CompressionFailed
@@ -172,7 +173,7 @@ class ContextWindow:
         largest, most, remedy = largest_part(ctx.memory, messages, tools, output)
         why = "compressing the history failed" if failure is not None else "the history cannot be compressed enough"
         raise PromptTooLongError(
-            f"the prompt of node {ctx.node!r} has about {size:,} tokens, and its window {limit:,}; {why}. The most, about "
+            f"the prompt of node {ctx.node!r} has about {counted(size, 'token')}, and its window {limit:,}; {why}. The most, about "
             f"{most:,}, is {largest}: {remedy}, or raise ContextWindow(tokens=…)",
             tokens=size,
             limit=limit,

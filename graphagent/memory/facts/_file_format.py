@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import orjson
 
+from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
 from graphagent.memory.facts._durable_files import read_from
 from graphagent.memory.facts._json import Place, fact_record, place_record, read_fact, read_place
@@ -259,8 +260,8 @@ def _damage(left: bytes, sound: int, facts: int) -> str:
     if many <= 1 and facts:
         return "the last line is torn, as a power loss or a bad sector leaves it"
     zeros = len(left) - len(left.rstrip(b"\0\n"))
-    what = f"{zeros:,} bytes of zeros" if zeros > len(left) // 2 else f"{len(left):,} damaged bytes"
-    hidden = f"about {many:,} facts" if facts else "every fact of this file"
+    what = f"{counted(zeros, 'byte')} of zeros" if zeros > len(left) // 2 else f"{len(left):,} damaged bytes"
+    hidden = f"about {counted(many, 'fact')}" if facts else "every fact of this file"
     return f"its end is lost: there are {what}, as a bad sector or a lost block leaves them, where {hidden} were"
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import total_ordering
 
 from graphagent import _clock
-from graphagent._article import a, kind_of
+from graphagent._article import a, counted, kind_of
 
 _LONGEST_NAME = 1_000
 _LONGEST_TEXT = 1_048_576
@@ -354,7 +354,9 @@ class MultipleFacts:
             ValueError: there are several.
         """
         if len(self.values) != 1:
-            raise ValueError(f"the fact about {self.concept.keyword!r} has {len(self.values)} values; take .values")
+            raise ValueError(
+                f"the fact about {self.concept.keyword!r} has {counted(len(self.values), 'value')}; take .values"
+            )
         return self.values[0]
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
+from graphagent._article import counted
 from graphagent._options import check_zone
 
 Depth = Literal["shallow", "deep", "auto"]
@@ -167,9 +168,8 @@ class ScopeTree:
 
     def lines(self, indent: str) -> list[str]:
         """Return the lines of the text, each after an indent."""
-        count = f"{self.record_count} record{'s' if self.record_count != 1 else ''}"
         return [
-            f"{indent}{self.path} ({count})",
+            f"{indent}{self.path} ({counted(self.record_count, 'record')})",
             *(line for each in self.children for line in each.lines(indent + "  ")),
         ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from graphagent._article import counted
 from graphagent.llm import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
 from graphagent.memory._blocks import FORGOTTEN, KnownFact, KnownNote
 from graphagent.memory.steps._dump import plain, shown_fields
@@ -172,7 +173,7 @@ def _notes(notes: Iterable[KnownNote]) -> Iterator[str]:
 def _sent(prompt: Prompt, before: Prompt | None) -> Iterator[str]:
     """Return the prompt that the model was sent, without the beginning that the prompt shown before has too."""
     messages, kept = prompt.messages(), prompt.kept_of(before)
-    new, count = messages[kept:], "1 message" if len(messages) == 1 else f"{len(messages)} messages"
+    new, count = messages[kept:], counted(len(messages), "message")
     as_before = f", of which the first {kept} as before" if kept else ""
     yield f"The model was sent {count}{as_before}:"
     for message in new:
@@ -263,7 +264,7 @@ def _images(images: Iterable[Image]) -> Iterator[str]:
 def size_text(count: int) -> str:
     """Return a number of bytes for people."""
     if count < 1000:
-        return f"{count} bytes"
+        return counted(count, "byte")
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
@@ -281,6 +282,6 @@ def _spent(timing: Timing | None, usage: Usage | None) -> Iterator[str]:
         more = [f"{usage.input_tokens:,} in", f"{usage.output_tokens:,} out"]
         more += [f"{usage.cached_tokens:,} cached"] if usage.cached_tokens else []
         more += [f"{usage.reasoning_tokens:,} for reasoning"] if usage.reasoning_tokens else []
-        yield f"{usage.total_tokens:,} tokens: {', '.join(more)}"
+        yield f"{counted(usage.total_tokens, 'token')}: {', '.join(more)}"
     if usage is not None and usage.cost:
         yield f"cost {usage.cost.normalize():f}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequen
 from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast, overload
 from weakref import ref
 
-from graphagent._article import a
+from graphagent._article import a, counted
 from graphagent._options import check_text
 from graphagent.memory.facts._types import TRUST_LEVELS
 from graphagent.memory.steps._projection import seen
@@ -344,7 +344,7 @@ class RunMemory:
         return _restored, (transcript.rules, transcript.steps, transcript.open_step, transcript.floor, transcript.begun)
 
     def __repr__(self) -> str:
-        return f"<transcript of {len(self.transcript)} steps>"
+        return f"<transcript of {counted(len(self.transcript), 'step')}>"
 
 
 def _restored(rules: str, steps: list[Step], open_step: Step | None, floor: str, begun: int) -> RunMemory:
@@ -416,7 +416,7 @@ class Steps(MutableSequence[Step]):
             return
         places = range(start, end, step)
         if len(places) != len(steps):
-            raise ValueError(f"{len(steps)} steps cannot replace {len(places)}")
+            raise ValueError(f"{counted(len(steps), 'step')} cannot replace {len(places)}")
         for place, each in zip(places, steps, strict=True):
             self.memory.change(place, place + 1, (each,))
 

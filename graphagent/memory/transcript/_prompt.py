@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
+from graphagent._article import counted
 from graphagent.llm import Message
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class Prompt:
         return Prompt.of, (self.messages(),)
 
     def __repr__(self) -> str:
-        return f"<prompt of {len(self.messages())} messages>"
+        return f"<prompt of {counted(len(self.messages()), 'message')}>"
 
 
 _NONE = Versions()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from graphagent._article import counted
 from graphagent.memory.facts._types import least_trust
 from graphagent.memory.steps._projection import own_steps, seen
 from graphagent.memory.steps._trust import is_less, level_of, trust_of
@@ -318,4 +319,4 @@ class Transcript:
         self._ranges: list[Range] = []
 
     def __repr__(self) -> str:
-        return f"<transcript of {len(self.items)} steps>"
+        return f"<transcript of {counted(len(self.items), 'step')}>"

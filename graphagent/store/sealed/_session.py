@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from graphagent._article import counted
 from graphagent._concurrency import Gate
 from graphagent.errors import ConflictError, DamagedStoreError, PlainStoreError, StoreError, WrongKeyError
 from graphagent.store._encoding import decode, encode
@@ -187,7 +188,7 @@ class SealedSession:
         declared = self._declared.get(room) if isinstance(room, str) else None
         if made is not None and declared not in (None, made):
             raise StoreError(
-                f"{self.where}: room {room!r} was made with domains of {made} segments, not {declared}; "
+                f"{self.where}: room {room!r} was made with domains of {counted(made, 'segment')}, not {declared}; "
                 f"declare domains={{{room!r}: {made}}}, or leave it out"
             )
         return made or declared or DEFAULT_DEPTH

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+from graphagent._article import counted
 from graphagent.errors import DamagedStoreError
 from graphagent.store._encoding import decode, encode
 from graphagent.store._sealed_detection import is_plain
@@ -49,7 +50,7 @@ async def verify(session: SealedSession) -> int | None:
     if plain and rows == known + plain.total():
         raise _beside_plain(session, plain)
     if rows != known:
-        raise DamagedStoreError(session.where, f"it has {rows} rows, but knows of {known}")
+        raise DamagedStoreError(session.where, f"it has {counted(rows, 'row')}, but knows of {known}")
     return count
 
 

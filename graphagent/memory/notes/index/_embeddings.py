@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 from anyio import to_thread
 
+from graphagent._article import counted
 from graphagent._concurrency import turn
 from graphagent.errors import (
     ConflictError,
@@ -169,7 +170,7 @@ class VectorStore:
             raise EmbedderError(f"embedder {name!r} failed: {type(error).__name__}, which is its cause") from error
         if dimensions and len(found) and len(found[0]) != dimensions:
             raise EmbedderError(
-                f"embedder {name!r} gave {len(found[0])} numbers for a text, and {dimensions} for those kept before: it is "
+                f"embedder {name!r} gave {counted(len(found[0]), 'number')} for a text, and {dimensions} for those kept before: it is "
                 "another model by now; give it a name of its own, then make the vectors anew: reembed()"
             )
         return found, of_words

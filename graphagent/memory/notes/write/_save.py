@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphagent import _clock
+from graphagent._article import counted
 from graphagent._concurrency import turn
 from graphagent.errors import HandlerError, NoteError
 from graphagent.events import MemorySaveCompleted, MemorySaveFailed, MemorySaveStarted
@@ -76,7 +77,7 @@ async def save(service: NoteService, visibility: Visibility, request: SaveReques
     records = await _records(service, visibility, request)
     began = _clock.ticks()
     alone = records[0] if len(records) == 1 else None
-    text = alone.content if alone is not None else f"{len(records)} notes"
+    text = alone.content if alone is not None else counted(len(records), "note")
     service.emit(MemorySaveStarted(run_id, text, dict(alone.metadata) if alone is not None else {}))
     try:
         records, is_pending = await _stored(service, visibility, request, records)
