@@ -281,7 +281,7 @@ def test_a_long_run_can_be_shown_compared_and_copied():
     for _ in range(3000):
         sending(memory, ActionStep(model_output="m"))
     last = memory.steps[-1]
-    assert repr(last.prompt) == "<prompt of 3000 messages>"
+    assert repr(last.prompt) == "<prompt of 3,000 messages>"
     assert copy.copy(last) == last
     assert pickle.loads(pickle.dumps(last)).model_input_messages == last.model_input_messages
     assert memory.detached() == memory
