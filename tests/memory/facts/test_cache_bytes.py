@@ -9,12 +9,13 @@ from graphagent.memory import (
     Concept,
     EncryptedMemoryProvider,
     FactType,
+    FileMemoryProvider,
     MultipleFacts,
     Scope,
     StoreMemoryProvider,
     Subject,
 )
-from graphagent.store import MemoryStore
+from graphagent.store import EncryptedStore, MemoryStore
 
 LIKES = Concept("likes", "what they like", FactType.MULTIPLE)
 USER, APP = Subject("user", "the user"), Scope.product("app")
@@ -49,9 +50,16 @@ async def test_many_owners_are_served_with_little_memory(kind, tmp_path):
     assert len(provider._versions) == len(provider._known) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        *KINDS.values(),
+        lambda folder, size: FileMemoryProvider(folder, cache_bytes=size),
+        lambda folder, size: EncryptedStore(MemoryStore(), bytes(32), cache_bytes=size),
+    ],
+)
 @pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
-def test_a_budget_that_is_no_number_of_bytes_is_refused(kind, wrong, tmp_path):
+def test_a_budget_that_is_no_number_of_bytes_is_refused(make, wrong, tmp_path):
     """It is refused where it is given."""
     with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
-        KINDS[kind](tmp_path, wrong)
+        make(tmp_path, wrong)

@@ -197,20 +197,6 @@ async def test_an_absent_root_is_empty(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_handles_see_one_another(tmp_path):
-    """What one handle saves or forgets, another one of the same folder sees at its next call."""
-    one, two = FileMemoryProvider(tmp_path), FileMemoryProvider(tmp_path)
-    for number in range(5):
-        await one.save(SingleFact(CITY, f"one-{number}"), USER, APP)
-        assert await values(two) == [f"one-{number}"]
-        await two.save(SingleFact(CITY, f"two-{number}"), USER, APP)
-        assert await values(one) == [f"two-{number}"]
-    await two.forget(subject=USER)
-    assert await values(one) == []
-    await one.save(SingleFact(CITY, "again"), USER, APP)
-    assert [(fact.value, fact.version) for fact in await two.load(CITY, USER, APP)] == [("again", 1)]
-
-
 @pytest.mark.parametrize("left", [0, 20])
 async def test_a_file_of_which_nothing_or_a_part_of_the_first_line_is_left_can_be_forgotten(tmp_path, left):
     """It is damaged, so nothing can be read or saved, and forgetting is the way out."""
@@ -224,27 +210,6 @@ async def test_a_file_of_which_nothing_or_a_part_of_the_first_line_is_left_can_b
     assert (receipt.facts, files(tmp_path)) == (0, [])
     await provider.save(SingleFact(CITY, "Bergen"), USER, APP)
     assert await provider.verify() == 1
-
-
-async def test_forgetting_leaves_no_byte(tmp_path):
-    """Values, and names where nothing of them is left, are gone from every file and path; also what a crash had left."""
-    provider = FileMemoryProvider(tmp_path)
-    secret = Subject("secret-subject")
-    await provider.save(SingleFact(Concept("secret-keyword"), "secret-value"), USER, APP)
-    await provider.save(SingleFact(CITY, "Oslo"), USER, APP)
-    await provider.save(SingleFact(CITY, "secret-city"), secret, Scope.agent("secret-agent"))
-    await provider.save(SingleFact(CITY, "secret-city"), secret, APP, owner="secret-owner")
-    [file] = [each for each in files(tmp_path) if "user" in each.name]
-    file.with_name(file.name + ".tmp").write_text("secret leftover")
-    receipts = [
-        await provider.forget(concept=Concept("secret-keyword")),
-        await provider.forget(subject=secret),
-        await provider.forget(owner="secret-owner", everything=True),
-    ]
-    assert [receipt.facts for receipt in receipts] == [1, 1, 1]
-    assert all(receipt.bytes > 100 for receipt in receipts)
-    assert b"secret" not in on_disk(tmp_path)
-    assert await values(provider) == ["Oslo"]
 
 
 async def test_forgotten_bytes_are_overwritten(tmp_path):
@@ -691,57 +656,6 @@ def start(body, *args, **options):
     )
 
 
-WRITER = """
-async def main():
-    for number in range(int(sys.argv[3])):
-        await provider.save(SingleFact(CITY, f"{sys.argv[2]}-{number}"), USER, APP)
-        await provider.save(MultipleFacts(TOOLS, [f"{sys.argv[2]}-{number}"]), USER, APP)
-        print(number, flush=True)
-
-anyio.run(main)
-"""
-
-
-def test_two_processes_lose_nothing(tmp_path):
-    """What two processes save at the same time is all there, with one version each."""
-    writers = [start(WRITER, tmp_path, name, 100) for name in ("left", "right")]
-    for writer in writers:
-        out, err = writer.communicate(timeout=600)
-        assert (writer.returncode, len(out.split())) == (0, 100), err
-
-    async def check():
-        provider = FileMemoryProvider(tmp_path)
-        history = await provider.history(CITY, USER, APP)
-        assert [fact.version for fact in history] == list(range(200, 0, -1))
-        expected = {f"{name}-{number}" for name in ("left", "right") for number in range(100)}
-        assert {fact.value for fact in history} == expected == set(await values(provider, TOOLS))
-        assert await provider.verify() == 400
-
-    anyio.run(check)
-
-
-@pytest.mark.parametrize("lines", [1, 7, 20])
-def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path, lines):
-    """Killed in the middle of saving, what was acknowledged is there, and the rest is absent or complete."""
-    writer = start(WRITER, tmp_path, "x", 100_000)
-    acknowledged = [int(writer.stdout.readline()) for _ in range(lines)][-1]
-    writer.send_signal(signal.SIGKILL)
-    rest = writer.stdout.read()  # communicate() would pass over what readline() has read ahead
-    writer.communicate()
-    acknowledged = max([acknowledged, *map(int, rest.split("\n")[:-1])])
-
-    async def check():
-        provider = FileMemoryProvider(tmp_path)
-        history = [fact.value for fact in await provider.history(CITY, USER, APP)]
-        assert history == [f"x-{number}" for number in reversed(range(len(history)))]
-        assert acknowledged < len(history) <= acknowledged + 2
-        await provider.save(SingleFact(CITY, "after"), USER, APP)
-        assert await values(provider) == ["after"]
-        assert await provider.verify() >= 2 * acknowledged + 3
-
-    anyio.run(check)
-
-
 def test_a_process_killed_while_forgetting_forgets_all_or_nothing_of_a_file(tmp_path):
     """A crash between writing the new file and naming it leaves the old one; forgetting again removes both."""
     crash = """
@@ -1094,13 +1008,6 @@ async def test_small_facts_take_about_what_is_counted(tmp_path, type_, count):
     finally:
         tracemalloc.stop()
     assert taken / 2 < provider._files._pages._bytes < 2 * taken
-
-
-@pytest.mark.parametrize("wrong", [-1, 1.5, "64", None, True])
-def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path, wrong):
-    """It is a ValueError that names the argument."""
-    with pytest.raises(ValueError, match="cache_bytes="):
-        FileMemoryProvider(tmp_path, cache_bytes=wrong)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -331,11 +331,12 @@ from graphagent.memory import EncryptedMemoryProvider, FileMemoryProvider, Store
 from graphagent.store import SqliteStore
 
 kind, root, name, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-provider = (
-    StoreMemoryProvider(SqliteStore(root / "facts.db"))
-    if kind == "sqlite"
-    else EncryptedMemoryProvider(root, key=b"0123456789abcdef0123456789abcdef")
-)
+makers = {
+    "file": lambda: FileMemoryProvider(root),
+    "sqlite": lambda: StoreMemoryProvider(SqliteStore(root / "facts.db")),
+    "encrypted": lambda: EncryptedMemoryProvider(root, key=b"0123456789abcdef0123456789abcdef"),
+}
+provider = makers[kind]()
 
 async def main():
     for number in range(count):
@@ -357,7 +358,7 @@ def writer(kind, root, name, count):
     )
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "encrypted"])
+@pytest.mark.parametrize("kind", MAKERS)
 def test_two_processes_lose_nothing(kind, tmp_path):
     """What two processes add to one concept at the same time is all there, with one version each."""
     writers = [writer(kind, tmp_path, name, 30) for name in ("left", "right")]
@@ -376,7 +377,7 @@ def test_two_processes_lose_nothing(kind, tmp_path):
     anyio.run(check)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "encrypted"])
+@pytest.mark.parametrize("kind", MAKERS)
 def test_a_killed_process_loses_nothing_that_it_acknowledged(kind, tmp_path):
     """Killed in the middle of saving, what was acknowledged is there, and the rest is absent or complete."""
     process = writer(kind, tmp_path, "x", 100_000)

@@ -792,13 +792,6 @@ async def test_a_list_of_domains_that_is_too_long_is_not_kept_but_checked():
             await store.get(("r", f"o{10 + number}", 1))
 
 
-@pytest.mark.parametrize("wrong", [-1, None, 1.5, True, "64 MB"])
-def test_a_budget_that_is_no_number_of_bytes_is_refused(wrong):
-    """It is refused where it is given, with what was given."""
-    with pytest.raises(ValueError, match=r"cache_bytes=.* is no number of bytes"):
-        sealed(MemoryStore(), cache_bytes=wrong)
-
-
 async def test_a_domain_that_a_commit_needs_is_not_let_go():
     """However little memory there is: while a commit is under way, other tasks that read much make room elsewhere."""
     inner = MemoryStore()
