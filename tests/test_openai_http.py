@@ -1,4 +1,4 @@
-"""What models and embedders behind the OpenAI protocol share, against a real HTTP server, on both loops."""
+"""What models, embedders and rerankers behind the OpenAI protocol share, against a real HTTP server, on both loops."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import base64
 import gc
 import logging
+import socket
 import threading
 import time
+import traceback
 import warnings
 import weakref
 
@@ -16,12 +18,15 @@ import pytest
 
 from graphagent import _openai_http
 from graphagent.embed.openai import OpenAIEmbedder
-from graphagent.errors import EmbedderError, ModelRequestError
+from graphagent.errors import EmbedderError, ModelRequestError, RerankerError
 from graphagent.llm import Message, ModelRequest
 from graphagent.llm.openai import OpenAIModel
+from graphagent.rerank.openai import OpenAIReranker
 from graphagent.testing import RawResponse, openai_server
 
-ERRORS = {OpenAIModel: ModelRequestError, OpenAIEmbedder: EmbedderError}
+KEY = "sk-topsecret"
+ERRORS = {OpenAIModel: ModelRequestError, OpenAIEmbedder: EmbedderError, OpenAIReranker: RerankerError}
+UNKEYED = {OpenAIModel: "Bearer none", OpenAIEmbedder: None, OpenAIReranker: None}
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def server():
         yield running
 
 
-@pytest.fixture(params=[OpenAIModel, OpenAIEmbedder])
+@pytest.fixture(params=ERRORS)
 def kind(request):
     return request.param
 
@@ -46,6 +51,8 @@ def warned():
 async def ask(asked, streaming=False):
     if isinstance(asked, OpenAIEmbedder):
         return await asked.embed(["a text"])
+    if isinstance(asked, OpenAIReranker):
+        return await asked.rerank("a text", ["a text"])
     return await asked.respond(ModelRequest((Message.user("Hello"),)), [].append if streaming else None)
 
 
@@ -185,6 +192,52 @@ def test_loops_in_threads_do_not_meet(server, kind, warned):
 # Keys
 
 
+async def test_a_server_that_is_named_gets_nothing_that_is_meant_for_another(server, kind, monkeypatch):
+    """The key, the organisation, the project and the headers of the environment may be secret; its own key and headers arrive."""
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, KEY)
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"x-team: {KEY}\nauthorization: Bearer {KEY}\nX-Gateway: {KEY}")
+    for settings in ({}, {"api_key": "own"}, {"api_key": "own", "headers": {"X-Team": "mine"}}):
+        async with kind("m", base_url=server.base_url, **settings) as asked:
+            await ask(asked)
+    assert KEY not in str(server.headers)
+    assert [each.get("authorization") for each in server.headers] == [UNKEYED[kind], "Bearer own", "Bearer own"]
+    assert [each.get("x-team") for each in server.headers] == [None, None, "mine"]
+
+
+async def test_the_server_of_the_environment_gets_its_key_and_headers(server, kind, monkeypatch):
+    """OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_ORG_ID and OPENAI_CUSTOM_HEADERS belong together; a key may be missing."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "x-team: mine")
+    for _ in range(2):
+        async with kind("m") as asked:
+            await ask(asked)
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert [each.get("authorization") for each in server.headers] == [f"Bearer {KEY}", UNKEYED[kind]]
+    assert {(each["openai-organization"], each["x-team"]) for each in server.headers} == {("org-1", "mine")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"api_key": f"{KEY}…"}, "the key or a header for {} contains a character that HTTP does not allow"),
+        ({"api_key": f"{KEY}\n"}, "the key or a header for {} .* such as a trailing line break"),
+        ({"user": "topsecret \udcff"}, "what is to be sent to {} contains half a surrogate pair"),
+    ],
+    ids=["ellipsis", "line break", "surrogate"],
+)
+async def test_what_cannot_be_sent_is_told(server, kind, settings, said):
+    """A key that was copied with an ellipsis or a line break, and half a surrogate pair, are named and not shown."""
+    async with kind("m", base_url=server.base_url, max_retries=0, **settings) as asked:
+        with pytest.raises(ERRORS[kind], match=said.format(r"\w+ 'm' at 127\.0\.0\.1:\d+")) as raised:
+            await ask(asked)
+    assert "topsecret" not in f"{raised.value!r} {vars(raised.value)} {asked!r}"
+    assert "topsecret" not in "".join(traceback.format_exception(raised.value))
+    assert server.requests == []
+
+
 @pytest.mark.parametrize("place", ["base_url", "OPENAI_BASE_URL"])
 async def test_a_password_of_the_address_is_sent_and_not_logged(server, kind, place, monkeypatch, caplog):
     """It goes along as a header, and the address that the HTTP client logs does not hold it. A header of one's own wins."""
@@ -192,7 +245,7 @@ async def test_a_password_of_the_address_is_sent_and_not_logged(server, kind, pl
     address = server.base_url.replace("http://", "http://me:top%20secret@")
     settings = {"base_url": address} if place == "base_url" else {}
     monkeypatch.setenv("OPENAI_BASE_URL", address)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-topsecret")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for headers in ({}, {"authorization": "own"}):
         async with kind("m", **settings, headers=headers) as asked:
             await ask(asked)
@@ -214,11 +267,24 @@ async def test_the_advice_names_the_key_that_is_sent(kind, monkeypatch):
                     await ask(asked)
 
 
-async def test_an_address_of_the_environment_that_is_none(kind, monkeypatch):
+@pytest.mark.parametrize("address", ["localhost:11434/v1", "http://[::1", "a.example.org", "me:topsecret@localhost"])
+async def test_an_address_of_the_environment_that_is_none(kind, address, monkeypatch):
     """It is named, and not shown."""
-    monkeypatch.setenv("OPENAI_BASE_URL", "me:topsecret@localhost")
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
     with pytest.raises(ERRORS[kind], match=r"^OPENAI_BASE_URL is not an address such as"):
         await ask(kind("m"))
+
+
+async def test_a_server_that_does_not_answer_is_an_error(kind):
+    """One that accepts and says nothing is out of time; at a port where nobody listens is none."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        async with kind("m", base_url=address, timeout=0.2, max_retries=0) as asked:
+            with pytest.raises(ERRORS[kind], match="did not answer in time"):
+                await ask(asked)
+    async with kind("m", base_url=address, max_retries=0) as asked:
+        with pytest.raises(ERRORS[kind], match=r"cannot be reached .* check base_url, and that the server is running"):
+            await ask(asked)
 
 
 def test_fewer_attempts_than_one_are_refused(kind):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import socket
 
 import numpy as np
 import pytest
@@ -67,52 +66,6 @@ async def test_settings_go_along(server):
     assert server.headers[0]["x-team"] == "a"
 
 
-async def test_a_key_goes_where_it_was_meant_to(server, monkeypatch):
-    """The key of the environment is not sent to a server that is named; one that is given is; none is no header."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
-        await embedder.embed(["a"])
-    async with OpenAIEmbedder("m", base_url=server.base_url, api_key="own") as embedder:
-        await embedder.embed(["a"])
-    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-    async with OpenAIEmbedder("m") as embedder:
-        await embedder.embed(["a"])
-    assert [each.get("authorization") for each in server.headers] == [None, "Bearer own", f"Bearer {KEY}"]
-
-
-async def test_a_server_of_the_environment_without_keys(server, monkeypatch):
-    """With OPENAI_BASE_URL and no key the request goes there without one."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-    async with OpenAIEmbedder("m") as embedder:
-        assert len(await embedder.embed(["a"])) == 1
-    assert "authorization" not in server.headers[0]
-
-
-async def test_what_cannot_be_sent_is_told(server):
-    """A key that was copied with an ellipsis, and half a surrogate pair in a parameter, are named and not shown."""
-    for settings, said in (
-        (
-            {"api_key": f"{KEY}…"},
-            "the key or a header for embedder 'm' at .* contains a character that HTTP does not allow",
-        ),
-        ({"user": "topsecret \udcff"}, "what is to be sent to embedder 'm' at .* contains half a surrogate pair"),
-    ):
-        async with OpenAIEmbedder("m", base_url=server.base_url, **settings) as embedder:
-            with pytest.raises(EmbedderError, match=said) as raised:
-                await embedder.embed(["a"])
-        assert "topsecret" not in f"{raised.value!r} {vars(raised.value)} {embedder!r}"
-    assert server.requests == []
-
-
-async def test_making_one_needs_no_key(monkeypatch):
-    """The key is missed at the first use, with what to do."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    embedder = OpenAIEmbedder("m")
-    with pytest.raises(EmbedderError, match="needs a key: set OPENAI_API_KEY"):
-        await embedder.embed(["a"])
-
-
 @pytest.mark.parametrize(
     ("status", "advice"), [(401, "check the key"), (404, "base_url"), (429, "quota"), (503, "the server failed")]
 )
@@ -160,32 +113,6 @@ async def test_the_order_is_that_of_the_numbers(server):
             json.dumps({"data": [{"index": None, "embedding": [each]} for each in (3.0, 1.0)]}),
         )
         assert await embedder.embed(["a", "b"]) == [[3.0], [1.0]]
-
-
-async def test_a_page_is_no_vectors(server):
-    """An answer that is not JSON says so."""
-    Answering(server, RawResponse(200, {"content-type": "text/html"}, "<html>topsecret</html>"))
-    async with OpenAIEmbedder("m", base_url=server.base_url) as embedder:
-        with pytest.raises(EmbedderError, match="check base_url"):
-            await embedder.embed(["a"])
-
-
-async def test_a_server_that_is_not_there_is_told():
-    """A port where nobody listens is no server."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    async with OpenAIEmbedder("m", base_url=f"http://127.0.0.1:{port}/v1", max_retries=0) as embedder:
-        with pytest.raises(EmbedderError, match="cannot be reached"):
-            await embedder.embed(["a"])
-
-
-async def test_an_answer_that_comes_too_late_is_told():
-    """A server that accepts and says nothing is out of time."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        place = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        async with OpenAIEmbedder("m", base_url=place, timeout=0.2, max_retries=0) as embedder:
-            with pytest.raises(EmbedderError, match="did not answer in time"):
-                await embedder.embed(["a"])
 
 
 def test_wrong_settings_are_refused_at_once():

@@ -113,9 +113,10 @@ async def test_a_refusal_within_a_stream(heard):
     assert (pieces, len(server.requests)) == ((["Hi "], 1) if heard else (["[1]"], 2))
 
 
-async def test_half_a_call_and_then_silence():
+@pytest.mark.parametrize("done", [False, True])
+async def test_half_a_call_and_then_silence(done):
     """A stream that ends within a call is an error; nothing of it is executed, and the node can be tried again."""
-    half = stream(begun("c1"), piece('{"a": 1, '), done=False)
+    half = stream(begun("c1"), piece('{"a": 1, '), done=done)
     with pytest.raises(ModelRequestError, match="broke off before its end; try again"):
         await asked(half)
     ask = llm_request(tools=False).retry(attempts=2, wait=0, errors=ModelRequestError)

@@ -23,7 +23,6 @@ from graphagent.llm import (
 )
 from graphagent.llm._chat_answer import from_body
 from graphagent.llm._chat_messages import chat_messages
-from graphagent.llm._chat_stream import Chunks
 from graphagent.llm._families import family_named, family_of
 from graphagent.llm.openai import OpenAIModel
 from graphagent.store import SqliteStore
@@ -451,15 +450,6 @@ def test_what_is_missing_is_filled_in_on_demand():
     assert "extra_content" not in text
     assert ["extra_content" in each for each in calls["tool_calls"]] == [True, False]
     assert all("extra_content" not in str(each) for each in chat_messages(said, family_named("google")))
-
-
-def test_usage_may_come_twice_in_a_stream():
-    """The last one counts."""
-    answer = Chunks()
-    for tokens in (3, 5):
-        usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
-        answer.add({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}, "s")
-    assert from_body(answer.body(), "s").usage.input_tokens == 5
 
 
 def test_details_show_their_text():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import socket
 
 import pytest
 
@@ -129,54 +128,12 @@ async def test_a_refusal_says_what_to_do_and_keeps_secrets(server, status, advic
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
-async def test_what_may_work_the_second_time_is_tried_again(server):
-    """A server that is overloaded once is asked again."""
-    serve, statuses = server.serve, [503]
-
-    def answer(path, sent, headers):
-        found = serve(path, sent, headers)
-        return RawResponse(statuses.pop(), {"retry-after-ms": "1"}, "") if statuses else found
-
-    server.serve = answer
-    async with OpenAIReranker("m", base_url=server.base_url) as reranker:
-        assert await reranker.rerank("port", ["a port"]) == [1.0]
-    assert len(server.requests) == 2
-
-
-async def test_a_key_goes_where_it_was_meant_to(server, monkeypatch):
-    """A server that is named gets the key that is passed, or none; the key and headers of the environment go to its server alone."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "x-secret: topsecret")
-    for settings in ({}, {"api_key": "own"}):
-        async with OpenAIReranker("m", base_url=server.base_url, headers={"x-team": "a"}, **settings) as reranker:
-            await reranker.rerank("q", ["a"])
-    monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-    async with OpenAIReranker("m") as reranker:
-        await reranker.rerank("q", ["a"])
-    assert [each.get("authorization") for each in server.headers] == [None, "Bearer own", f"Bearer {KEY}"]
-    assert [each.get("x-secret") for each in server.headers] == [None, None, "topsecret"]
-    assert server.headers[0]["x-team"] == "a"
-
-
 async def test_openai_itself_is_never_asked(monkeypatch):
     """It has no reranker, so without an address nothing is sent."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(RerankerError, match=r"reranker 'm' needs base_url=, such as .* or OPENAI_BASE_URL"):
         await OpenAIReranker("m").rerank("q", ["a"])
-
-
-@pytest.mark.every_loop
-async def test_a_server_that_does_not_answer_is_an_error():
-    """One that accepts and says nothing is out of time; at a port where nobody listens is none."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        async with OpenAIReranker("m", base_url=address, timeout=0.2, max_retries=0) as reranker:
-            with pytest.raises(RerankerError, match="did not answer in time"):
-                await reranker.rerank("q", ["a"])
-    async with OpenAIReranker("m", base_url=address, max_retries=0) as reranker:
-        with pytest.raises(RerankerError, match="cannot be reached"):
-            await reranker.rerank("q", ["a"])
 
 
 async def test_what_cannot_be_sent_is_refused(server):
